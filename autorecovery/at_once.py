@@ -1,4 +1,5 @@
-"""Waiting for the first of several jobs, which raises single errors, and retries while the metadata service is unavailable."""
+"""Waiting for the first of several jobs, which raises single errors, and retries while the metadata service is
+unavailable."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ class AutoRecoveryConfig(OldLedgerKeys):
         0,
         minimum=0,
         unit=SECONDS,
-        doc="How long the auditor waits when one bookie is lost, in seconds, before its ledgers are copied; it may come "
-        "back. When more are lost it does not wait. Taken into the metadata when that has none yet; what stands there wins.",
+        doc="How long the auditor waits when one bookie is lost, in seconds, before its ledgers are copied; it may "
+        "come back. When more are lost it does not wait. Taken into the metadata when that has none yet; what stands "
+        "there wins.",
     )
     bookie_check_interval_s: int = conf_key(
         "auditorPeriodicBookieCheckInterval",
@@ -64,7 +65,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
         0,
         minimum=0,
         unit=SECONDS,
-        doc="How often the auditor counts ledgers that are not placed as the placement policy wants, in seconds. 0: never.",
+        doc="How often the auditor counts ledgers that are not placed as the placement policy wants, in seconds. 0: "
+        "never.",
     )
     repair_placement: bool = conf_key(
         "repairedPlacementPolicyNotAdheringBookieEnabled",
@@ -76,15 +78,16 @@ class AutoRecoveryConfig(OldLedgerKeys):
         0,
         minimum=0,
         unit=SECONDS,
-        doc="A ledger that lacks copies for longer is counted and told by the placement check, in seconds. 0: not looked at.",
+        doc="A ledger that lacks copies for longer is counted and told by the placement check, in seconds. 0: not "
+        "looked at.",
     )
     replicas_check_interval_s: int = conf_key(
         "auditorReplicasCheckInterval",
         0,
         minimum=0,
         unit=SECONDS,
-        doc="How often the auditor asks every bookie which entries it has, and counts those with too few copies, in seconds. "
-        "0: never.",
+        doc="How often the auditor asks every bookie which entries it has, and counts those with too few copies, in "
+        "seconds. 0: never.",
     )
     open_ledgers_max: int = conf_key(
         "auditorMaxNumberOfConcurrentOpenLedgerOperations",
@@ -97,8 +100,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
         120_000,
         minimum=0,
         unit=MS,
-        doc="A check of all ledgers in which nothing moves for so long is given up, in milliseconds, and done again at the "
-        "next time. 0: it waits for ever.",
+        doc="A check of all ledgers in which nothing moves for so long is given up, in milliseconds, and done again at "
+        "the next time. 0: it waits for ever.",
     )
     store_mark_time: bool = conf_key(
         "storeSystemTimeAsLedgerUnderreplicatedMarkTime",
@@ -116,8 +119,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
         30_000,
         minimum=0,
         unit=MS,
-        doc="How long a worker waits for the writer of an open ledger to replace a lost bookie by itself, in milliseconds, "
-        "before it closes the ledger.",
+        doc="How long a worker waits for the writer of an open ledger to replace a lost bookie by itself, in "
+        "milliseconds, before it closes the ledger.",
     )
     backoff_ms: int = conf_key(
         "rwRereplicateBackoffMs", 5_000, minimum=1, unit=MS, doc="Pause of a worker after a failure, in milliseconds."
@@ -127,8 +130,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
         300_000,
         minimum=0,
         unit=MS,
-        doc="How long at most a worker keeps a ledger to itself that it could not copy, in milliseconds; it begins with "
-        "less, and doubles.",
+        doc="How long at most a worker keeps a ledger to itself that it could not copy, in milliseconds; it begins "
+        "with less, and doubles.",
     )
     rate_bytes: int = conf_key(
         "replicationRateByBytes",
@@ -153,7 +156,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
     placement_policy: str = conf_key(
         "ensemblePlacementPolicy",
         "rack-aware",
-        doc="How bookies for copies are chosen: rack-aware, region-aware, random, the original's class name, or module:Class.",
+        doc="How bookies for copies are chosen: rack-aware, region-aware, random, the original's class name, or "
+        "module:Class.",
     )
     min_racks_per_write_quorum: int = conf_key(
         "minNumRacksPerWriteQuorum", 2, minimum=1, doc="Racks over which the copies of an entry are spread."

@@ -1,9 +1,10 @@
-"""Checkpoints of a bookie: what the journal has becomes durable in the storage, lastMark says so, and the journal is cut.
+"""Checkpoints of a bookie: what the journal has becomes durable in the storage, lastMark says so, and the journal is
+cut.
 
     mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
 
-One is made every flush interval, and when the write cache is half full. lastMark never names a place that the flush before
-it did not cover.
+One is made every flush interval, and when the write cache is half full. lastMark never names a place that the flush
+before it did not cover.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ LOGGED_EVERY_S: Final = 60.0
 class Checkpoints:
     """Makes the checkpoints of one bookie.
 
-    `on_released`: called when ledgers that were removed may be written again. `on_failed`: called when the storage can no
-    longer be trusted; every time."""
+    `on_released`: called when ledgers that were removed may be written again. `on_failed`: called when the storage can
+    no longer be trusted; every time."""
 
     def __init__(
         self,
@@ -71,15 +72,15 @@ class Checkpoints:
         self.seal: JournalSeal | None = None
         """The sealed copy of the mark. From the start on."""
         self.last_mark = NO_MARK
-        """What the file lastMark says."""
+        """The position in the file lastMark."""
 
     def request(self) -> None:
         """Begin a checkpoint soon."""
         self._wanted.set()
 
     async def make(self) -> None:
-        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError, StorageFailedError:
-        lastMark stands where it stood."""
+        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError,
+        StorageFailedError: lastMark stands where it stood."""
         try:
             await self._make()
         except StorageFailedError as error:

@@ -105,7 +105,8 @@ class BookieConfig(BookieFolders):
     journal_remove_from_page_cache: bool = conf_key(
         "journalRemoveFromPageCache",
         True,
-        doc="Write the journal past the page cache, where the file system can; else give its pages back once they are synced.",
+        doc="Write the journal past the page cache, where the file system can; else give its pages back once they are "
+        "synced.",
     )
     skip_invalid_records: bool = conf_key(
         "skipReplayJournalInvalidRecord",
@@ -156,8 +157,8 @@ class BookieConfig(BookieFolders):
         256,
         minimum=0,
         unit=MB,
-        doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: no "
-        "bound.",
+        doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: "
+        "no bound.",
     )
     disk_reserve_mb: int = conf_key(
         "quireDiskReserveMb",
@@ -165,8 +166,8 @@ class BookieConfig(BookieFolders):
         minimum=0,
         maximum=1 << 20,
         unit=MB,
-        doc="Megabytes of disk kept in a file of zeros, given up for acknowledgements, metadata and flushes when the disk is "
-        "full; at most a sixteenth of the disk. 0: none.",
+        doc="Megabytes of disk kept in a file of zeros, given up for acknowledgements, metadata and flushes when the "
+        "disk is full; at most a sixteenth of the disk. 0: none.",
     )
     gc_wait_ms: int = conf_key(
         "gcWaitTime",

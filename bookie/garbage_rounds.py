@@ -54,8 +54,8 @@ class GarbageRounds:
         self._disk_filled.set()
 
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
-        """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a part
-        was dropped."""
+        """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
+        part was dropped."""
         collected = Collected()
         if self._stopping:
             return collected
@@ -111,8 +111,8 @@ class GarbageRounds:
         self._stopping = True
 
     async def end(self) -> None:
-        """After `stop`: break off what is collected, and wait for the job that runs: it uses the indexes that are closed
-        later."""
+        """After `stop`: break off what is collected, and wait for the job that runs: it uses the indexes that are
+        closed later."""
         for scope in list(self._scopes):
             scope.cancel()
         if self._scopes:

@@ -48,5 +48,6 @@ async def see_through(nursery: trio.Nursery, job: Callable[[], Awaitable[T]], *,
 
 
 async def for_all(items: Iterable[T], job: Callable[[T], Awaitable[None]], *, name: str) -> None:
-    """Run `AT_ONCE_MAX` jobs at a time. All are tried, then the first BrokerError is raised; any other error cancels the rest."""
+    """Run `AT_ONCE_MAX` jobs at a time. All are tried, then the first BrokerError is raised; any other error cancels
+    the rest."""
     await for_each(items, job, at_once=AT_ONCE_MAX, name=name, tried_all=(BrokerError,))

@@ -1,4 +1,5 @@
-"""Settings of a broker; names and defaults of the keys are Pulsar's, save where Pulsar's ask for gigabytes of memory."""
+"""Settings of a broker; names and defaults of the keys are Pulsar's, save where Pulsar's ask for gigabytes of
+memory."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class BrokerOptions:
         64,
         unit=MB_IN_BYTES,
         minimum=1,
-        doc="Megabytes published and not yet durable, of all topics, at which connections with producers are not read any more.",
+        doc="Megabytes published and not yet durable, of all topics, at which connections with producers are not read "
+        "any more.",
     )
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
@@ -71,14 +73,16 @@ class BrokerOptions:
         0,
         unit=MB_IN_BYTES,
         minimum=0,
-        doc="Megabytes read for consumers, until their connections have taken them. 0: quireOutputMaxMb alone bounds that.",
+        doc="Megabytes read for consumers, until their connections have taken them. 0: quireOutputMaxMb alone bounds "
+        "that.",
     )
     output_bytes_max: int = conf_key(
         "quireOutputMaxMb",
         256,
         unit=MB_IN_BYTES,
         minimum=1,
-        doc="Megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for each that has nothing.",
+        doc="Megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for each that has "
+        "nothing.",
     )
     producers_per_topic_max: int = conf_key(
         "maxProducersPerTopic", 0, minimum=0, doc="Producers of one topic or partition. 0: no limit."
@@ -153,8 +157,8 @@ class BrokerOptions:
     failover_consistent_hashing: bool = conf_key(
         "activeConsumerFailoverConsistentHashing",
         False,
-        doc="true: which Failover consumer of a partition is the active one is found by hashing names, so that most stay when "
-        "one comes or goes. false: by the partition's number, which spreads them evenly.",
+        doc="true: which Failover consumer of a partition is the active one is found by hashing names, so that most "
+        "stay when one comes or goes. false: by the partition's number, which spreads them evenly.",
     )
     key_shared_replica_points: int = conf_key(
         "subscriptionKeySharedConsistentHashingReplicaPoints",

@@ -1,12 +1,13 @@
 """How producers and consumers end: one table each of states, of what ends them, and of what is then to be done.
 
-Why this is hard: a client, its connection, the topic and a failed append can end the same producer in any order, and several of them do.
-Each must see its part done once: the name free for the next, the id forgotten by the connection, the client told, receipts of what is on
-its way still sent. So a state is left once, and what is to be done is decided here; the topic does it (`Topic.end_producer`), for a consumer its
-subscription (`Subscription.end_consumer`).
+Why this is hard: a client, its connection, the topic and a failed append can end the same producer in any order, and
+several of them do. Each must see its part done once: the name free for the next, the id forgotten by the connection,
+the client told, receipts of what is on its way still sent. So a state is left once, and what is to be done is decided
+here; the topic does it (`Topic.end_producer`), for a consumer its subscription (`Subscription.end_consumer`).
 
     OPEN      it publishes, or is dispatched to
-    CLOSING   it takes nothing new. A producer: receipts of what is on its way follow. A consumer: what it held is still its own.
+    CLOSING   it takes nothing new. A producer: receipts of what is on its way follow. A consumer: what it held is still
+              its own.
     GONE      nothing is sent to it, nothing is kept for it
 """
 
@@ -26,14 +27,15 @@ class Life(Enum):
 
 
 class End(Enum):
-    """What ends it."""
+    """An event that ends a producer or a consumer."""
 
     CLIENT = auto()
     """Its client closes it."""
     FAILED = auto()
     """An append of its topic failed: its client is told behind the errors, connects it again, and sends again."""
     UNLOADED = auto()
-    """The topic is closed: its client is told behind the receipts, as what it has no receipt for it sends again elsewhere."""
+    """The topic is closed: its client is told behind the receipts, as what it has no receipt for it sends again
+    elsewhere."""
     CUT = auto()
     """Its client is told now."""
     LOST = auto()
@@ -41,7 +43,7 @@ class End(Enum):
 
 
 class Do(Flag):
-    """What is to be done, in this order."""
+    """Steps to be taken, in this order."""
 
     NOTHING = 0
     FORGET = auto()
@@ -49,7 +51,8 @@ class Do(Flag):
     TELL = auto()
     """CLOSE_PRODUCER, CLOSE_CONSUMER."""
     RELEASE = auto()
-    """The topic forgets a producer, whose name is free; the subscription a consumer, and what it held goes to others."""
+    """The topic forgets a producer, whose name is free; the subscription a consumer, and what it held goes to
+    others."""
     DRAIN = auto()
     """It is CUT when everything that it sent is answered; what fails until then is not told."""
 
@@ -71,9 +74,11 @@ CONSUMER: Final[Table] = {
     (Life.OPEN, End.LOST): (Life.GONE, Do.RELEASE),
     (Life.CLOSING, End.LOST): (Life.GONE, Do.RELEASE),
 }
-"""Consumers of a subscription that are cut together are all CLOSING before the first is GONE: nothing goes from one to another."""
+"""Consumers of a subscription that are cut together are all CLOSING before the first is GONE: nothing goes from one to
+another."""
 
 
 def after(table: Table, life: Life, end: End) -> tuple[Life, Do]:
-    """Return the next state, and what is to be done. An end that the state has no row for has happened already, or comes too late."""
+    """Return the next state, and what is to be done. An end that the state has no row for has happened already, or
+    comes too late."""
     return table.get((life, end), (life, Do.NOTHING))

@@ -14,7 +14,7 @@ class CursorConfig:
     ensemble_size: int = 2
     write_quorum: int = 2
     ack_quorum: int = 2
-    """Of new cursor ledgers: those of the managed ledgers."""
+    """Quorums of new cursor ledgers: those of the managed ledgers."""
     entries_max: int = conf_key(
         "managedLedgerCursorMaxEntriesPerLedger",
         50_000,
@@ -39,7 +39,9 @@ class CursorConfig:
         10,
         minimum=0,
         unit=MS,
-        doc="How long acknowledgements without a request id may stay in memory, in milliseconds. Those with one are written at once.",
+        doc="How long acknowledgements without a request id may stay in memory, in milliseconds. Those with one are "
+        "written at once.",
     )
     retry_timeout_s: int = 60
-    """Seconds for which storing a position is tried again before the requests that wait for it fail; as long as a ledger's start."""
+    """Seconds for which storing a position is tried again before the requests that wait for it fail; as long as a
+    ledger's start."""

@@ -106,7 +106,7 @@ class CursorStore:
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
         self._chain: EntryChain | None = None
-        """Of the cursor ledger there is."""
+        """State of the present cursor ledger."""
         self._broken: CursorError | None = None
         self._closing = False
         self.durable_mark_delete = EARLIEST

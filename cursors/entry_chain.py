@@ -1,7 +1,7 @@
-"""What the next entry of a cursor ledger says: the whole state, or only what changed since the last whole one. Pure.
+"""Decides the next entry of a cursor ledger: the whole state, or only the changes since the last whole one. Pure.
 
-A delta is cheap to write, but a recovery reads all deltas back to the whole state before them. So a chain of deltas ends
-when it has grown to a multiple of that state, and a state that is small is always written whole.
+A delta is cheap to write, but a recovery reads all deltas back to the whole state before them. So a chain of deltas
+ends when it has grown to a multiple of that state, and a state that is small is always written whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Loggers of what belongs to one managed ledger. Their lines name the topic as the broker's lines do, so that both can be joined."""
+"""Loggers of what belongs to one managed ledger. Their lines name the topic as the broker's lines do, so that both can
+be joined."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from quire.wire.pulsar.names import TopicName
 
 
 def topic_log(log: Logger, managed_ledger: str, **pairs: Any) -> Logger:
-    """Return `log` with `topic=`, `managed_ledger=` and `pairs` bound; without `topic=` for a name that is not that of a topic.
+    """Return `log` with `topic=`, `managed_ledger=` and `pairs` bound; without `topic=` for a name that is not that of
+    a topic.
 
     Made where a line is written, not kept: lines are rare, and a broker has tens of thousands of managed ledgers.
     """

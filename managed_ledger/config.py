@@ -26,7 +26,8 @@ class ManagedLedgerConfig:
         "managedLedgerDefaultAckQuorum",
         2,
         minimum=1,
-        doc="Bookies that must have an entry on disk before it counts. With fewer than 2 the loss of one disk can lose it.",
+        doc="Bookies that must have an entry on disk before it counts. With fewer than 2 the loss of one disk can lose "
+        "it.",
     )
     entries_max: int = conf_key(
         "managedLedgerMaxEntriesPerLedger",
@@ -102,13 +103,15 @@ class ManagedLedgerConfig:
         60,
         minimum=1,
         unit=SECONDS,
-        doc="How long starting a ledger or storing a position is tried again before the requests that wait for it fail.",
+        doc="How long starting a ledger or storing a position is tried again before the requests that wait for it "
+        "fail.",
     )
 
     def __post_init__(self) -> None:
         if not self.ack_quorum <= self.write_quorum <= self.ensemble_size:
             raise ValueError(
-                f"managedLedgerDefaultAckQuorum={self.ack_quorum} <= managedLedgerDefaultWriteQuorum={self.write_quorum} <= "
+                f"managedLedgerDefaultAckQuorum={self.ack_quorum} <= "
+                f"managedLedgerDefaultWriteQuorum={self.write_quorum} <= "
                 f"managedLedgerDefaultEnsembleSize={self.ensemble_size} must hold"
             )
 

@@ -94,7 +94,7 @@ class CacheBudget:
 
 _NO_STARTS: Final[list[tuple[int, int]]] = []
 _NO_RUNS: Final[list[CachedRun]] = []
-"""Of all caches that nothing was put into, which is most; never changed."""
+"""Shared by all caches that nothing was put into, which is most; never changed."""
 
 
 class EntryCache:

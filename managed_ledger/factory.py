@@ -128,8 +128,9 @@ class ManagedLedgerFactory:
     async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         """Return the log `tenant/namespace/persistent/<escaped topic>`; concurrent callers get the same object.
 
-        `config` is the answer of `config_of`, if the caller has it. At most OPENS_MAX are opened at a time. Raises NoSuchManagedLedgerError without `create`, and other
-        ManagedLedgerError; CursorError; errors of `config_of`."""
+        `config` is the answer of `config_of`, if the caller has it. At most OPENS_MAX are opened at a time. Raises
+        NoSuchManagedLedgerError without `create`, and other ManagedLedgerError; CursorError; errors of `config_of`.
+        """
         while True:
             await self._free(name)
             managed_ledger = self._open.get(name)

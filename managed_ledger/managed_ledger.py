@@ -183,7 +183,8 @@ class ManagedLedger:
         return services
 
     def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
-        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any more."""
+        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any
+        more."""
         appends = self._appends
         if appends.state is State.OPEN:
             appends.push(PendingAppend(sink, payloads))

@@ -1,7 +1,7 @@
 """Quire: a topic broker on a bookie tier."""
 
 DISTRIBUTION = "quire-broker"
-"""What pip installs: the name `quire` is another project's on PyPI. The import name and the command are `quire`."""
+"""The name that pip installs: `quire` is another project's on PyPI. The import name and the command are `quire`."""
 
 
 def installed_version() -> str:

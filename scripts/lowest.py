@@ -1,8 +1,9 @@
-"""Requirements for the lowest versions: each package that pyproject.toml declares at its lower bound, the tools of the tests as locked.
+"""Requirements for the lowest versions: packages that pyproject.toml declares at their lower bounds, and test tools.
 
     python scripts/lowest.py pyproject.toml scripts/lock/dev.txt >lowest.txt
 
-What the declared packages need themselves is left to pip, which takes the newest that goes with them.
+The tools have the versions of the lock. Dependencies of the declared packages are left to pip, which takes the newest
+versions that fit.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib")
-"""Of the development group: what tests import. Linters and type checkers are left out."""
+TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib", "py4j")
+"""Packages of the lock that tests import. Linters and type checkers are left out."""
+LINKED = "pyspark"
+"""The package without a wheel: `scripts/environment` links it from .venv. It needs py4j."""
 
 
 def requirements(pyproject: str, lock: str) -> Iterator[str]:
@@ -32,7 +35,8 @@ def requirements(pyproject: str, lock: str) -> Iterator[str]:
         bound = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
         if bound is None:
             raise ValueError(f"{requirement} has no lower bound of the form NAME>=VERSION")
-        yield f"{bound[1]}=={bound[2]}"
+        if bound[1] != LINKED:
+            yield f"{bound[1]}=={bound[2]}"
     for tool in TOOLS:
         locked = re.search(rf"^{re.escape(tool)}==(\S+)", lock, re.MULTILINE)
         if locked is None:

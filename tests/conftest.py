@@ -17,7 +17,8 @@ from quire.service import log
 
 pytest_plugins = ("tests.support.async_tests",)
 
-# No test is a matter of how fast the machine is just now. With `--full` there are as many examples as Hypothesis itself takes.
+# No test is a matter of how fast the machine is just now. With `--full` there are as many examples as Hypothesis itself
+# takes.
 for _profile, _examples in (("quire", 40), ("full", 100)):
     hypothesis.settings.register_profile(
         _profile,

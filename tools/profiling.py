@@ -2,10 +2,10 @@
 
     scripts/profile --pid 4711                                  the functions of the next 10 s, as a table
     scripts/profile --pid 4711 --seconds 30 --svg flame.svg     the same as a flame graph, for a browser
-    scripts/profile -- .venv/bin/quire standalone               start it, sample it until it ends or --seconds are over, stop it
+    scripts/profile -- .venv/bin/quire standalone               start it, sample until it ends or for --seconds, stop it
 
-py-spy reads the memory of the process from outside: the server is not changed and hardly slowed. It needs the right to trace the
-process (same user and kernel.yama.ptrace_scope=0, or root).
+py-spy reads the memory of the process from outside: the server is not changed and hardly slowed. It needs the right to
+trace the process (same user and kernel.yama.ptrace_scope=0, or root).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROWS = 30
 
 
 def table(folded: Iterable[str], rows: int = ROWS) -> list[str]:
-    """Return the functions with the most samples, from lines `thread;outermost;...;innermost COUNT`: samples in the function
-    itself, and in it or what it called, both as a share of all."""
+    """Return the functions with the most samples, from lines `thread;outermost;...;innermost COUNT`: samples in the
+    function itself, and in it or what it called, both as a share of all."""
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for line in folded:

@@ -1,4 +1,4 @@
-"""What an entry log holds: from its ledgers map, or from all of its records if it has none. Blocking.
+"""Contents of an entry log: from its ledgers map, or from all of its records if it has none. Blocking.
 
 A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. Of any other log only the
 location index knows for sure.

@@ -1,7 +1,8 @@
 """The entry logs that are open for reading.
 
-Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed by the last of the
-reads of that log which had begun before (`retire`), without a lock: each step on a dict is one step of the interpreter.
+Readers run beside the flush. A file that is dropped or pushed out of the table of open files is closed by the last of
+the reads of that log which had begun before (`retire`), without a lock: each step on a dict is one step of the
+interpreter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which pages of the entry logs stay in the machine's memory: the newest.
+"""Keeps the newest pages of the entry logs in the machine's memory.
 
 Copying into memory that was given back a moment ago costs a tenth of copying into memory that was not touched for long
-(64 KB: 15 us instead of 170, measured in a virtual machine). An entry log is hardly read soon: a consumer that keeps up is
-served from the caches.
+(64 KB: 15 us instead of 170, measured in a virtual machine). An entry log is hardly read soon: a consumer that keeps up
+is served from the caches.
 """
 
 from __future__ import annotations

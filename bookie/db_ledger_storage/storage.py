@@ -3,7 +3,8 @@
     add -> write cache -> (flush) -> entry log + location index
     read <- write cache, read cache, entry log by location, reading ahead
 
-The loop calls what is sync and does not say "blocking"; reads are in entry_reader.py. The journal comes before all this: an entry that is only here, in memory, is in the journal.
+The loop calls what is sync and does not say "blocking"; reads are in entry_reader.py. The journal comes before all
+this: an entry that is only here, in memory, is in the journal.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class Creations:
         consumer.subscription.announce()
 
     async def _check_may_publish(self, name: TopicName) -> Held:
-        """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them. TopicNotFoundError
-        (no such namespace), MetadataUnavailableError."""
+        """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them.
+        TopicNotFoundError (no such namespace), MetadataUnavailableError."""
         if self._topics.find(name) is None:
             await self._topics.check_namespace(name)  # a missing namespace has no policies
         policies = await self._policies.load(name)

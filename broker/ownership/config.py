@@ -12,7 +12,7 @@ class OwnershipOptions:
     """Options of ownership. Times in seconds, rates per second."""
 
     cluster_name: str = "standalone"
-    """Of new namespaces; the broker's."""
+    """Cluster of new namespaces: the broker's."""
     bundles_default: int = conf_key(
         "defaultNumberOfNamespaceBundles",
         4,

@@ -32,7 +32,8 @@ class Answer:
 
 
 def load() -> None:
-    """Import the HTTP client, which otherwise happens at the first request: 0.1 s of CPU, which a start should not wait for."""
+    """Import the HTTP client, which otherwise happens at the first request: 0.1 s of CPU, which a start should not wait
+    for."""
     import_module("quire.service.http_network")
 
 

@@ -97,8 +97,8 @@ class _Namespace:
 
 
 class Held:
-    """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there are none.
-    Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
+    """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there
+    are none. Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
 
     __slots__ = ("_namespace", "_policies", "_topic")
 

@@ -135,8 +135,8 @@ class Producer:
                 self.connection.request_done()
 
     def drain(self) -> None:
-        """Be cut when everything it sent is answered: now, if that is so. What it sends from now on is ignored: its client sends it
-        again to the next owner."""
+        """Be cut when everything it sent is answered: now, if that is so. What it sends from now on is ignored: its
+        client sends it again to the next owner."""
         if self.answered == self.sent:
             self.topic.end_producer(self, End.CUT)
         else:

@@ -92,7 +92,8 @@ class Topic:
 
     @property
     def log(self) -> Logger:
-        """A logger with the topic bound. Not kept: a broker has tens of thousands of topics, which hardly write a line."""
+        """A logger with the topic bound. Not kept: a broker has tens of thousands of topics, which hardly write a
+        line."""
         return log.bind(topic=self.name.full)
 
     # Publishing

@@ -9,12 +9,12 @@ import typer
 
 UNKNOWN = 2
 
-app = typer.Typer(no_args_is_help=True, help="What the keys of configuration files mean.")
+app = typer.Typer(no_args_is_help=True, help="Explains the keys of configuration files.")
 
 
 @app.callback()
 def config() -> None:
-    """What the keys of configuration files mean."""
+    """Explains the keys of configuration files."""
 
 
 @app.command()

@@ -19,8 +19,8 @@ PASSING_CODES = frozenset(
         pb.ProducerBusy,
     )
 )
-"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at once
-where somebody else is in the way."""
+"""Errors that another try, after a new lookup, may not meet. Source: what the official clients retry; they give up at
+once where somebody else is in the way."""
 
 
 class ClientError(Exception):
@@ -53,7 +53,8 @@ class NotAllowedError(ClientError):
 
 
 class ConsumerBusyError(ClientError):
-    """Another consumer held the subscription for the whole operation timeout. Final: ask again when that one has left."""
+    """Another consumer held the subscription for the whole operation timeout. Final: ask again when that one has
+    left."""
 
 
 class ServiceUnavailableError(ClientError):
@@ -65,7 +66,8 @@ class ServiceUnavailableError(ClientError):
 
 
 class ServerRefusedError(ClientError):
-    """A broker refused, for a reason that has no class of its own here. Final, except for the codes in PASSING_CODES."""
+    """A broker refused, for a reason that has no class of its own here. Final, except for the codes in
+    PASSING_CODES."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{error_name(code)}: {message}")

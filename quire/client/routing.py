@@ -52,7 +52,8 @@ def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "Jav
         Raises:
             ValueError: unknown scheme, or fewer than one partition.
 
-        Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+        Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's
+            client.
 
         Example:
             Args:
@@ -66,7 +67,8 @@ def partition_of(key: bytes | str, partitions: int, scheme: HashingScheme = "Jav
             Raises:
                 ValueError: unknown scheme, or fewer than one partition.
 
-            Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's client.
+            Source: JavaStringHash.java, Murmur3Hash32.java and RoundRobinPartitionMessageRouterImpl.java of Pulsar's
+                client.
 
             Example:
                 >>> partition_of("key-17", 4), partition_of(b"key-17", 4, "Murmur3_32Hash")

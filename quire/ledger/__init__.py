@@ -17,7 +17,8 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.opening import open_client, open_client_on
 from quire.ledger.placement.policy import PlacementConfig
 from quire.ledger.reading.reader import LedgerReader
-from quire.ledger.writing.writer import AdvancedLedgerWriter, LedgerWriter
+from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.wire.bookkeeper.entry import DigestType
 
 __all__ = [

@@ -22,8 +22,9 @@ from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirme
 from quire.ledger.reading.reader import LedgerReader
 from quire.ledger.recovery.recovery import recover as recover_ledger
 from quire.ledger.writing import creation as ledger_creation
+from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from quire.ledger.writing.creation import NewLedger
-from quire.ledger.writing.writer import AdvancedLedgerWriter, LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
 from quire.wire.bookkeeper.entry import DigestType, digest_of, master_key

@@ -26,7 +26,7 @@ class NodeExistsError(MetadataError):
 
 
 class BadVersionError(MetadataError):
-    """The node was changed since it was read. Passing: read again and decide again."""
+    """The node was changed since it was read: read it again and decide again. Final for this call."""
 
 
 class NotEmptyError(MetadataError):

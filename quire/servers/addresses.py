@@ -43,8 +43,10 @@ def naming(key: str, host: str, port: int) -> Iterator[None]:
         if not isinstance(cause, OSError):
             raise
         at, why = host_port((host, port)), cause.strerror or str(cause)
-        text = f"{key}={port}: cannot listen on {at}: {why}; stop the program that listens there, or set {key} to another port"
-        raise PortError(text) from error
+        raise PortError(
+            f"{key}={port}: cannot listen on {at}: {why}; "
+            f"stop the program that listens there, or set {key} to another port"
+        ) from error
 
 
 def free_port() -> int:

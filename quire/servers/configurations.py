@@ -40,7 +40,7 @@ def file_of(process: Process[Any]) -> str:
 
 
 def explain(name: str) -> str | None:
-    """What is known of a key, as text; None if neither we nor the originals have it."""
+    """Return everything known of a key, as text; None if neither we nor the originals have it."""
     obeyed = [_obeyed(key, processes) for key, processes in _variants(name)]
     others = [f"{_who(process)}: {fate}" for process in PROCESSES if (fate := _fate(process, name))]
     if not obeyed and not others and not is_original_key(name):
@@ -85,7 +85,7 @@ def _obeyed(key: Key, processes: list[Process[Any]]) -> str:
 
 
 def _fate(process: Process[Any], name: str) -> str:
-    """What becomes of a key that a process does not obey; empty if it does, or if there is nothing to say."""
+    """Return the effect of a key that a process does not obey; empty if it does, or if there is nothing to report."""
     newer = process.rules.aliases.get(name)
     if newer is not None:
         return f"an older name of {newer}"
@@ -112,8 +112,9 @@ def _fate(process: Process[Any], name: str) -> str:
 
 _HEAD: Final = """# Configuration keys
 
-Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one key, and what becomes of a key
-that is not here. Where servers differ a key has a row for each. [What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
+Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one
+key, and what becomes of a key that is not here. Where servers differ a key has a row for each.
+[What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
 
 | key | read by | type | default | bounds | unit | |
 |---|---|---|---|---|---|---|
@@ -121,7 +122,7 @@ that is not here. Where servers differ a key has a row for each. [What is not ob
 
 
 def table() -> str:
-    """What docs/configuration.md holds."""
+    """Return the text of docs/configuration.md."""
     return _HEAD + "".join(_rows())
 
 

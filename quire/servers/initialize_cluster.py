@@ -3,14 +3,16 @@
     /ledgers                      INSTANCEID, available/readonly; LAYOUT comes with the first server
     /bookies                      the rack map, empty
     /admin/clusters/<cluster>     where it serves
-    /admin/policies/...           tenants public and pulsar, namespaces public/default and pulsar/system, of 16 bundles each
+    /admin/policies/...           tenants public and pulsar; namespaces public/default and pulsar/system, of 16
+                                  bundles each
     /admin/partitioned-topics/... that of transactions, which the original wants
     /stream, /pulsar/functions    places of services of the original that run beside brokers
 
 Existing nodes are left unchanged. A second cluster on the same store is added to the tenants and namespaces.
 
-Source: Pulsar's PulsarClusterMetadataSetup; tests/golden/pulsar/zk-initialized.json. The values of `/stream` without content
-of their own are the address of the host that made them: ZooKeeper's client library puts it where nothing is given.
+Source: Pulsar's PulsarClusterMetadataSetup; tests/golden/pulsar/zk-initialized.json. The values of `/stream`
+without content of their own are the address of the host that made them: ZooKeeper's client library puts it where
+nothing is given.
 """
 
 from __future__ import annotations

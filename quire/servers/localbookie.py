@@ -1,4 +1,5 @@
-"""`quire localbookie N`: a cluster on one machine, for trying things out: ZooKeeper as a child, N bookies in this process.
+"""`quire localbookie N`: a cluster on one machine, for trying things out: ZooKeeper as a child, N bookies in this
+process.
 
     <data directory>/zookeeper            ZooKeeper's
     <data directory>/bookie-<port>/journal, ledgers

@@ -65,9 +65,9 @@ def run_server(
     """Run `serve(stop)` until it ends, and return the exit code.
 
     SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1 writes the task tree into the log. SIGUSR2 and, in
-    a process started to ignore it (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard error, each cause in a line, with
-    `remedy` if it is damage. Any other is an internal error: its traceback goes into the log, and the exit code is that
-    of an InternalError."""
+    a process started to ignore it (nohup), SIGHUP change nothing. A failure with an exit code is printed on standard
+    error, each cause in a line, with `remedy` if it is damage. Any other is an internal error: its traceback goes into
+    the log, and the exit code is that of an InternalError."""
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # Objects loaded by now are frozen: the collector skips them, and nearly all garbage is young.
@@ -142,7 +142,8 @@ async def end_when(failed: trio.Event, error: Exception) -> None:
 @asynccontextmanager
 async def ending_at_faults(faults: Faults) -> AsyncIterator[trio.Nursery]:
     """A nursery for what serves, cancelled at the end of the block. After an exception of a callback it ends with an
-    InternalError: what the callback left undone cannot be known. Stores that were opened around it are then closed in order."""
+    InternalError: what the callback left undone cannot be known. Stores that were opened around it are then closed in
+        order."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_at_fault, faults, name="faults")
         yield nursery
@@ -151,9 +152,9 @@ async def ending_at_faults(faults: Faults) -> AsyncIterator[trio.Nursery]:
 
 @asynccontextmanager
 async def cut_after_faults(faults: Faults) -> AsyncIterator[None]:
-    """Around a whole server, from before its stores are opened until after they are closed: exceptions of callbacks are logged
-    and end it with an InternalError all that time, not only while it serves. What is still open FAULT_GRACE_S seconds after the
-    exception is cancelled."""
+    """Around a whole server, from before its stores are opened until after they are closed: exceptions of callbacks are
+    logged and end it with an InternalError all that time, not only while it serves. What is still open FAULT_GRACE_S
+    seconds after the exception is cancelled."""
     faults.watch()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_cut_after_fault, faults, name="faults of the process")

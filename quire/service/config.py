@@ -54,7 +54,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a key counts. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field is 1.5."""
+    """The unit that a key counts in. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field
+    is 1.5."""
 
     name: str
     times: int = 1
@@ -137,7 +138,7 @@ class Key:
     name: str
     field_name: str
     kind: Any
-    """Of the value in a file: int for a field of float whose default is whole."""
+    """Type of the value in a file: int for a field of float whose default is whole."""
     default: Any
     doc: str
     unit: Unit

@@ -6,8 +6,8 @@ import trio
 
 
 class Gate:
-    """As trio.CapacityLimiter, in `async with` only: first come, first served. To enter while there is room costs no turn of the
-    event loop."""
+    """As trio.CapacityLimiter, in `async with` only: first come, first served. To enter while there is room costs no
+    turn of the event loop."""
 
     __slots__ = ("_room", "_waiting")
 

@@ -1,7 +1,7 @@
 """The web port: liveness, health and metrics, where Pulsar has them. A server adds its own routes (the admin REST).
 
-    GET /status.html                "OK" while the server serves, "READ ONLY: why" while its disk is full, both 200, as it goes on serving
-                                    reads and acknowledgements; 503 before and after, for load balancers
+    GET /status.html                for load balancers: "OK" while the server serves, "READ ONLY: why" while its disk is
+                                    full, both 200, as it goes on serving reads and acknowledgements; else 503
     GET /admin/v2/brokers/ready     "ok" when everything is up; 503
     GET /admin/v2/brokers/health    "ok" after a real check (`Health.check`); 500 with the reason
     GET /metrics                    text for Prometheus
@@ -104,8 +104,8 @@ def make_original_app(
     *,
     not_found: Callable[[Request, Exception], Awaitable[Response]] | None = None,
 ) -> Starlette:
-    """Return a site of a process of BookKeeper: GET /heartbeat and /metrics, the levels of loggers, and `routes`. `not_found` answers for
-    what is not there."""
+    """Return a site of a process of BookKeeper: GET /heartbeat and /metrics, the levels of loggers, and `routes`.
+    `not_found` answers for what is not there."""
 
     async def heartbeat(request: Request) -> Response:
         return PlainTextResponse("OK\n")
@@ -171,8 +171,8 @@ async def serve_web(
     listening: Callable[[tuple[str, int]], None] | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve a web port until `stop` is set or the task is cancelled. `listening` is called with the address it listens on (port 0
-    picks a free one), which it starts with; OSError if the port is taken."""
+    """Serve a web port until `stop` is set or the task is cancelled. `listening` is called with the address it listens
+    on (port 0 picks a free one), which it starts with; OSError if the port is taken."""
     listeners = await trio.open_tcp_listeners(port, host=host)
     address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
     config = Config()

@@ -1,6 +1,7 @@
 """The HTTP client's way to the network: `world.network`, so that the simulator carries its requests too.
 
-Import this module after the binary port is served, or in a function that is called later: httpx2 and httpcore2 take about 0.1 s of CPU.
+Import this module after the binary port is served, or in a function that is called later: httpx2 and httpcore2 take
+about 0.1 s of CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ CHUNK_BYTES = 64 << 10
 
 
 def client(network: Network) -> httpx2.AsyncClient:
-    """Return a client for plain HTTP/1.1: one connection for each request, no redirects, no proxies, no timeouts of its own.
+    """Return a client for plain HTTP/1.1: one connection for each request, no redirects, no proxies, no timeouts of its
+    own.
 
     The caller sets the deadline with a cancel scope. Requests raise httpx2.HTTPError and httpx2.InvalidURL.
     """

@@ -1,4 +1,5 @@
-"""JSON spaced as the originals' servers space it, with Jackson's pretty printer: a member of an object a line, arrays in one.
+"""JSON spaced as the originals' servers space it, with Jackson's pretty printer: a member of an object a line, arrays
+in one.
 
 {
   "id" : 7,

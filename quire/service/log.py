@@ -9,8 +9,9 @@ Levels: debug for us, info for what an operator may want to follow, warning for 
 for "a human must look" (tests fail on one they did not announce). structlog is imported by the first line that is
 really written, so a server that starts in silence does not wait for it.
 
-A level holds for all loggers, or for one and those below it (`broker.dispatch` is above `broker.dispatch.subscription`); the longest
-name counts. Levels can be changed while the server runs (`set_level`; PUT /quire/loggers of each web port).
+A level holds for all loggers, or for one and those below it (`broker.dispatch` is above
+`broker.dispatch.subscription`); the longest name counts. Levels can be changed while the server runs (`set_level`; PUT
+/quire/loggers of each web port).
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def configure(
     levels: Mapping[str, str] | None = None,
 ) -> None:
     """From now on write lines of `level` and above to `stream` (None: standard error). `wall_ms` is the clock to date
-    them by, `world.clock.wall_ms` in a server (None: the machine's). `levels`: those of single loggers, as of `parse_levels`.
-    ValueError for a level that does not exist."""
+    them by, `world.clock.wall_ms` in a server (None: the machine's). `levels`: those of single loggers, as of
+    `parse_levels`. ValueError for a level that does not exist."""
     global _threshold, _stream, _wall_ms
     check_level(level)
     _threshold = LEVELS[level]
@@ -94,8 +95,8 @@ def parse_levels(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Give a logger and those below it a level of their own (None: that of the logger above), from now on. "" is the level of
-    all others, which is always there. ValueError."""
+    """Give a logger and those below it a level of their own (None: that of the logger above), from now on. "" is the
+    level of all others, which is always there. ValueError."""
     global _threshold
     if level is not None:
         check_level(level)
@@ -211,7 +212,8 @@ def _structlog_logger(context: Event) -> Any:
 
 
 def _tracebacks(_: Any, __: str, event: Event) -> Event:
-    """Put the traceback of the exception into `exception`; of a group those of its leaves, not the way there through the nurseries."""
+    """Put the traceback of the exception into `exception`; of a group those of its leaves, not the way there through
+    the nurseries."""
     found = event.pop("exc_info", None)
     error = sys.exc_info()[1] if found is True else found
     if isinstance(error, BaseException):

@@ -1,12 +1,14 @@
-"""Levels of loggers on a web port, to be read and changed while the server runs. They are this process's, and are gone when it ends.
+"""Levels of loggers on a web port, to be read and changed while the server runs. They are this process's, and are gone
+when it ends.
 
     GET    /quire/loggers                    {"": "info", "broker.dispatch": "debug"}; "" is the level of all others
     PUT    /quire/loggers?level=debug        the level of all others
     PUT    /quire/loggers/broker.dispatch?level=debug
     DELETE /quire/loggers/broker.dispatch    it has the level of the logger above it again
 
-A change is answered with the levels in force, a mistake with 400 and {"reason": ...}. The port asks nobody for a name, as its other
-resources do not: keep it from strangers. What is logged below info names clients and topics, never what messages contain.
+A change is answered with the levels in force, a mistake with 400 and {"reason": ...}. The port asks nobody for a name,
+as its other resources do not: keep it from strangers. What is logged below info names clients and topics, never what
+messages contain.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ Hot paths keep plain integers; what is registered here is how to read them, and 
     metrics.counter("pulsar_in_messages_total", "Messages received.", lambda: stats.messages_in)
     metrics.family("gauge", "pulsar_msg_backlog", "Entries not acknowledged.", ("topic",), backlog_by_topic)
 
-A server with 10,000 topics has 100,000 samples: `lines` gives them one by one, read as they are asked for, so that the web
-port can write them in short steps (`quire.service.http`). A number that is a sum over thousands of things is read by a
-generator that yields None now and then.
+A server with 10,000 topics has 100,000 samples: `lines` gives them one by one, read as they are asked for, so that the
+web port can write them in short steps (`quire.service.http`). A number that is a sum over thousands of things is read
+by a generator that yields None now and then.
 
-prometheus_client, whose import takes longer than a loop may be held, is only needed where `Metrics` is a collector of one of
-its registries. A counter whose name does not end in _total (BookKeeper has such) is
-exposed without a type, for the text format would rename it.
+prometheus_client, whose import takes longer than a loop may be held, is only needed where `Metrics` is a collector of
+one of its registries. A counter whose name does not end in _total (BookKeeper has such) is exposed without a type, for
+the text format would rename it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     obeyed      the process has a field of the key, or of the newer name that it is an alias of
     harmless    tunes what is not there (threads, the JVM), or does not concern the process: any value is taken
-    at rest     not obeyed, and no value but the originals' defaults is taken (and one that says what is done here anyway), so that
-                the files that come with the originals start; any other value asks for something, and is refused
+    at rest     not obeyed, and no value but the originals' defaults is taken (and one that says what is done here
+                anyway), so that the files that come with the originals start; any other value asks for something, and
+                is refused
     refused     some values ask for what cannot be done, whatever the originals' default is
     unknown     a name that no published version of Pulsar or BookKeeper has is refused, with the nearest one
 
@@ -38,7 +39,8 @@ class Fate(Enum):
 class Rule:
     """`reason` says what there is instead, or what is not there; of REFUSED it ends with the remedy.
 
-    `ours` are values that say what is done here anyway. `asks` is REFUSED's: whether a value asks for what cannot be done."""
+    `ours` are values that say what is done here anyway. `asks` is REFUSED's: whether a value asks for what cannot be
+    done."""
 
     fate: Fate
     reason: str
@@ -60,13 +62,13 @@ def is_false(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of one process: by key, or by the beginning of keys and a star. An exact name goes before a beginning, a
-    longer beginning before a shorter one."""
+    """The rules of one process: by key, or by the beginning of keys and a star. An exact name goes before a beginning,
+    a longer beginning before a shorter one."""
 
     by_name: Mapping[str, Rule]
     aliases: Mapping[str, str]
-    """Older name -> newer name, which has a field; where both are given the newer one counts. -1 is the originals' default of
-    an older name: the newer one counts."""
+    """Older name -> newer name, which has a field; where both are given the newer one counts. -1 is the originals'
+    default of an older name: the newer one counts."""
 
     def find(self, name: str) -> Rule | None:
         found = self.by_name.get(name)
@@ -96,7 +98,7 @@ class Sorted:
     """The assignments of a file by what becomes of them."""
 
     kept: list[Assignment] = field(default_factory=list)
-    """What `parse` is to see, older names replaced."""
+    """Assignments for `parse`, older names replaced."""
     without_effect: list[str] = field(default_factory=list)
     not_obeyed: list[str] = field(default_factory=list)
     """Keys at rest."""
@@ -104,7 +106,8 @@ class Sorted:
 
 
 def check(done: Sorted, process: str, source: str, *, quiet: bool = False) -> None:
-    """Raise ConfigError with the problems that were found; else log the keys that are not obeyed, in one line, unless `quiet`."""
+    """Raise ConfigError with the problems that were found; else log the keys that are not obeyed, in one line, unless
+    `quiet`."""
     if done.problems:
         raise ConfigError("\n".join(done.problems))
     kinds = {"without_effect": done.without_effect, "at_defaults": done.not_obeyed}
@@ -116,8 +119,8 @@ def check(done: Sorted, process: str, source: str, *, quiet: bool = False) -> No
 def sort_out(
     assignments: Iterable[Assignment], fields: Iterable[str], rules: Rules, others: Iterable[str] = ()
 ) -> Sorted:
-    """Sort the assignments of a file (pure). `fields` are the keys that are obeyed, `others` those of another server that reads the same
-    file."""
+    """Sort the assignments of a file (pure). `fields` are the keys that are obeyed, `others` those of another server
+    that reads the same file."""
     honoured, elsewhere = frozenset(fields), frozenset(others)
     given = list(assignments)
     names = {each.name for each in given}
@@ -147,11 +150,11 @@ def sort_out(
 
 
 _ABOUT: Final = {
-    Fate.HARMLESS: "Keys of the original that have no effect here, whatever they say: what there is instead, or what is not "
-    "there to be tuned. Those that a file sets are named once in the log.",
-    Fate.AT_REST: "Keys of the original that are not obeyed. A file may have them with the default of any version of the "
-    "original since Pulsar 2.8 and BookKeeper 4.14, or with the value of the files that come with it; the log names them then. "
-    "With another value they ask for something, and the process does not start.",
+    Fate.HARMLESS: "Keys of the original that have no effect here, whatever they say: what there is instead, or what "
+    "is not there to be tuned. Those that a file sets are named once in the log.",
+    Fate.AT_REST: "Keys of the original that are not obeyed. A file may have them with the default of any version of "
+    "the original since Pulsar 2.8 and BookKeeper 4.14, or with the value of the files that come with it; the log "
+    "names them then. With another value they ask for something, and the process does not start.",
     Fate.REFUSED: "Keys of the original with which the process does not start, if they ask for what it cannot do.",
 }
 

@@ -25,7 +25,7 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a process has otherwise than the room that declares a key; None is as there."""
+    """Differences of a process from the room that declares a key; None is as there."""
 
     default: Any = None
     doc: str | None = None
@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[Config]):
-    """Of one command; `name` is that of the command and of what it prints."""
+    """Configuration of one command; `name` is that of the command and of its output."""
 
     name: str
     config: type[Config]
@@ -92,7 +92,7 @@ class Process(Generic[Config]):
         return build(self.config, parts)
 
     def values_of(self, config: Config) -> dict[str, Any]:
-        """What a configuration says, by key, in the units of the file."""
+        """Return the values of a configuration, by key, in the units of the file."""
         return {
             name: key.unit.in_file(getattr(getattr(config, part), key.field_name))
             for part, keys in self._keys_of_parts().items()
@@ -115,7 +115,7 @@ class Process(Generic[Config]):
         return self.build({**values, **(overrides or {})})
 
     def render(self) -> str:
-        """What its file in conf/ holds."""
+        """Return the text of its file in conf/."""
         keys = self.keys()
         return render(keys.values(), head=self.head) + render_tail(self.rules, fields=keys)
 

@@ -11,8 +11,8 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """A map that forgets: an entry stays for at least half of `ttl_s` and at most for `ttl_s` (trio's time) after it was put, but
-    for less if more than `size_max` come meanwhile. None is no value.
+    """A map that forgets: an entry stays for at least half of `ttl_s` and at most for `ttl_s` (trio's time) after it
+    was put, but for less if more than `size_max` come meanwhile. None is no value.
 
     Two dicts, of which the older goes as a whole: an entry costs what it costs in a dict, in time and in memory."""
 
@@ -30,7 +30,7 @@ class Recent(Generic[K, V]):
         return len(self._young.keys() | self._old.keys())
 
     def get(self, key: K) -> V | None:
-        """What was put last, unless it is forgotten."""
+        """Return the value that was put last, unless it is forgotten."""
         self._age(trio.current_time())
         found = self._young.get(key)
         return self._old.get(key) if found is None else found

@@ -1,5 +1,6 @@
-"""Resources of a web port: a path, and a handler for each method, given as GET=read, PUT=write. broker.admin.resource has those of the
-admin REST, in the same form, with its own matching of paths and its own answers to what handlers raise."""
+"""Resources of a web port: a path, and a handler for each method, given as GET=read, PUT=write. broker.admin.resource
+has those of the admin REST, in the same form, with its own matching of paths and its own answers to what handlers
+raise."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def route(path: str, **handlers: Handler) -> Route:
 
 
 def original_route(path: str, failures: tuple[type[Exception], ...], **handlers: Handler) -> Route:
-    """Return a resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one of the
-    `failures` answers 500."""
+    """Return a resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one
+    of the `failures` answers 500."""
 
     async def answer(request: Request) -> Response:
         handler = handlers.get(request.method)

@@ -54,7 +54,8 @@ def walk(root: trio.lowlevel.Task) -> Iterator[tuple[int, trio.lowlevel.Task]]:
 
 
 async def log_task_tree() -> None:
-    """Write a line for each task, in steps: other tasks go on meanwhile, so one that has ended since then is left out."""
+    """Write a line for each task, in steps: other tasks go on meanwhile, so one that has ended since then is left
+    out."""
     root = trio.lowlevel.current_root_task()
     if root is None:
         return

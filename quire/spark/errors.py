@@ -55,7 +55,8 @@ class SinkError(SparkSourceError):
 
 
 class MissingDependencyError(SparkSourceError, ImportError):
-    """A package that is needed is not installed in this process, or is too old. Final: install `quire-broker[spark]` there."""
+    """A package that is needed is not installed in this process, or is too old. Final: install `quire-broker[spark]`
+    there."""
 
 
 class StatsError(SparkSourceError):

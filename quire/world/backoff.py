@@ -11,8 +11,8 @@ JITTER = 0.25
 class Backoff:
     """Pauses that double from `first_s` to `max_s`, each shortened by chance.
 
-    Chance keeps apart what failed at the same moment: the connections, logs and bookies that lost one peer would otherwise
-    all come back to it at the same moment, and again at the next one.
+    Chance keeps apart what failed at the same moment: the connections, logs and bookies that lost one peer would
+    otherwise all come back to it at the same moment, and again at the next one.
     """
 
     __slots__ = ("_first_s", "_max_s", "_next_s", "_rng")

@@ -204,8 +204,8 @@ class KeyValueMaker(Protocol):
     def open(
         self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
     ) -> KeyValue:
-        """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values), with so much
-        memory for what it reads, and for what is written and not yet in a table.
+        """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values), with
+        so much memory for what it reads, and for what is written and not yet in a table.
 
         DamagedError: synced data is missing or changed; nothing was modified. FileNotFoundError: there is no map, and
         `create` is False. BlockingIOError: it is open already."""

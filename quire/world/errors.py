@@ -10,8 +10,8 @@ E = TypeVar("E", bound=BaseException)
 def again(error: E) -> E:
     """Return an error of the class and the content of `error`, to be raised from it.
 
-    What ended a task is raised in each caller that waits for it. Raising the same object again would append the traceback
-    of every caller to it, and set its context to whatever that caller was handling.
+    What ended a task is raised in each caller that waits for it. Raising the same object again would append the
+    traceback of every caller to it, and set its context to whatever that caller was handling.
 
     >>> try:
     ...     raise again(cause := OSError(28, "no space")) from cause

@@ -1,4 +1,4 @@
-"""What is often done with a Stream."""
+"""Common operations on a Stream."""
 
 from __future__ import annotations
 

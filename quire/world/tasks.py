@@ -26,8 +26,8 @@ async def for_each(
         job: what is done for one item.
         at_once: how many jobs run at the same time, above 0.
         name: of the tasks.
-        tried_all: errors after which the other items are done all the same. Any other error cancels the jobs that run, and
-            no more are begun.
+        tried_all: errors after which the other items are done all the same. Any other error cancels the jobs that run,
+            and no more are begun.
 
     Raises:
         Exception: the first error of a job, as it is: one that cancelled the others before one of `tried_all`.

@@ -1,6 +1,7 @@
 """The one place where groups of exceptions are taken apart: for exit codes, log lines and error texts.
 
-Trio wraps what leaves a task in a group per nursery, so a mistake in a connection arrives as groups nested four to seven deep.
+Trio wraps what leaves a task in a group per nursery, so a mistake in a connection arrives as groups nested four to
+seven deep.
 """
 
 from __future__ import annotations
@@ -23,5 +24,6 @@ def first_leaf(error: BaseException) -> BaseException:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the texts of all errors in a group in one line, each once; an error without a text is named by its type."""
+    """Return the texts of all errors in a group in one line, each once; an error without a text is named by its
+    type."""
     return "; ".join(dict.fromkeys([str(leaf) or repr(leaf) for leaf in leaves(error)]))

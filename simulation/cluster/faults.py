@@ -1,6 +1,7 @@
 """The nemesis of a whole cluster: beside the faults of any cluster, a permanently lost bookie, brokers that pause for
-longer than their sessions last, and operators who unload and split bundles meanwhile. Excluded are losses that no cluster
-could survive: a second bookie lost, or the last one that could take the place of the first, or one while others lie.
+longer than their sessions last, and operators who unload and split bundles meanwhile. Excluded are losses that no
+cluster could survive: a second bookie lost, or the last one that could take the place of the first, or one while others
+lie.
 """
 
 from __future__ import annotations

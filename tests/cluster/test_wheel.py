@@ -1,4 +1,5 @@
-"""The wheel, installed into an empty environment outside the checkout: the command runs, and a message goes through it."""
+"""The wheel, installed into an empty environment outside the checkout: the command runs, and a message goes through
+it."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_the_wheel_installs_and_serves_from_an_empty_folder(tmp_path: Path, vers
 
 
 def serves(programs: Path, folder: Path) -> str:
-    """What `quire version` prints, after a message went through a standalone server."""
+    """Return the output of `quire version`, after a message went through a standalone server."""
     said = subprocess.run(
         [programs / "quire", "version"], check=True, capture_output=True, text=True, cwd=folder, timeout=60
     )

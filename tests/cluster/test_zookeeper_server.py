@@ -86,7 +86,7 @@ def keeps_a_node(tmp_path: Path, *options: str) -> None:
 
 
 def test_a_folder_with_the_few_jars_that_are_fetched_is_enough_for_a_server(tmp_path: Path) -> None:
-    """Those of them that pyspark carries; the one it has not is the logger, without which the server is silent."""
+    """Uses the jars that pyspark carries; the one it lacks is the logger, without which the server is silent."""
     folder = tmp_path / "jars"
     folder.mkdir()
     for name in map(file_name, JARS):

@@ -79,7 +79,8 @@ def test_truncate_cuts_or_extends_with_zeros(door):
 
 
 def test_preallocated_space_is_zeroed_and_counts_in_the_size(door):
-    """Reserve zeroed space [offset, offset+size), extending the file. Length of the file in bytes, preallocated space included."""
+    """Reserve zeroed space [offset, offset+size), extending the file. Length of the file in bytes, preallocated space
+    included."""
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     file.pwrite(b"abc", 0)

@@ -59,7 +59,8 @@ def test_run_is_not_cancellable_once_begun(run):
 
 
 def test_a_lane_runs_what_was_queued_in_order_and_reports_in_order(run):
-    """It takes all items queued, calls `job(items)` off the loop, then `done(items, result, error)` on the loop, in order."""
+    """It takes all items queued, calls `job(items)` off the loop, then `done(items, result, error)` on the loop, in
+    order."""
 
     async def main(world):
         jobs, reports = [], []

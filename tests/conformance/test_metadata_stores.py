@@ -191,7 +191,7 @@ def test_a_node_made_again_starts_again_at_version_0(tell: Tell) -> None:
 
 
 def test_parents_must_exist_unless_they_are_to_be_made(tell: Tell) -> None:
-    """ "Parents must exist (NoNodeError) unless `make_parents`. Nodes made by `make_parents` are persistent and empty." """
+    """The contract: parents must exist unless `make_parents`, whose nodes are persistent and empty."""
 
     async def story(store: MetadataStore) -> None:
         with pytest.raises(NoNodeError):

@@ -66,8 +66,8 @@ def test_ledgermetadata_and_listledgers_show_what_we_stored(conf: Path, written:
     told = shell(conf, "ledgermetadata", "-l", str(closed.ledger))
     assert f"ledgerID: {closed.ledger}\n" in told
     assert (
-        "formatVersion=3, ensembleSize=3, writeQuorumSize=2, ackQuorumSize=2, state=CLOSED, length=1415, lastEntryId=5, "
-        "digestType=CRC32, password=base64:" in told
+        "formatVersion=3, ensembleSize=3, writeQuorumSize=2, ackQuorumSize=2, state=CLOSED, length=1415, "
+        "lastEntryId=5, digestType=CRC32, password=base64:" in told
     )
     told = shell(conf, "listledgers", "-m")
     assert set(map(int, re.findall(r"^ledgerID: (\d+)$", told, re.MULTILINE))) >= {each.ledger for each in written}

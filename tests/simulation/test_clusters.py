@@ -1,4 +1,5 @@
-"""Whole clusters, all faults: nothing confirmed is lost, no owner that was overtaken goes on, and the cluster repairs itself.
+"""Whole clusters, all faults: nothing confirmed is lost, no owner that was overtaken goes on, and the cluster repairs
+itself.
 
 A slice of what `python -m simulation --history cluster --seeds 0..499` runs; `scripts/test --full` runs all of it.
 """

@@ -1,7 +1,8 @@
 """The histories find bugs: each of these, planted, is found within a few seeds, under the right name.
 
-bites.txt keeps seeds that found them: `scripts/test` runs those first, and searches only if one does not find its bug any
-more, since what a seed draws changes with the histories. `scripts/test --full` searches from the beginning, with a limit.
+bites.txt keeps seeds that found them: `scripts/test` runs those first, and searches only if one does not find its bug
+any more, since what a seed draws changes with the histories. `scripts/test --full` searches from the beginning, with a
+limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Many bookies, many clients, all faults: no confirmed entry is lost, no fenced writer goes on, and the healed cluster works.
+"""Many bookies, many clients, all faults: no confirmed entry is lost, no fenced writer goes on, and the healed cluster
+works.
 
 A slice of what `python -m simulation --history ledger --seeds 0..999` runs; `scripts/test --full` runs all of it.
 """

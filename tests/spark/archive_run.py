@@ -1,4 +1,5 @@
-"""scripts/pipelines/archive as a process of its own, to be watched from the outside, frozen at a chosen point, and killed."""
+"""scripts/pipelines/archive as a process of its own, to be watched from the outside, frozen at a chosen point, and
+killed."""
 
 from __future__ import annotations
 
@@ -147,8 +148,9 @@ class ArchiveRun:
         return batch
 
     def freeze_at(self, point: Callable[[int], int | None], least: int) -> int:
-        """Watch until the driver is at `point` of a batch, `least` or later; freeze all its processes, and look again: if it got
-        past the point meanwhile, let it go on and wait for the next batch. Returns the batch; everything stands still."""
+        """Watch until the driver is at `point` of a batch, `least` or later; freeze all its processes, and look again:
+        if it got past the point meanwhile, let it go on and wait for the next batch. Returns the batch; everything
+        stands still."""
         deadline = time.monotonic() + HIT_S
         while True:
             assert time.monotonic() < deadline, (
@@ -172,8 +174,8 @@ class ArchiveRun:
         signal_all([process.pid for process in of_session(self.session)], signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL for the driver's process group: the driver, its JVM and the process that plans. The workers are in a group of
-        their own, and must notice."""
+        """SIGKILL for the driver's process group: the driver, its JVM and the process that plans. The workers are in a
+        group of their own, and must notice."""
         assert self._process is not None, "the driver was never started"
         os.killpg(self.session, signal.SIGKILL)
         assert self._process.wait() == -signal.SIGKILL, "the driver had ended by itself"

@@ -1,7 +1,8 @@
-"""Producers that run while a test does, with rows that prove themselves; and a consumer that lets go of what it has read.
+"""Producers that run while a test does, with rows that prove themselves; and a consumer that lets go of what it has
+read.
 
-A row's value is `<producer> <sequence> <crc32 of the body> <body>`, so a reader knows what is missing, what came twice and what
-was damaged without having seen the producers.
+A row's value is `<producer> <sequence> <crc32 of the body> <body>`, so a reader knows what is missing, what came twice
+and what was damaged without having seen the producers.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Load:
 class Generator:
     """Sends all loads from one thread, each from its own producer of the official client.
 
-    `release(share)` says how far it may go quickly; `pause` returns when everything sent has its receipt, and nothing is sent
-    until `resume`: a server that is killed meanwhile has every row exactly once, as nobody sends one again.
+    `release(share)` says how far it may go quickly; `pause` returns when everything sent has its receipt, and nothing
+    is sent until `resume`: a server that is killed meanwhile has every row exactly once, as nobody sends one again.
     """
 
     def __init__(self, url: str, loads: Sequence[Load]) -> None:

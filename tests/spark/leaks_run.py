@@ -1,4 +1,5 @@
-"""A Spark program as a user writes one: a batch read, two streams, a sink; then it stops its session, says so, and stays.
+"""A Spark program as a user writes one: a batch read, two streams, a sink; then it stops its session, says so, and
+stays.
 
 python leaks_run.py FOLDER SERVICE_URL ADMIN_URL TOPIC
 """

@@ -64,7 +64,8 @@ def events(trace: Path, name: str) -> list[dict[str, Any]]:
 
 
 class Stream:
-    """One streaming query that appends its rows, as lists of columns, to `rows`; runs again from the same checkpoint."""
+    """One streaming query that appends its rows, as lists of columns, to `rows`; runs again from the same
+    checkpoint."""
 
     def __init__(self, spark: Any, options: dict[str, str], folder: Path, columns: Sequence[str] = ("value",)) -> None:
         self.rows: list[tuple[Any, ...]] = []

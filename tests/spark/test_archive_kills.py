@@ -2,10 +2,10 @@
 
 One story, told once: eight producers publish to four topics, one of them partitioned; nothing is retained, and another
 subscription reads everything away. Meanwhile scripts/pipelines/archive runs, its driver is killed with SIGKILL in the
-middle of a task (K2), then between the record of a batch and Spark's commit of it (K4), and the server is killed while a task
-reads. A second archive goes the same way without a hold, and must lose rows: else the first one proves nothing.
-With `--full` only: four Spark drivers, each with a JVM of its own, take three minutes of processor time. test_pipelines.py fails
-the same pipeline at the same points in the process of the tests.
+middle of a task (K2), then between the record of a batch and Spark's commit of it (K4), and the server is killed while
+a task reads. A second archive goes the same way without a hold, and must lose rows: else the first one proves nothing.
+With `--full` only: four Spark drivers, each with a JVM of its own, take three minutes of processor time.
+test_pipelines.py fails the same pipeline at the same points in the process of the tests.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""When a Spark program stops its session, nothing of ours is left: no process, no connection, and in the broker nothing but the
-subscriptions that the user named, which hold the data for the next run.
+"""When a Spark program stops its session, nothing of ours is left: no process, no connection, and in the broker nothing
+but the subscriptions that the user named, which hold the data for the next run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""However a stream is run, it has the rows that one batch read of the same offsets has: all columns, each row as often."""
+"""However a stream is run, it has the rows that one batch read of the same offsets has: all columns, each row as
+often."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ ROWS = 1200
 
 
 class Ways(Stream):
-    """A stream whose sink is idempotent: a batch that comes again must bring the same rows in the same order, and counts once."""
+    """A stream whose sink is idempotent: a batch that comes again must bring the same rows in the same order, and
+    counts once."""
 
     def __init__(self, spark: Any, options: dict[str, str], folder: Path) -> None:
         super().__init__(spark, options, folder, COLUMNS)

@@ -11,8 +11,8 @@
             yield store
 
 A test that all tasks of which wait, with no deadline ahead, fails at once under the jumping clock; any test fails after
-`WALL_S` of real time, or the `seconds` of the marker. An exception comes out of the groups that hold nothing else, so that
-its traceback begins in the test.
+`WALL_S` of real time, or the `seconds` of the marker. An exception comes out of the groups that hold nothing else, so
+that its traceback begins in the test.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
 
 
 def single(error: BaseException) -> BaseException:
-    """What groups of one hold; the groups that hold more keep their shape otherwise."""
+    """Return the error inside groups of one; groups that hold more keep their shape."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -178,8 +178,8 @@ def single(error: BaseException) -> BaseException:
 
 @contextmanager
 def _ending(seconds: float, scope: trio.CancelScope, ended: list[bool]) -> Iterator[None]:
-    """Cancel `scope` after `seconds` of real time, whatever the clock, and note it in `ended`. What goes on after that is
-    interrupted where it is: a task may be shielded, and a loop without a checkpoint cannot be cancelled."""
+    """Cancel `scope` after `seconds` of real time, whatever the clock, and note it in `ended`. What goes on after that
+    is interrupted where it is: a task may be shielded, and a loop without a checkpoint cannot be cancelled."""
     token = trio.lowlevel.current_trio_token()
 
     def at_end(number: int, frame: FrameType | None) -> None:

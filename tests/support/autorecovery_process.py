@@ -12,8 +12,8 @@ SESSION_MS = 2000
 
 
 class AutoRecoveryProcess(ServerProcess):
-    """One candidate for auditor, with its worker, that waits for nothing longer than a test does. `name` is that of its files in
-    `folder` and in votes and locks."""
+    """One candidate for auditor, with its worker, that waits for nothing longer than a test does. `name` is that of its
+    files in `folder` and in votes and locks."""
 
     def __init__(self, folder: Path, metadata_uri: str, name: str, **settings: object) -> None:
         self.name = name

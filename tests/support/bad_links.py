@@ -1,7 +1,8 @@
-"""TCP links between processes that can be cut in either direction, reset, and that change bytes: `proxy.py` without an event loop,
-for tests whose clients block.
+"""TCP links between processes that can be cut in either direction, reset, and that change bytes: `proxy.py` without an
+event loop, for tests whose clients block.
 
-The loopback has many addresses: a server on 127.0.0.1 may announce itself at 127.0.0.2, where the link listens on the same port.
+The loopback has many addresses: a server on 127.0.0.1 may announce itself at 127.0.0.2, where the link listens on the
+same port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`quire bookie` as processes on a real ZooKeeper, each to be killed, paused and started again on its folders and its port."""
+"""`quire bookie` as processes on a real ZooKeeper, each to be killed, paused and started again on its folders and its
+port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Brokers as processes of their own, on a cluster of their own: a node of a ZooKeeper, and bookies; and official clients of them."""
+"""Brokers as processes of their own, on a cluster of their own: a node of a ZooKeeper, and bookies; and official
+clients of them."""
 
 from __future__ import annotations
 

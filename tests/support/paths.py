@@ -1,9 +1,9 @@
-"""The main paths as files: which functions of Quire run, and in which file, for one publish, dispatch, acknowledgement, ledger
-recovery and range of Spark.
+"""The main paths as files: which functions of Quire run, and in which file, for one publish, dispatch, acknowledgement,
+ledger recovery and range of Spark.
 
-A standalone server runs on a simulated machine, so the same seed gives the same calls in the same order. Each path is recorded
-when the topic is warm: what only the first message of a topic causes is not in it. `docs/paths` holds the paths, and
-`tests/unit/test_paths.py` compares; after a change that is meant, write them anew and review the diff:
+A standalone server runs on a simulated machine, so the same seed gives the same calls in the same order. Each path is
+recorded when the topic is warm: what only the first message of a topic causes is not in it. `docs/paths` holds the
+paths, and `tests/unit/test_paths.py` compares; after a change that is meant, write them anew and review the diff:
 
     python -m tests.support.paths --write
 """
@@ -89,8 +89,8 @@ def floor_of(file: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A code object: its file from the root of the tree ("": not of ours, or no call in every Python), and where a frame stands
-    when the function is called: at its first RESUME. A later one is a coroutine that goes on."""
+    """A code object: its file from the root of the tree ("": not of ours, or no call in every Python), and where a
+    frame stands when the function is called: at its first RESUME. A later one is a coroutine that goes on."""
 
     code: CodeType
     file: str

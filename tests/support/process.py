@@ -1,4 +1,5 @@
-"""One of our commands as a process of its own, to be killed, paused and started again on its folder and configuration."""
+"""One of our commands as a process of its own, to be killed, paused and started again on its folder and
+configuration."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
 
 
 class ServerProcess:
-    """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they may be
-    changed between two. `name` is that of its files in `folder`."""
+    """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they
+    may be changed between two. `name` is that of its files in `folder`."""
 
     def __init__(self, command: str, folder: Path, settings: Mapping[str, object], *, name: str | None = None) -> None:
         self.folder = folder
@@ -126,7 +127,8 @@ class ServerProcess:
             self.gone()
 
     def pause(self) -> None:
-        """Stands still on return: a signal is on its way for a moment, and a thread of another core goes on meanwhile."""
+        """Stands still on return: a signal is on its way for a moment, and a thread of another core goes on
+        meanwhile."""
         self.send_signal(signal.SIGSTOP)
         assert self.process is not None
         wait_until_stopped(self.process.pid)

@@ -1,4 +1,5 @@
-"""How long one step of the event loop takes: what a task does from one checkpoint to the next, while nothing else runs."""
+"""How long one step of the event loop takes: what a task does from one checkpoint to the next, while nothing else
+runs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import trio
 
 
 class Steps(trio.abc.Instrument):
-    """Give it to `trio.run(instruments=[...])`. Measured in CPU time of the loop's thread, which a busy machine hardly changes."""
+    """Give it to `trio.run(instruments=[...])`. Measured in CPU time of the loop's thread, which a busy machine hardly
+    changes."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

@@ -14,8 +14,8 @@ from tests.support.process import wait_until
 
 
 class Traffic:
-    """One producer and one consumer of a topic that go on whatever happens, each in its thread. An error that the application
-    would see ends them and fails the test."""
+    """One producer and one consumer of a topic that go on whatever happens, each in its thread. An error that the
+    application would see ends them and fails the test."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[int] = []

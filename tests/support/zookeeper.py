@@ -1,5 +1,5 @@
-"""A real ZooKeeper, the one in the pyspark wheel, as `quire zookeeper` runs it: one for all tests of a session, and more
-for those that stop or kill it. Each test takes a node of its own as its root."""
+"""A real ZooKeeper, the one in the pyspark wheel, as `quire zookeeper` runs it: one for all tests of a session, and
+more for those that stop or kill it. Each test takes a node of its own as its root."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
 
 
 async def expire(store: ZooKeeperStore, port: int) -> None:
-    """End its session, as the server would: another connection with the same session closes it. The store connects again as soon
-    as that connection takes its place, and may be first: then it is tried again."""
+    """End its session, as the server would: another connection with the same session closes it. The store connects
+    again as soon as that connection takes its place, and may be first: then it is tried again."""
 
     def close_session() -> None:
         for left in reversed(range(EXPIRE_TRIES)):

@@ -149,7 +149,7 @@ def other_values(key: Key, now: Any) -> list[object]:
 
 
 def translated(config: BrokerConfig) -> tuple[object, ...]:
-    """What is made of the keys that no room obeys as they stand."""
+    """Return the objects made of keys that no room obeys as they stand."""
     return config.metadata.stores(), config.ledger_client.client, config.ledger_client.watcher
 
 

@@ -1,4 +1,5 @@
-"""Each package that a shipped file imports is declared in pyproject.toml: what another package happens to bring may go with it."""
+"""Each package that a shipped file imports is declared in pyproject.toml: what another package happens to bring may go
+with it."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_an_undeclared_package_is_found() -> None:
 
 
 def imports(text: str) -> Iterator[tuple[str, int]]:
-    """Top-level names of what a file imports, by statement or by `import_module`, with the line; Python's own are left out."""
+    """Top-level names of what a file imports, by statement or by `import_module`, with the line; Python's own are left
+    out."""
     for node in ast.walk(ast.parse(text)):
         modules: list[str] = []
         if isinstance(node, ast.Import):

@@ -1,6 +1,7 @@
 """The graph of imports: no circle of files, and no folder with more files than a reader can take in.
 
-A circle cannot be understood, tested or replaced in parts. Every import counts, also one under TYPE_CHECKING or within a
+A circle cannot be understood, tested or replaced in parts. Every import counts, also one under TYPE_CHECKING or within
+a
 function: it is the reader who follows the arrow, not only the interpreter.
 """
 

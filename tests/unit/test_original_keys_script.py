@@ -41,7 +41,7 @@ public class org.apache.pulsar.broker.ServiceConfiguration implements X {
      108: ldc           #84  // String Shared
      109: iconst_1
      110: ldc           #85  // String Failover
-     111: invokestatic  #86  // Method com/google/common/collect/Sets.newHashSet:([Ljava/lang/Object;)Ljava/util/HashSet;
+     111: invokestatic  #86  // Method com/google/common/collect/Sets.newHashSet:([Ljava/lang/Object;)Ljava/util/Set;
      112: putfield      #87  // Field types:Ljava/util/Set;
      113: getstatic     #88  // Field org/x/DigestType.CRC32C:Lorg/x/DigestType;
      114: putfield      #89  // Field managedLedgerDigestType:Lorg/x/DigestType;

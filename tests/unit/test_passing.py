@@ -17,7 +17,8 @@ from quire.world.errors import again
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSING = {
-    "broker.errors": "BeingDeletedError MetadataUnavailableError ServiceNotReadyError SubscriptionBusyError TopicBusyError",
+    "broker.errors": "BeingDeletedError MetadataUnavailableError ServiceNotReadyError SubscriptionBusyError "
+    "TopicBusyError",
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",
     "bookie.errors": "JournalWriteError WriteCacheFullError",
@@ -25,7 +26,9 @@ PASSING = {
     "cursors.errors": "CursorPersistError CursorRecoveryError TooManyAcksError",
     "autorecovery.errors": "CheckStuckError ListOfEntriesError StillBadError",
     "quire.metadata.errors": "MetadataUnavailableError",
-    "quire.ledger.errors": "BookieError BookieProtocolError BookieRefusedError BookieTimeoutError BookieUnavailableError FragmentChangedError LedgerReadError LedgerRecoveryError NotEnoughBookiesError TooManyPendingError",
+    "quire.ledger.errors": "BookieError BookieProtocolError BookieRefusedError BookieTimeoutError "
+    "BookieUnavailableError FragmentChangedError LedgerReadError LedgerRecoveryError NotEnoughBookiesError "
+    "TooManyPendingError",
     "quire.service.errors": "",
     "quire.spark.errors": "SourceUnavailableError StatsError",
     "quire.spark.pipelines.errors": "ArchiveInUseError",

@@ -38,7 +38,10 @@ def test_importing_it_imports_neither_pyarrow_nor_trio_nor_a_client():
 
 
 def test_importing_it_without_pyspark_harms_nobody():
-    program = "import sys\nsys.modules['pyspark'] = None\nimport pyspark_quire\nprint(hasattr(pyspark_quire, 'DefaultSource'))"
+    program = (
+        "import sys\nsys.modules['pyspark'] = None\nimport pyspark_quire\n"
+        "print(hasattr(pyspark_quire, 'DefaultSource'))"
+    )
     assert run(program).strip() == "False"
 
 

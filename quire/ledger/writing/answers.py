@@ -1,4 +1,4 @@
-"""What the answer of a bookie to an add means, or its absence: the end of the writer, or the failure of that bookie. Pure."""
+"""Meaning of a bookie's answer to an add, or of its absence: the writer ends, or that bookie has failed. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Waiting for members of an ended ledger that have not acknowledged all confirmed entries.
 
-An entry is confirmed by its ack quorum, so the other members may lack it. They keep their connection for a while; a ledger
-that still has such a member then is noted, and auto recovery checks it.
+An entry is confirmed by its ack quorum, so the other members may lack it. They keep their connection for a while; a
+ledger that still has such a member then is noted, and auto recovery checks it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class SecondTries:
         *,
         renew: Callable[[int], None],
     ) -> None:
-        """`channels`: the current one of each ensemble index, to which refused adds are sent again; `renew` uses a bookie again, by its ensemble index, with all entries it may
-        lack.
+        """`channels`: the current one of each ensemble index, to which refused adds are sent again; `renew` uses a
+        bookie again, by its ensemble index, with all entries it may lack.
         """
         self.excused: dict[int, BookieError] = {}
         """Ensemble indices that failed, are sent nothing for now, and are not replaced, with the errors."""

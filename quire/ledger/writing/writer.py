@@ -1,7 +1,8 @@
-"""Writers of one ledger, from its creation to its close: the only ones who append to it.
+"""Writers of one ledger, from its creation to its close. Only they append to it.
 
+    OpenLedger               common to both writers
     LedgerWriter             gives the entry ids itself, one after the other
-    AdvancedLedgerWriter     takes them from the application, in any order
+    AdvancedLedgerWriter     takes them from the application, in any order (`advanced_writer`)
 
 Appending is synchronous and goes by run; only a change of the ensemble, a force and the close wait for others.
 
@@ -22,8 +23,6 @@ from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
     BookieError,
     BookieRefusedError,
-    DuplicateEntryError,
-    IncorrectParameterError,
     LedgerClosedError,
     LedgerError,
     LedgerFencedError,
@@ -34,7 +33,6 @@ from quire.ledger.errors import (
 from quire.ledger.reading.reader import EntryReads, read_range
 from quire.ledger.striping import Striping, striping_of
 from quire.ledger.writing.ack_tracker import AckTracker
-from quire.ledger.writing.adv_ack_tracker import AdvAckTracker
 from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.ensemble_changes import EnsembleChanges
 from quire.ledger.writing.explicit_lac import ExplicitLac
@@ -53,13 +51,13 @@ from quire.world.errors import again
 class OpenLedger:
     """The writing end of one ledger.
 
-    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the entries
-    on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
+    `on_confirmed(first, last)` is called in entry order, with ranges inclusive, when ack-quorum bookies have the
+    entries on disk; `on_failed(error)` at most once, when nothing more will be confirmed. Neither is called from within
     `append`; neither may raise. Set both before the first append.
 
-    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that they
-    were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a ledger
-    can be replaced; one that is lost with entries not forced ends the writer.
+    With deferred syncs bookies acknowledge before the entries are on their disks: `on_confirmed` then says only that
+    they were taken, `last_add_confirmed` moves with `force` alone, and the ledger is closed there. No bookie of such a
+    ledger can be replaced; one that is lost with entries not forced ends the writer.
     """
 
     __slots__ = (
@@ -120,11 +118,11 @@ class OpenLedger:
         appender.excuses = self._excuses_first
         self._entry_reads: EntryReads | None = None
         self._version: int | None = 0
-        """Of the metadata in the store, as far as is known."""
+        """Version of the metadata in the store, as far as is known."""
         self._pending_max: float = math.inf if (most := context.config.pending_bytes_max) is None else most
         self._forced_length = 0
         self._seen_version = -1
-        """Of the metadata that was read last, after a failed read of entries."""
+        """Version of the metadata that was read last, after a failed read of entries."""
         self._closing = RareLock()
         self._closed = False
         self._moved: trio.Event | None = None
@@ -190,17 +188,38 @@ class OpenLedger:
         return {appender.ensemble[index]: str(error) for index, error in failed.items()}
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
-        """Views of the payloads of entries `first` to `last` (inclusive) as far as they are not confirmed, or being
-        reported as confirmed right now; after a failure, of all that never were. No copy: a view of a payload up to
-        `v2.JOIN_MAX` bytes keeps the frames of its whole run alive, a bigger one only its own buffer."""
+        """Return payloads of unconfirmed entries, without a copy.
+
+        Entries that are being reported as confirmed right now are among them. After a failure the payloads of all
+        entries that never were confirmed are there.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive.
+
+        Returns:
+            Views of the payloads. A view of a payload up to `v2.JOIN_MAX` bytes keeps the frames of its whole run
+            alive, a bigger one only its own buffer.
+        """
         return self._appender.sealed(first, last)
 
     def resend(self, bookie_index: int) -> None:
-        """Send everything that is not confirmed again to one bookie of the ensemble."""
+        """Send all unconfirmed entries to one bookie of the ensemble again.
+
+        Args:
+            bookie_index: Its place in the ensemble.
+        """
         self._appender.resend(bookie_index)
 
     async def wait_confirmed(self, entry_id: int) -> None:
-        """Wait until the entry is confirmed. Raises what ended the writer if it will never be."""
+        """Wait until an entry is confirmed.
+
+        Args:
+            entry_id: Id of the entry.
+
+        Raises:
+            LedgerError: The writer has ended, and the entry will never be confirmed.
+        """
         appender = self._appender
         while appender.last_confirmed < entry_id:
             if appender.error is not None:
@@ -217,17 +236,31 @@ class OpenLedger:
             await self.wait_confirmed(self.last_confirmed + 1)
 
     def _refuse(self) -> None:
-        """What ended the writer, or else TooManyPendingError."""
+        """Raise the error that ended the writer, or else TooManyPendingError."""
         error = self._appender.error
         if error is not None:
             raise again(error) from error
         raise TooManyPendingError(
-            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are allowed"
+            f"ledger {self.ledger_id}: {self.pending_bytes} bytes are not confirmed yet, {self._pending_max} are "
+            "allowed"
         )
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        """As LedgerReader.read, up to the last add confirmed; once more for each change of the metadata: a repair may have put
-        other bookies in the place of those of an earlier fragment."""
+        """Read confirmed entries; after a failure again for each change of the metadata.
+
+        A repair may have replaced bookies of an earlier fragment.
+
+        Args:
+            first: First entry id.
+            last: Last entry id, inclusive; entries past the last confirmed one are left out.
+            size_max: Return at least one entry, and about this many bytes at most.
+
+        Returns:
+            Views of the payloads, in order.
+
+        Raises:
+            LedgerReadError: As `LedgerReader.read`.
+        """
         last = min(last, self.last_add_confirmed)
         while True:
             try:
@@ -382,51 +415,3 @@ class LedgerWriter(OpenLedger):
         entry_id = self._appender.append([payload])
         await self.wait_confirmed(entry_id)
         return entry_id
-
-
-class AdvancedLedgerWriter(OpenLedger):
-    """Writes one ledger from its creation on; the application gives the entry ids, in any order.
-
-    Entries are confirmed in the order of their ids: a gap holds up all that is behind it, and the ledger ends before it when it
-    is closed or recovered. The length that an entry carries counts the entries sent before it, whatever their ids.
-
-    Source: BookKeeper's LedgerHandleAdv.
-    """
-
-    def __init__(
-        self, context: LedgerContext, ledger_id: int, metadata: LedgerMetadata, *, deferred_sync: bool = False
-    ) -> None:
-        super().__init__(context, ledger_id, metadata, deferred_sync=deferred_sync, tracker=self._make_tracker)
-
-    def append(self, first: int, payloads: Sequence[Buffer]) -> None:
-        """Send a run of entries with the ids `first`, first + 1, ...; never waits.
-
-        DuplicateEntryError if one of them was sent before, IncorrectParameterError, EntryTooLargeError: none was sent, and
-        the writer goes on; so does TooManyPendingError, but for the run that begins after the last confirmed entry, which is
-        always taken: the others may wait for it. LedgerFencedError, LedgerClosedError, or what else ended the writer. Payloads
-        as with LedgerWriter.append.
-        """
-        if first < 0 or not payloads:
-            raise IncorrectParameterError(f"entry {first} and {len(payloads)} payloads are no run of entries")
-        last = first + len(payloads) - 1
-        if last > v2.ID_MAX:
-            raise IncorrectParameterError(f"entry {last}: {v2.ID_MAX} is the highest entry id")
-        if not self._adv_tracker.is_new(first, last):
-            raise DuplicateEntryError(f"entries {first}..{last} of ledger {self.ledger_id}: one was sent before")
-        if self._is_full(first):
-            self._refuse()
-        self._appender.append_at(first, payloads)
-
-    async def write(self, entry_id: int, payload: Buffer) -> None:
-        """Append one entry, when there is room for it, and wait until it, and thus every one before it, is confirmed."""
-        while self.error is None and self._is_full(entry_id):
-            await self.wait_confirmed(self.last_confirmed + 1)
-        self.append(entry_id, [payload])
-        await self.wait_confirmed(entry_id)
-
-    def _is_full(self, first: int) -> bool:
-        return self._appender.pending_bytes > self._pending_max and first > self._appender.confirmed + 1
-
-    def _make_tracker(self, striping: Striping, ack_quorum: int) -> AckTracker:
-        self._adv_tracker = AdvAckTracker(striping, ack_quorum)
-        return self._adv_tracker

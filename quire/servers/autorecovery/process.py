@@ -1,8 +1,8 @@
-"""`quire autorecovery --conf conf/bk_server.conf`: auditor and replication worker as a process, on ZooKeeper; and the same beside
-a bookie (autoRecoveryDaemonEnabled).
+"""`quire autorecovery --conf conf/bk_server.conf`: auditor and replication worker as a process, on ZooKeeper; and the
+same beside a bookie (autoRecoveryDaemonEnabled).
 
-Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed (an internal error included, whose
-traceback is in the log), 3 ZooKeeper gave the process up (zookeeperSessionExpiredPolicy=shutdown).
+Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed (an internal error
+included, whose traceback is in the log), 3 ZooKeeper gave the process up (zookeeperSessionExpiredPolicy=shutdown).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The web port of `quire autorecovery`: the original's resources of auto recovery, but for the two that copy (recover and
-decommission are commands of `quire shell`, which tell how far they are).
+"""The web port of `quire autorecovery`: the original's resources of auto recovery, but for the two that copy (recover
+and decommission are commands of `quire shell`, which tell how far they are).
 
     GET /heartbeat, /metrics
     GET /api/v1/autorecovery/status                          {"enabled" : true}      PUT ?enabled=true|false
-    GET /api/v1/autorecovery/list_under_replicated_ledger    ?missingreplica=&excludingmissingreplica=&printmissingreplica
+    GET /api/v1/autorecovery/list_under_replicated_ledger    ?missingreplica=&excludingmissingreplica=
+                                                             &printmissingreplica=
     GET /api/v1/autorecovery/who_is_auditor
     GET /api/v1/autorecovery/lost_bookie_recovery_delay      PUT {"delay_seconds": 60}
     PUT /api/v1/autorecovery/trigger_audit

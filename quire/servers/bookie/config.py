@@ -17,7 +17,7 @@ from quire.service.unsupported import BOOKIE_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieProcessKeys:
-    """Of the process around a bookie."""
+    """Keys of the process around a bookie."""
 
     read_only_enabled: bool = conf_key(
         "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
@@ -84,7 +84,8 @@ class BookieServerConfig:
 
 _HEAD: Final = """Configuration of `quire bookie`: every key with its default.
 Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
-here stands at the end. A name that no version of it has is an error. The first value of a key wins; of a list, all count."""
+here stands at the end. A name that no version of it has is an error. The first value of a key wins; of a list, all
+count."""
 
 BOOKIE: Final = Process(
     "bookie",
@@ -94,8 +95,8 @@ BOOKIE: Final = Process(
     head=_HEAD,
     changes={
         "advertisedAddress": Change(
-            doc="Host that clients connect to, and part of the bookie's name unless bookieId is given. Empty: the address of "
-            "listeningInterface, else that of this host's name.",
+            doc="Host that clients connect to, and part of the bookie's name unless bookieId is given. Empty: the "
+            "address of listeningInterface, else that of this host's name.",
         ),
     },
 )

@@ -20,8 +20,8 @@ class ClusterMetadataKeys(ZooKeeperKeys):
     metadata_uri: str = conf_key(
         "metadataServiceUri",
         "",
-        doc=f"Where the cluster's metadata is: zk+hierarchical://host:2181;host:2181/ledgers, the path being the ledgers' "
-        f"root. Empty: zkServers and zkLedgersRootPath; if those are empty too, {DEFAULT_METADATA_URI}",
+        doc="Where the cluster's metadata is: zk+hierarchical://host:2181;host:2181/ledgers, the path being the "
+        f"ledgers' root. Empty: zkServers and zkLedgersRootPath; if those are empty too, {DEFAULT_METADATA_URI}",
     )
     zk_servers: str = conf_key(
         "zkServers",

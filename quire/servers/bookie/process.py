@@ -1,7 +1,8 @@
 """`quire bookie --conf conf/bk_server.conf`: one bookie as a process, on ZooKeeper.
 
-Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed, 3 ZooKeeper gave the bookie
-up and it may not register anew, 4 it could not register, 5 the bookie could not start or go on (folders, cookies, disk).
+Exit codes, the original's: 0 stopped as asked, 1 the configuration is wrong, 2 the server failed, 3 ZooKeeper gave the
+bookie up and it may not register anew, 4 it could not register, 5 the bookie could not start or go on (folders,
+cookies, disk).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ log = get_logger(__name__)
 
 _SIOCGIFADDR = 0x8915
 _CONNECT_TIMEOUT_S = 30.0
-"""Of one attempt; `open_when_there` makes further ones."""
+"""Deadline of one attempt; `open_when_there` makes further ones."""
 
 
 class BookieStartError(CliError):

@@ -7,8 +7,8 @@
         sanity, is_ready, info
     PUT /api/v1/bookie/gc, state/readonly {"readOnly": true}
 
-JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is up: it
-brings Starlette and hypercorn.
+JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is
+up: it brings Starlette and hypercorn.
 Source: BookKeeper's HttpRouter and its services; answers of the running original.
 """
 

@@ -21,7 +21,7 @@ from quire.service.unsupported import BROKER_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionKeys:
-    """What may be deleted with what is in it."""
+    """Keys that let tenants and namespaces be deleted with their contents."""
 
     force_namespace: bool = conf_key(
         "forceDeleteNamespaceAllowed",
@@ -35,7 +35,7 @@ class DeletionKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What the rooms of a broker of a cluster obey."""
+    """Configuration of the rooms of a broker of a cluster."""
 
     listen: ListenConfig
     broker: BrokerOptions
@@ -74,8 +74,8 @@ BROKER: Final = Process(
             default="", doc="Name of the cluster, as it was given to `quire initialize-cluster-metadata`. Must be set."
         ),
         "advertisedAddress": Change(
-            doc="Host by which clients and the other brokers reach this one; with webServicePort it is the broker's name. "
-            "Empty: bindAddress, or this host's name if that is every address."
+            doc="Host by which clients and the other brokers reach this one; with webServicePort it is the broker's "
+            "name. Empty: bindAddress, or this host's name if that is every address."
         ),
         "brokerShutdownTimeoutMs": Change(
             default=60_000,

@@ -32,15 +32,16 @@ class BrokerMetadataKeys(ZooKeeperKeys):
     bookkeeper_uri: str = conf_key(
         "bookkeeperMetadataServiceUri",
         "",
-        doc="Where the bookies' metadata is, as bookies name it: zk+hierarchical://host:2181;host:2181/chroot/ledgers. It "
-        "must lie in the same ZooKeeper below the same chroot. Empty: /ledgers there.",
+        doc="Where the bookies' metadata is, as bookies name it: zk+hierarchical://host:2181;host:2181/chroot/ledgers. "
+        "It must lie in the same ZooKeeper below the same chroot. Empty: /ledgers there.",
     )
     session_timeout_s: float = conf_key(
         "metadataStoreSessionTimeoutMillis",
         30_000,
         unit=MS_IN_S,
         minimum=100,
-        doc="Time after which ZooKeeper ends the session of a broker that is silent, in milliseconds; other brokers then take its bundles.",
+        doc="Time after which ZooKeeper ends the session of a broker that is silent, in milliseconds; other brokers "
+        "then take its bundles.",
     )
     call_timeout_s: int = conf_key(
         "metadataStoreOperationTimeoutSeconds",
@@ -85,7 +86,8 @@ def ledgers_root(uri: str, store: ZooKeeperConfig) -> str:
     prefix = store.chroot.rstrip("/")
     if set(where.servers) != set(store.servers) or not root.startswith(f"{prefix}/"):
         raise ConfigError(
-            f"bookkeeperMetadataServiceUri={uri}: bookies must be registered in the ZooKeeper of metadataStoreUrl, below "
-            f"{store.chroot}; remove the key, and start the bookies with metadataServiceUri=zk+hierarchical://...{prefix}/ledgers"
+            f"bookkeeperMetadataServiceUri={uri}: bookies must be registered in the ZooKeeper of metadataStoreUrl, "
+            f"below {store.chroot}; remove the key, and start the bookies with "
+            f"metadataServiceUri=zk+hierarchical://...{prefix}/ledgers"
         )
     return root[len(prefix) :]

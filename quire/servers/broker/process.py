@@ -1,5 +1,5 @@
-"""`quire broker --conf conf/broker.conf`: one broker of a cluster as a process, on ZooKeeper and bookies. It keeps nothing: what
-is durable is theirs, and any broker can go on where another one ended.
+"""`quire broker --conf conf/broker.conf`: one broker of a cluster as a process, on ZooKeeper and bookies. It keeps
+nothing: what is durable is theirs, and any broker can go on where another one ended.
 
 Exit codes: 0 stopped as asked, 1 could not start or go on, 2 the configuration is wrong.
 """
@@ -204,7 +204,8 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
                 await ensure_layout(store, root)
             except NoNodeError as error:
                 raise BrokerStartError(
-                    f"{error}. Create it with `quire initialize-cluster-metadata`, or correct bookkeeperMetadataServiceUri"
+                    f"{error}. Create it with `quire initialize-cluster-metadata`, or correct "
+                    "bookkeeperMetadataServiceUri"
                 ) from error
             turn = Turn()
             keys = config.ledger_client

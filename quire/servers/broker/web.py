@@ -70,7 +70,8 @@ def web_app(
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:
-    """ServiceNotReadyError if ZooKeeper cannot be reached, or too few bookies take entries; then the broker's own check."""
+    """ServiceNotReadyError if ZooKeeper cannot be reached, or too few bookies take entries; then the broker's own
+    check."""
     try:
         if not session.is_up():
             raise ServiceNotReadyError("ZooKeeper cannot be reached")

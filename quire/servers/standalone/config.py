@@ -23,7 +23,7 @@ from quire.service.unsupported import STANDALONE_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
-    """What the rooms of a standalone server obey."""
+    """Configuration of the rooms of a standalone server."""
 
     listen: ListenConfig
     broker: BrokerOptions
@@ -34,8 +34,8 @@ class StandaloneConfig:
 
 
 _HEAD: Final = """Configuration of `quire standalone`: every key with its default.
-Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read as it is. What becomes of the keys that are
-not here stands at the end. A name that no version of them has is an error. The last value of a key wins."""
+Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read as it is. What becomes of the keys
+that are not here stands at the end. A name that no version of them has is an error. The last value of a key wins."""
 
 STANDALONE: Final = Process(
     "standalone",

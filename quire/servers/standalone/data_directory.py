@@ -50,7 +50,8 @@ def claim(disk: Disk, root: str) -> DataDirectory:
     names = [name for name in disk.names(root) if name not in (LOCK_NAME, f"{FORMAT_NAME}.tmp")]
     if FORMAT_NAME not in names and names:
         raise DataDirectoryError(
-            f"{root} holds {names[0]!r} but no {FORMAT_NAME} file: it is not a data directory of quire; use an empty one"
+            f"{root} holds {names[0]!r} but no {FORMAT_NAME} file: it is not a data directory of quire; use an empty "
+            "one"
         )
     try:
         lock = disk.lock(f"{root}/{LOCK_NAME}")

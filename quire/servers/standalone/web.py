@@ -1,4 +1,5 @@
-"""The web port of a standalone server: status, health, metrics, admin REST. Imported after the binary port is served."""
+"""The web port of a standalone server: status, health, metrics, admin REST. Imported after the binary port is
+served."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def web_app(
     *,
     stop: trio.Event,
 ) -> tuple[Starlette, Callable[[tuple[str, int]], None]]:
-    """Return the site of a standalone server, which is ready until `stop` is set; and what is to be called with the address it is
-    served at."""
+    """Return the site of a standalone server, which is ready until `stop` is set; and what is to be called with the
+    address it is served at."""
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name)
     stats = bookie.stats

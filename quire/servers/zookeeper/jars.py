@@ -35,7 +35,7 @@ JARS: Final[Mapping[str, str]] = MappingProxyType(
         "org.slf4j:slf4j-simple:2.0.17": "ddfea59ac074c6d3e24ac2c38622d2d963895e17f70b38ed4bdae4d780be6964",
     }
 )
-"""What is fetched, as group:artifact:version, and the SHA-256 of each jar."""
+"""Jars that are fetched, as group:artifact:version, and the SHA-256 of each."""
 
 
 class JarsError(CliError):

@@ -24,22 +24,22 @@ def pulsar_store(url: str, configuration_url: str, *, key: str, configuration_ke
         other = parse_connect_string(configuration_url)
         if (set(other.servers), other.chroot) != (set(where.servers), where.chroot):
             raise ConfigError(
-                f"{configuration_key}: {configuration_url} is another store, but one store has all of a cluster's metadata; "
-                f"remove it, or set it to the value of {key}"
+                f"{configuration_key}: {configuration_url} is another store, but one store has all of a cluster's "
+                f"metadata; remove it, or set it to the value of {key}"
             )
     return where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperKeys:
-    """Of every server that connects to ZooKeeper. ValueError if they contradict each other."""
+    """Keys of every server that connects to ZooKeeper. ValueError if they contradict each other."""
 
     expired_policy: str = conf_key(
         "zookeeperSessionExpiredPolicy",
         "reconnect",
         choices=("reconnect", "shutdown"),
-        doc="When ZooKeeper has given the server up: reconnect registers it anew, shutdown ends it (exit code 1 of a broker, 3 of a "
-        "bookie or of auto recovery).",
+        doc="When ZooKeeper has given the server up: reconnect registers it anew, shutdown ends it (exit code 1 of a "
+        "broker, 3 of a bookie or of auto recovery).",
     )
     secure: bool = conf_key(
         "zkEnableSecurity", False, doc="true: nodes are made with all rights for their creator, and read for the rest."

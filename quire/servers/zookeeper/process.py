@@ -71,7 +71,8 @@ def write_conf(
 def java_command(
     conf: Path, *, log_level: str = "warn", options: tuple[str, ...] = (), jars: Path | None = None
 ) -> list[str]:
-    """What runs the server with a zoo.cfg; `jars`: as for `find_jars`. CliError if Java or the jars are missing."""
+    """Return the command that runs the server with a zoo.cfg; `jars` as for `find_jars`. CliError if Java or the jars
+    are missing."""
     java, jars = find_java(), find_jars(jars)
     settings = (
         "-Dzookeeper.admin.enableServer=false",

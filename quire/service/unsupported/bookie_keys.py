@@ -1,7 +1,7 @@
 """Keys of BookKeeper's bk_server.conf that no field of ours obeys: why, and which values are taken all the same.
 
-One file serves a bookie and auto recovery. A key concerns one of the two or both; to the other it is harmless. A key that gets
-a field is obeyed from then on, whatever stands here (and can be taken out).
+One file serves a bookie and auto recovery. A key concerns one of the two or both; to the other it is harmless. A key
+that gets a field is obeyed from then on, whatever stands here (and can be taken out).
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "one event loop, no pools of threads": "serverNumIOThreads serverNumAcceptorThreads numAddWorkerThreads "
     "numLongPollWorkerThreads numJournalCallbackThreads enableBusyWait numIOThreads numWorkerThreads",
     "buffers and sockets of the JVM": "serverSockKeepalive serverTcpNoDelay serverTcpLinger serverTcpKeep* "
-    "serverWriteBufferLowWaterMark serverWriteBufferHighWaterMark byteBufAllocatorSize* allocator* enableLocalTransport "
-    "nettyUsePooledBuffers preserveMdcForTaskExecution taskExecutionWarnTimeMicros bookieDeathWatchInterval",
+    "serverWriteBufferLowWaterMark serverWriteBufferHighWaterMark byteBufAllocatorSize* allocator* "
+    "enableLocalTransport nettyUsePooledBuffers preserveMdcForTaskExecution taskExecutionWarnTimeMicros "
+    "bookieDeathWatchInterval",
     "a peer that takes no answers is not read": "waitTimeoutOnResponseBackpressureMs closeChannelOnResponseTimeout "
     "readWorkerThreadsThrottlingEnabled",
     "bounded by journalMaxMemorySizeMb and maxPendingReadRequestsPerThread": "maxAddsInProgressLimit "
     "maxReadsInProgressLimit maxPendingAddRequestsPerThread journalQueueSize",
     "long polls end at their time": "requestTimer*",
     "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
-    "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty journalWriteBufferSizeKB",
+    "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
+    "journalWriteBufferSizeKB",
     "entry logs grow as they are written, synced every 32 MB of a flush": "entryLogFilePreallocationEnabled "
     "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds "
-    "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* pageSize "
-    "pageLimit",
+    "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
+    "pageSize pageLimit",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
     "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
     "defaultRocksdbConf entryLocationCompactionInterval maxOperationNumbersInSingleRocksdbWriteBatch "
@@ -39,8 +41,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "always on": "verifyMetadataOnGC",
     "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
     "tuning of compaction, of which there is none": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
-    "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction isThrottleByBytes "
-    "compactionRate*",
+    "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction "
+    "isThrottleByBytes compactionRate*",
     "the cluster's LAYOUT says it": "ledgerManagerFactoryClass ledgerManagerType allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
     "metastoreMaxEntriesPerScan",
@@ -58,18 +60,19 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "disableEnsembleChangeFeatureName explicitLacInterval maxNumEnsembleChanges opportunisticStriping "
     "storeSystemTimeAsLedgerCreationTime ledgerMetadataVersion throttle waitTimeoutOnBackpressureMs useV2WireProtocol "
     "numChannelsPerBookie firstSpeculativeRead* maxSpeculativeRead* speculativeRead* recoveryReadBatchSize "
-    "recoveryBatchReadEnabled batchReadEnabled enableParallelRecoveryRead stickyReadSEnabled reorderReadSequenceEnabled "
-    "readReorderThresholdPendingRequests clientTcp* clientSock* clientSend* clientReceive* clientWriteBuffer* tcpKeep* "
-    "clientConnectBookieUnavailableLogThrottling pcbcTimeoutTimer* timeout* networkTopologyStabilizePeriodSeconds "
-    "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
-    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
+    "recoveryBatchReadEnabled batchReadEnabled enableParallelRecoveryRead stickyReadSEnabled "
+    "reorderReadSequenceEnabled readReorderThresholdPendingRequests clientTcp* clientSock* clientSend* clientReceive* "
+    "clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling pcbcTimeoutTimer* timeout* "
+    "networkTopologyStabilizePeriodSeconds useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled "
+    "enableBookieAddressTracking ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
     "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
     "majorCompactionInterval",
-    "how full the disks are is not watched": "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* "
-    "isForceGCAllowWhenNoSpace",
+    "how full the disks are is not watched": (
+        "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* isForceGCAllowWhenNoSpace"
+    ),
     "a bookie starts as forceReadOnlyBookie says": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
@@ -79,13 +82,15 @@ _AT_REST: Final[Mapping[str, str]] = {
     "auto recovery asks for the digest that the metadata names": "enableDigestTypeAutodetection",
     "racks are what Pulsar's /bookies says": "reppDnsResolverClass networkTopologyScriptFileName "
     "networkTopologyScriptNumberArgs",
-    "copies are placed by racks or regions, without zones, weights or fault domains": "enforceMinNumFaultDomainsForWrite "
-    "desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy "
-    "diskWeightBasedPlacementEnabled bookieMaxMultipleForWeightBasedPlacement",
+    "copies are placed by racks or regions, without zones, weights or fault domains": (
+        "enforceMinNumFaultDomainsForWrite desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
+        "enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy diskWeightBasedPlacementEnabled "
+        "bookieMaxMultipleForWeightBasedPlacement"
+    ),
     "auto recovery's client has fixed timeouts, and its own look at the health of bookies": "addEntryTimeoutSec "
     "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
-    "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled enableBookieFailureTracking "
-    "bookieFailureHistoryExpirationMSec",
+    "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled "
+    "enableBookieFailureTracking bookieFailureHistoryExpirationMSec",
 }
 
 _RECOVERY: Final = frozenset(
@@ -142,8 +147,8 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "journalFormatVersionToWrite": refused(
         lambda value: value not in ("5", "6"),
-        "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of the "
-        "original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
+        "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "
+        "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
     "journalReuseFiles": refused(is_true, "journal files are not written again; set it to false"),
     "entryLogPerLedgerEnabled": refused(
@@ -151,8 +156,8 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
-        "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. Folders of the other storages "
-        "are not read: the ledgers of such a bookie are copied from the others by auto recovery",
+        "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. Folders of the other "
+        "storages are not read: the ledgers of such a bookie are copied from the others by auto recovery",
     ),
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
@@ -162,8 +167,8 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "dataIntegrityChecking": refused(
         is_true,
-        "a wiped bookie is not filled up by itself; set it to false, and use replace-disk, which has its ledgers copied from "
-        "the others",
+        "a wiped bookie is not filled up by itself; set it to false, and use replace-disk, which has its ledgers "
+        "copied from the others",
     ),
     "dataIntegrityStampMissingCookies": refused(is_true, "see dataIntegrityChecking; set it to false"),
     "disableServerSocketBind": refused(
@@ -175,8 +180,8 @@ OBEYED_BY_RECOVERY: Final = (
     "auditor* lostBookieRecoveryDelay lockReleaseOfFailedLedgerGracePeriod openLedgerRereplicationGracePeriod "
     "rereplicationEntryBatchSize rwRereplicateBackoffMs replicationRateByBytes inFlightReadEntryNumInLedgerChecker "
     "repairedPlacementPolicyNotAdheringBookieEnabled storeSystemTimeAsLedgerUnderreplicatedMarkTime "
-    "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy minNumRacksPerWriteQuorum "
-    "enforceMinNumRacksPerWriteQuorum digestType passwd"
+    "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy "
+    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum digestType passwd"
 )
 """Keys that `quire autorecovery` has fields for."""
 
@@ -186,7 +191,9 @@ BOOKIE_ALIASES: Final[Mapping[str, str]] = {
 }
 RECOVERY_ALIASES: Final[Mapping[str, str]] = {
     "repairedPlacementPolicyNotAdheringBookieEnable": "repairedPlacementPolicyNotAdheringBookieEnabled",
-    "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec": "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
+    "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec": (
+        "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec"
+    ),
 }
 """Names that were ours before they were the original's."""
 

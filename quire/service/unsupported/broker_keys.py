@@ -1,4 +1,5 @@
-"""Keys of Pulsar's broker.conf and standalone.conf that no field of ours obeys: why, and which values are taken all the same.
+"""Keys of Pulsar's broker.conf and standalone.conf that no field of ours obeys: why, and which values are taken all the
+same.
 
 A key that gets a field is obeyed from then on, whatever stands here (and can be taken out).
 """
@@ -19,10 +20,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "numTransactionReplayThreadPoolSize dispatcherDispatchMessagesInSubscriptionThread "
     "useSeparateThreadPoolForProtocolHandlers streamingDispatch",
     "buffers, caches and libraries of the JVM": "pulsarChannel* httpMaxRequestHeaderSize httpMaxResponseHeaderSize "
-    "httpServerAcceptQueueSize httpServerThreadPoolQueueSize httpServerIdleTimeout httpServerGzipCompressionExcludedPaths "
-    "httpRequestsFailOnUnknownPropertiesEnabled disableHttpDebugMethods webServiceLogDetailedAddresses "
-    "narExtractionDirectory jvmGCMetricsLoggerClassName topicNameCacheMaxCapacity maxSecondsToClearTopicNameCache "
-    "topicsPatternRegexImplementation autoShrinkForConsumerPendingAcksMap",
+    "httpServerAcceptQueueSize httpServerThreadPoolQueueSize httpServerIdleTimeout "
+    "httpServerGzipCompressionExcludedPaths httpRequestsFailOnUnknownPropertiesEnabled disableHttpDebugMethods "
+    "webServiceLogDetailedAddresses narExtractionDirectory jvmGCMetricsLoggerClassName topicNameCacheMaxCapacity "
+    "maxSecondsToClearTopicNameCache topicsPatternRegexImplementation autoShrinkForConsumerPendingAcksMap",
     "bounded otherwise: loads and lookups by connection, lists by their answers": "maxConcurrentTopicLoadRequest "
     "maxConcurrentLookupRequest maxTopicListInFlight*",
     "metrics are always there, at /metrics": "exposePublisherStats exposeTopicLevelMetricsInPrometheus "
@@ -31,18 +32,23 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "exposeSubscriptionBacklogSizeInPrometheus exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
     "splitTopicAndPartitionLabelInPrometheus replicationMetricsEnabled aggregatePublisherStatsByProducerName "
     "statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs metricsServletTimeoutMs metricsBufferResponse "
-    "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds managedLedgerTraceTaskExecution "
-    "bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging healthCheckMetricsUpdateTimeInSeconds",
+    "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
+    "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
+    "healthCheckMetricsUpdateTimeInSeconds",
     "tuning of limits of rates, of which there are none": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
     "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
     "throttle-dispatch-rate",
-    "tuning of quotas and expiry, of which there is none": "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds "
-    "backlogQuotaDefaultRetentionPolicy preciseTimeBasedBacklogQuotaCheck messageExpiryCheckIntervalInMinutes",
-    "tuning of the deletion of inactive topics and subscriptions, which stay": "brokerDeleteInactiveTopicsFrequencySeconds "
-    "brokerDeleteInactiveTopicsMode brokerDeleteInactiveTopicsMaxInactiveDurationSeconds "
-    "brokerServicePurgeInactiveFrequencyInSeconds subscriptionExpiryCheckIntervalInMinutes",
+    "tuning of quotas and expiry, of which there is none": (
+        "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
+        "preciseTimeBasedBacklogQuotaCheck messageExpiryCheckIntervalInMinutes"
+    ),
+    "tuning of the deletion of inactive topics and subscriptions, which stay": (
+        "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds "
+        "subscriptionExpiryCheckIntervalInMinutes"
+    ),
     "subscriptions go on when something makes it possible; there is nothing to wait for": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
@@ -68,37 +74,47 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerMaxBatchDeletedIndexToPersist",
     "values are written plain, and read either way": "managedLedgerInfoCompression* managedCursorInfoCompression*",
     "the tail cache is bounded by its size and by age": "managedLedgerCache* cacheEviction* "
-    "managedLedgerMaxBacklogBetweenCursorsForCaching managedLedgerMinimumBacklog* managedLedgerCursorBackloggedThreshold "
-    "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis managedLedgerMaxReadsInFlightPermitsAcquire*",
+    "managedLedgerMaxBacklogBetweenCursorsForCaching managedLedgerMinimumBacklog* "
+    "managedLedgerCursorBackloggedThreshold managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis "
+    "managedLedgerMaxReadsInFlightPermitsAcquire*",
     "bounds of the managed ledger's own": "managedLedgerDeleteMaxConcurrentRequests "
     "managedLedgerCursorResetLedgerCloseTimestampMaxClockSkewMillis",
     "tuning of tiered storage; see managedLedgerOffloadDriver": "managedLedgerOffload* offloadersDirectory "
-    "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI managedLedgerDataReadPriority "
-    "managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds triggerOffloadOnTopicLoad",
+    "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI "
+    "managedLedgerDataReadPriority managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds triggerOffloadOnTopicLoad",
     "the metadata store's own: what is read often is watched": "metadataStoreCacheExpirySeconds metadataStoreBatching* "
     "zooKeeperCacheExpirySeconds",
-    "load is the rates and numbers of a broker's bundles": "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled "
-    "flowOrQpsDifferenceThresholdPercentage preferLaterVersions enableNamespaceIsolationUpdateOnTime "
-    "resourceUsageTransportPublishIntervalInSecs loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled",
-    "no TLS; see webServicePortTls": "tls* webServiceTls* sslFactoryPlugin* jsseProvider brokerClientTls* brokerClientSsl* "
-    "brokerClientJsseProvider brokerClientCertificateFilePath brokerClientKeyFilePath brokerClientTrustCertsFilePath "
-    "bookkeeperTLS* bookkeeperTls* bookkeeper_tls*",
+    "load is the rates and numbers of a broker's bundles": (
+        "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled flowOrQpsDifferenceThresholdPercentage "
+        "preferLaterVersions enableNamespaceIsolationUpdateOnTime resourceUsageTransportPublishIntervalInSecs "
+        "loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled"
+    ),
+    "no TLS; see webServicePortTls": (
+        "tls* webServiceTls* sslFactoryPlugin* jsseProvider brokerClientTls* brokerClientSsl* "
+        "brokerClientJsseProvider brokerClientCertificateFilePath brokerClientKeyFilePath "
+        "brokerClientTrustCertsFilePath bookkeeperTLS* bookkeeperTls* bookkeeper_tls*"
+    ),
     "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
     "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
-    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles proxyRoles "
-    "authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* kinitCommand "
-    "inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod bookkeeperClientAuthenticationParameters*",
-    "tuning of schemas, which are not kept": "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat",
+    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles "
+    "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
+    "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
+    "bookkeeperClientAuthenticationParameters*",
+    "tuning of schemas, which are not kept": (
+        "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat"
+    ),
     "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
     "tuning of replication between clusters, of which there is none": "replicat* enableReplicatedSubscriptions "
-    "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* brokerReplicationInactiveThresholdSeconds "
-    "clusterMigration*",
+    "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* "
+    "brokerReplicationInactiveThresholdSeconds clusterMigration*",
     "tuning of services beside the broker, which there are not": "webSocket* functionsWorkerServiceNarPackage "
     "functionsWorkerEnablePackageManagement packages*",
     "tuning of plug-ins of the JVM": "brokerInterceptorsDirectory disableBrokerInterceptors protocolHandlerDirectory "
     "entryFiltersDirectory allowOverrideEntryFilters additionalServletDirectory",
     "there is one listener": "internalListenerName",
-    "tuning of isolation groups; see bookkeeperClientIsolationGroups": "bookkeeperClientMinAvailableBookiesInIsolationGroups",
+    "tuning of isolation groups; see bookkeeperClientIsolationGroups": (
+        "bookkeeperClientMinAvailableBookiesInIsolationGroups"
+    ),
     "asked of bookies when it is needed": "bookkeeperClientGetBookieInfo*",
     "there are no non-persistent topics": "maxConcurrentNonPersistentMessagePerConnection",
     "known by how it was started": "isRunningStandalone",
@@ -115,13 +131,16 @@ _AT_REST: Final[Mapping[str, str]] = {
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
-    "rates are not limited; a connection is held back by what it has unanswered": "brokerPublisherThrottlingMaxMessageRate "
-    "brokerPublisherThrottlingMaxByteRate maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes "
-    "dispatchThrottlingRateInMsg dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* "
-    "dispatchThrottlingRatePerSubscription* dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer "
-    "bookkeeperClientThrottleValue",
-    "every type of subscription and every way to make one is open": "subscriptionTypesEnabled subscriptionKeySharedEnable "
-    "allowAutoSubscriptionCreation enablePersistentTopics strictlyVerifySubscriptionName strictTopicNameEnabled",
+    "rates are not limited; a connection is held back by what it has unanswered": (
+        "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
+        "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes dispatchThrottlingRateInMsg "
+        "dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* dispatchThrottlingRatePerSubscription* "
+        "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
+    ),
+    "every type of subscription and every way to make one is open": (
+        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
+        "strictlyVerifySubscriptionName strictTopicNameEnabled"
+    ),
     "what is not acknowledged is kept: no quota, no expiry": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
     "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
     "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
@@ -134,7 +153,9 @@ _AT_REST: Final[Mapping[str, str]] = {
     "no schema is kept or checked": "schemaCompatibilityStrategy isAllowAutoUpdateSchemaEnabled",
     "what cannot be read is an error, never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
     "ledgers of topics have the empty password": "managedLedgerPassword",
-    "a ledger of an idle topic stays open until its age or its size ends it": "managedLedgerInactiveLedgerRolloverTimeSeconds",
+    "a ledger of an idle topic stays open until its age or its size ends it": (
+        "managedLedgerInactiveLedgerRolloverTimeSeconds"
+    ),
     "plug-ins of the JVM cannot be loaded": "messagingProtocols topicFactoryClassName additionalServlets "
     "brokerEntryPayloadProcessors managedLedgerStorageClassName topicBundleAssignmentStrategy "
     "pulsarResourcesExtendedClassName resourceUsageTransportClassName",
@@ -143,9 +164,11 @@ _AT_REST: Final[Mapping[str, str]] = {
     "bundles are split in their middle": "defaultNamespaceBundleSplitAlgorithm supportedNamespaceBundleSplitAlgorithms",
     "addresses of clients are those of their connections": "haProxyProtocolEnabled webServiceHaProxyProtocolEnabled "
     "webServiceTrustXForwardedFor",
-    "there is one store of metadata, and it is read and written": "metadataStoreConfigPath configurationStoreConfigPath "
-    "metadataSyncEventTopic configurationMetadataSyncEventTopic metadataStoreAllowReadOnlyOperations "
-    "zookeeperAllowReadOnlyOperations zooKeeperAllowReadOnlyOperations",
+    "there is one store of metadata, and it is read and written": (
+        "metadataStoreConfigPath configurationStoreConfigPath metadataSyncEventTopic "
+        "configurationMetadataSyncEventTopic metadataStoreAllowReadOnlyOperations zookeeperAllowReadOnlyOperations "
+        "zooKeeperAllowReadOnlyOperations"
+    ),
     "bookies are chosen by their racks": "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled "
     "failureDomainsEnabled reppDnsResolverClass",
     "settings of the original's ledger client": "bookkeeper_*",
@@ -174,8 +197,8 @@ def is_port(value: str) -> bool:
 
 
 _AUTH: Final = (
-    "brokers authenticate nobody; set it to false, and let the network decide who may connect, or put a proxy that does "
-    "before them"
+    "brokers authenticate nobody; set it to false, and let the network decide who may connect, or put a proxy that "
+    "does before them"
 )
 _TLS: Final = (
     "brokers do not speak TLS; leave it empty and put a TLS proxy or a private network between them and others"

@@ -1,5 +1,5 @@
-"""Policies of namespaces and topics that are not obeyed (pure). What Pulsar stores of them is in Policies and TopicPolicies,
-JSON objects of many fields, most of which say nothing.
+"""Policies of namespaces and topics that are not obeyed (pure). What Pulsar stores of them is in Policies and
+TopicPolicies, JSON objects of many fields, most of which say nothing.
 
 A field asks for something unless it is obeyed, or says what holds anyway: nothing, false, no limit, no rate, no grant.
 Source: nodes of a running Pulsar 4.2, and its Policies and TopicPolicies.
@@ -88,8 +88,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "message_ttl_in_seconds": 60, "properties": {"a": "b"}})
-    ['encryption_required', 'message_ttl_in_seconds']
+    >>> unsupported({"encryption_required": True, "deleted": False, "message_ttl_in_seconds": 60, "properties": {"a":
+    "b"}}) ['encryption_required', 'message_ttl_in_seconds']
     """
     return [
         field
@@ -110,7 +110,8 @@ def described(fields: list[str]) -> str:
     """Fields with the reasons why they are not obeyed.
 
     >>> described(["migrated", "encryption_required"])
-    'migrated (the namespace was moved to another cluster), encryption_required (producers are not asked whether they encrypt)'
+    'migrated (the namespace was moved to another cluster), encryption_required (producers are not asked whether they
+    encrypt)'
     """
     return ", ".join(f"{field} ({WHY.get(field, _UNKNOWN)})" for field in fields)
 

@@ -1,5 +1,5 @@
-"""Keys that `quire broker`, `quire bookie` or `quire autorecovery` obey, and a standalone server, which is one process with one
-folder, does not."""
+"""Keys that `quire broker`, `quire bookie` or `quire autorecovery` obey, and a standalone server, which is one process
+with one folder, does not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from quire.service.unsupported.broker_keys import BROKER, by_reason
 
 _HARMLESS: Final[Mapping[str, str]] = {
     "the bookie is in this process": "bookkeeperClientTimeoutInSeconds bookkeeperUseV2WireProtocol "
-    "bookkeeperClientSpeculativeReadTimeoutInMillis bookkeeperEnableStickyReads bookkeeperClientReorderReadSequenceEnabled "
-    "bookkeeperExplicitLacIntervalInMills bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum "
-    "bookkeeperClientHealthCheck* bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts "
-    "useHostNameAsBookieID useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
+    "bookkeeperClientSpeculativeReadTimeoutInMillis bookkeeperEnableStickyReads "
+    "bookkeeperClientReorderReadSequenceEnabled bookkeeperExplicitLacIntervalInMills "
+    "bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum bookkeeperClientHealthCheck* "
+    "bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts useHostNameAsBookieID "
+    "useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
     "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort",
     "there is one broker": "loadBalancer* namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
     "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
-    "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath zkTimeout "
-    "zkRetryBackoffStartMs zkRetryBackoffMaxMs",
+    "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath "
+    "zkTimeout zkRetryBackoffStartMs zkRetryBackoffMaxMs",
     "there is one bookie, and nothing to copy to": OBEYED_BY_RECOVERY,
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
     "everything is in the folder that --data-dir names": "journalDirectories journalDirectory ledgerDirectories "
-    "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl bookkeeperMetadataServiceUri "
-    "zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri zkServers zkEnableSecurity",
+    "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl "
+    "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "
+    "zkServers zkEnableSecurity",
     "a standalone server has one broker and one bookie": "autoRecoveryDaemonEnabled "
     "bookkeeperClientEnforceMinNumRacksPerWriteQuorum forceReadOnlyBookie "
     "readOnlyModeEnabled permittedStartupUsers forceDeleteNamespaceAllowed forceDeleteTenantAllowed",

@@ -1,7 +1,7 @@
 """The bookie protocol as BookKeeper's bookie speaks it, in frames made by hand, against a bookie on a (simulated) port.
 
-Each test quotes what it holds the bookie to: "..." from BookKeeper's BookkeeperProtocol.proto, its processors of requests, or
-what a running 4.17.3 was seen to answer.
+Each test quotes what it holds the bookie to: "..." from BookKeeper's BookkeeperProtocol.proto, its processors of
+requests, or what a running 4.17.3 was seen to answer.
 """
 
 from __future__ import annotations
@@ -412,7 +412,8 @@ def test_version_3_fences_with_the_right_key_only() -> None:
 
 
 def test_a_read_only_bookie_takes_high_priority_adds_alone() -> None:
-    """ "a read-only bookie still accepts an add if the request is high priority"; WRITE_LAC: "EREADONLY in read-only"."""
+    """ "a read-only bookie still accepts an add if the request is high priority"; WRITE_LAC: "EREADONLY in
+    read-only"."""
 
     async def story(bookie: Bookie, connect: Connect) -> None:
         peer = await connect()

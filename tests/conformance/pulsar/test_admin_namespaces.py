@@ -1,4 +1,5 @@
-"""Tenants, namespaces and policies over the admin REST beside official clients, which see at once what was made there."""
+"""Tenants, namespaces and policies over the admin REST beside official clients, which see at once what was made
+there."""
 
 from __future__ import annotations
 

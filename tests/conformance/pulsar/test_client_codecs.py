@@ -1,4 +1,5 @@
-"""The official client's messages, read by our Opener from what the server stored; and ours, packed, read by the official client.
+"""The official client's messages, read by our Opener from what the server stored; and ours, packed, read by the
+official client.
 
 "Metadata and payload are never re-encoded by the broker", so what a raw reader gets is what the client wrote.
 """

@@ -133,7 +133,8 @@ def test_clients_that_are_connected_take_to_new_partitions_and_miss_nothing(
     )
     for number in range(9):
         producer.send(b"%d" % number)
-    # The consumer was away all the time, and asks for what comes from now on: its subscription was on the new partitions.
+    # The consumer was away all the time, and asks for what comes from now on: its subscription was on the new
+    # partitions.
     again = other.subscribe(topic, "s", initial_position=InitialPosition.Latest)
     assert sorted(int(message.data()) for message in received(again, 9)) == list(range(9))
 

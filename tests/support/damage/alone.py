@@ -1,4 +1,5 @@
-"""A bookie alone: ledgers of several writers, fences, explicit LACs, a ledger deleted while fenced; and who asks for them later.
+"""A bookie alone: ledgers of several writers, fences, explicit LACs, a ledger deleted while fenced; and who asks for
+them later.
 
 The metadata store of the cluster is not damaged: it is made anew each time, with the bookie's cookie in it.
 """

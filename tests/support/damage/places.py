@@ -108,8 +108,8 @@ class Case:
 
 
 def cases_of(shape: str, stop: Stop, root: Path) -> Iterator[Case]:
-    """All that can happen to the files below `root`: one place of each damage, more of those where it matters where. Of files
-    that are harmless only the newest of each kind."""
+    """All that can happen to the files below `root`: one place of each damage, more of those where it matters where. Of
+    files that are harmless only the newest of each kind."""
     found = places(root)
     newest = {place.kind: place.index for place in found}
     for place in found:

@@ -1,6 +1,8 @@
-"""A process for each server: forked off one that has everything loaded, so that a start costs what the server does, not the imports.
+"""A process for each server: forked off one that has everything loaded, so that a start costs what the server does, not
+the imports.
 
-`python -m tests.support.damage.runner` is that one. It reads jobs, one JSON value a line, and answers each with one line.
+`python -m tests.support.damage.runner` is that one. It reads jobs, one JSON value a line, and answers each with one
+line.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Runner:
 
 
 def prepare(folder: Path, shapes: Iterable[str] = SHAPES, stops: Iterable[Stop] = Stop) -> None:
-    """Make the folders of each shape and stop below `folder`: `<shape>/<stop>/data`, beside it what was acknowledged."""
+    """Make the folders of each shape and stop below `folder`: `<shape>/<stop>/data`, beside it what was
+    acknowledged."""
     runner = Runner()
     try:
         for shape in shapes:

@@ -1,4 +1,5 @@
-"""One subscription alone: a log of one ledger whose reads come when the test says so, and connections that note frames."""
+"""One subscription alone: a log of one ledger whose reads come when the test says so, and connections that note
+frames."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""No command holds the event loop, whatever its arguments (`broker.connections.acks`, `broker.connections.connection`, `quire.wire.pulsar.large_commands`).
+"""No command holds the event loop, whatever its arguments (`broker.connections.acks`, `broker.connections.connection`,
+`quire.wire.pulsar.large_commands`).
 
-Each command comes with its largest legal argument and with larger ones. What is measured is the longest step of any task
-of the broker: in calls of functions, which are the same on every machine, and with `--full` in milliseconds of the processor.
+Each command comes with its largest legal argument and with larger ones. What is measured is the longest step of any
+task of the broker: in calls of functions, which are the same on every machine, and with `--full` in milliseconds of the
+processor.
 """
 
 from __future__ import annotations
@@ -212,7 +214,8 @@ async def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, w
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """A server freezes what there is at its start (`quire.servers.process`); the collector would count all that pytest has."""
+    """A server freezes what there is at its start (`quire.servers.process`); the collector would count all that pytest
+    has."""
     gc.disable()
     yield
     gc.enable()

@@ -1,5 +1,5 @@
-"""No request holds the event loop or fails by our mistake, whatever its arguments: CONNECT, PRODUCER, SUBSCRIBE, LOOKUP,
-PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, SEND. (What lists message ids is in test_largest_arguments.py.)
+"""No request holds the event loop or fails by our mistake, whatever its arguments: CONNECT, PRODUCER, SUBSCRIBE,
+LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, SEND. (What lists message ids is in test_largest_arguments.py.)
 
 Steps are measured in calls of functions, as there.
 """

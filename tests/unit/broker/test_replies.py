@@ -40,7 +40,8 @@ def test_no_id_travels_as_all_ones() -> None:
 
 
 def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topic_and_of_nothing_else() -> None:
-    """Without it the Java client takes the old name of a retry topic, one for all topics of the namespace, for existing."""
+    """Without it the Java client takes the old name of a retry topic, one for all topics of the namespace, for
+    existing."""
     told = parse(replies.connected("Quire", 20, 5 << 20)).connected.feature_flags
     assert [field.name for field, _ in told.ListFields()] == ["supports_get_partitioned_metadata_without_auto_creation"]
     assert told.supports_get_partitioned_metadata_without_auto_creation

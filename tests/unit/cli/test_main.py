@@ -31,7 +31,8 @@ def test_help_loads_no_server(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); import quire.cli.main\n"
-        "bad = {'trio', 'broker', 'bookie', 'structlog', 'google.protobuf', 'rocksdict', 'starlette'} & set(sys.modules)\n"
+        "bad = {'trio', 'broker', 'bookie', 'structlog', 'google.protobuf', 'rocksdict', 'starlette'} & "
+        "set(sys.modules)\n"
         "assert not bad, bad"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(root)], cwd=tmp_path, capture_output=True, check=False)

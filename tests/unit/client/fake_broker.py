@@ -1,4 +1,5 @@
-"""A broker in memory for tests of quire.client, on the simulated network under virtual time; written with protobuf only.
+"""A broker in memory for tests of quire.client, on the simulated network under virtual time; written with protobuf
+only.
 
 story(body): runs `body(client, broker)` on a host of its own. A test changes what the broker does:
 - `broker.refuse[kind]`: (code, message) pairs, one per request of that kind, before it is answered as usual
@@ -164,11 +165,12 @@ class Session:
             self.send(_answer(B.LOOKUP_RESPONSE, "lookupTopicResponse", command.lookupTopic.request_id,
                               response=2, error=code, message=message))  # fmt: skip
         elif command.type == B.PARTITIONED_METADATA:
-            self.send(_answer(B.PARTITIONED_METADATA_RESPONSE, "partitionMetadataResponse",
-                              command.partitionMetadata.request_id, response=1, error=code, message=message))  # fmt: skip
+            request_id = command.partitionMetadata.request_id
+            self.send(_answer(B.PARTITIONED_METADATA_RESPONSE, "partitionMetadataResponse", request_id,
+                              response=1, error=code, message=message))  # fmt: skip
         elif command.type == B.ACK:
-            self.send(_answer(B.ACK_RESPONSE, "ackResponse", command.ack.request_id, consumer_id=command.ack.consumer_id,
-                              error=code, message=message))  # fmt: skip
+            self.send(_answer(B.ACK_RESPONSE, "ackResponse", command.ack.request_id,
+                              consumer_id=command.ack.consumer_id, error=code, message=message))  # fmt: skip
         elif command.type == B.SEND:
             answer = B(type=B.SEND_ERROR)
             answer.send_error.producer_id = command.send.producer_id

@@ -41,7 +41,8 @@ def test_a_size_above_the_bound_is_refused_whatever_the_bytes_are(kind: int) -> 
 
 
 def zeros_as_lz4() -> bytes:
-    """256 MiB and a little, made without having them: one literal, repeated, and the five literals a block ends with."""
+    """256 MiB and a little, made without having them: one literal, repeated, and the five literals a block ends
+    with."""
     return b"\x1f\x00\x01\x00" + b"\xff" * (BOMB // 255) + b"\x00" + b"\x50" + bytes(5)
 
 

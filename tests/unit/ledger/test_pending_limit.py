@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from quire.ledger.errors import LedgerClosedError, NotEnoughBookiesError, TooManyPendingError
-from quire.ledger.writing.writer import AdvancedLedgerWriter
+from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster
 
 KB = 1024

@@ -1,5 +1,6 @@
-"""A broker killed at every point at which something is done and something is not: between a ledger's close and the list,
-between a ledger's making and its first entry, in the middle of a roll of a cursor, of a deletion, of a trim, of an open.
+"""A broker killed at every point at which something is done and something is not: between a ledger's close and the
+list, between a ledger's making and its first entry, in the middle of a roll of a cursor, of a deletion, of a trim, of
+an open.
 
 Each story is told once per point, from the start, in a world of its own; another broker then opens the log.
 """
@@ -83,8 +84,8 @@ async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, con
 
 
 def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: Any) -> int:
-    """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel. Returns how
-    many points there were."""
+    """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel.
+    Returns how many points there were."""
     for last_point in range(1, 500):
         ended: list[bool] = []
 

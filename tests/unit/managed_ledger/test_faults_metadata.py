@@ -33,8 +33,8 @@ TEN_MINUTES_S = 600
 
 @pytest.mark.parametrize("hurt", [False, True], ids=["bookies well", "a bookie lost meanwhile"])
 async def test_m5_ten_minutes_without_metadata_cost_no_entry_and_confirm_none_wrongly(hurt: bool) -> None:
-    """The open ledger serves on, past its roll; if a bookie is lost, a change of the ensemble is needed and waits: nothing is
-    confirmed then. When the metadata is back everything goes on."""
+    """The open ledger serves on, past its roll; if a bookie is lost, a change of the ensemble is needed and waits:
+    nothing is confirmed then. When the metadata is back everything goes on."""
     cluster = FakeCluster(5)
     async with host(cluster, entries_max=10, retry_timeout_s=60) as a:
         log = await a.factory.open(NAME)

@@ -69,7 +69,8 @@ async def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lo
 async def test_n9_m6_what_an_owner_writes_that_was_cut_off_and_replaced_is_refused_when_the_network_heals(
     late: int,
 ) -> None:
-    """{A} | {B, bookies, metadata}. A knows of nothing: what it had sent meanwhile arrives at the bookies when all is healed."""
+    """{A} | {B, bookies, metadata}. A knows of nothing: what it had sent meanwhile arrives at the bookies when all is
+    healed."""
     cluster = FakeCluster(4)
     async with host(cluster) as a, host(cluster) as b:
         old = await a.factory.open(NAME)

@@ -490,7 +490,8 @@ async def test_a_closed_log_takes_nothing_and_gives_nothing(cluster: Cluster) ->
 
 
 async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cluster: Cluster) -> None:
-    """AllAckedEntriesAreReadable, NoOutOfOrderEntries: a history of appends, failures, rolls and changes of the owner."""
+    """AllAckedEntriesAreReadable, NoOutOfOrderEntries: a history of appends, failures, rolls and changes of the
+    owner."""
     rng = random.Random(9)
     confirmed: list[bytes] = []
     number = 0

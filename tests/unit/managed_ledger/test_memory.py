@@ -9,8 +9,8 @@ from tests.unit.managed_ledger.cluster import NAME, Cluster, publish
 
 LOGS = 200
 BYTES_MAX = 5400
-"""5110 on Python 3.11, where it was 5570 before logs made what they seldom use when they need it, and 6860 before they shared
-it. Much of it is the fake ledgers' and the metadata's."""
+"""5110 on Python 3.11, where it was 5570 before logs made what they seldom use when they need it, and 6860 before they
+shared it. Much of it is the fake ledgers' and the metadata's."""
 
 
 async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(cluster: Cluster) -> None:

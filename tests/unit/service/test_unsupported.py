@@ -1,5 +1,5 @@
-"""quire.service.unsupported and original_keys: every key of the originals has one class in each process, and files with the
-originals' values start."""
+"""quire.service.unsupported and original_keys: every key of the originals has one class in each process, and files with
+the originals' values start."""
 
 from __future__ import annotations
 

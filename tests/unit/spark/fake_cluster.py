@@ -1,4 +1,5 @@
-"""A cluster in memory, as the planner sees it: logs by REST, subscriptions and readers by a client. No loop, no threads."""
+"""A cluster in memory, as the planner sees it: logs by REST, subscriptions and readers by a client. No loop, no
+threads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from tests.unit.spark.logs_of_brokers import stats_of
 
 
 class FakeCluster:
-    """Topics with ledgers and subscriptions. It is its own Admin, Runtime, Lease and Client; `calls` is what was asked."""
+    """Topics with ledgers and subscriptions. It is its own Admin, Runtime, Lease and Client; `calls` is what was
+    asked."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[list[int]]] = {}

@@ -201,11 +201,11 @@ class TestMethods:
 
 @dataclass
 class Run:
-    """What pytest said of each test."""
+    """Output of pytest on each test."""
 
     outcomes: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
-    """What stands below the name of a test that failed."""
+    """Text below the name of a test that failed."""
 
     def must_fail(self, name: str, *parts: str) -> str:
         assert self.outcomes[name] == "FAILED"

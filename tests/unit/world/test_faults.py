@@ -64,7 +64,8 @@ async def test_the_first_fault_is_the_one_that_is_told() -> None:
 
 
 def ended_by(serve: Callable[[Faults], Awaitable[None]], events: list[Event]) -> None:
-    """A server that ends with one InternalError, and with one ERROR in its log that has the traceback and the reason."""
+    """A server that ends with one InternalError, and with one ERROR in its log that has the traceback and the
+    reason."""
 
     async def main() -> None:
         await serve(Faults())

@@ -1,5 +1,5 @@
-"""The admin resources of a cluster: real tenants, namespaces and policies in a memory store, an ownership that notes what it
-is asked, and no broker behind it."""
+"""The admin resources of a cluster: real tenants, namespaces and policies in a memory store, an ownership that notes
+what it is asked, and no broker behind it."""
 
 from __future__ import annotations
 

@@ -168,7 +168,8 @@ async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
 async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry(
     room: Room,
 ) -> None:
-    """The official C++ and Python clients retry InvalidTopicName until their time-out, and give up at NotAllowedError."""
+    """The official C++ and Python clients retry InvalidTopicName until their time-out, and give up at
+    NotAllowedError."""
     peer = await room.connect()
     for topic in ("a\\b", "a%2Fb", "a\x07b"):
         partitions(peer, f"persistent://public/default/{topic}")

@@ -34,8 +34,8 @@ def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
 
 
 async def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> None:
-    """0 and 2 are of a key whose owner has no permits, 1 of another's. 1 is asked for again, and read together with 2, which
-    follows it. While that read is on its way the owner of 0 and 2 gets permits: 0 has to come first."""
+    """0 and 2 are of a key whose owner has no permits, 1 of another's. 1 is asked for again, and read together with 2,
+    which follows it. While that read is on its way the owner of 0 and 2 gets permits: 0 has to come first."""
     async with on_stage(KEY_SHARED, cold=True) as stage:
         x, y = stage.join("x"), stage.join("y")
         key_x, key_y = keys_of(stage, x, y)

@@ -1,5 +1,5 @@
-"""Brokers' ownerships that share one metadata tree, in virtual time, with sessions that expire and come back, and a network
-on which a broker answers, refuses or hangs at a test's wish."""
+"""Brokers' ownerships that share one metadata tree, in virtual time, with sessions that expire and come back, and a
+network on which a broker answers, refuses or hangs at a test's wish."""
 
 from __future__ import annotations
 

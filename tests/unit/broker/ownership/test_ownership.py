@@ -473,7 +473,7 @@ async def test_no_bundle_is_split_where_that_is_switched_off(switch: str, cluste
     assert a.ownership.owned() == [BUNDLE]
 
 
-async def test_a_client_that_is_sent_to_a_restarted_broker_finds_it_the_owner_while_the_node_of_its_former_session_is_there(
+async def test_a_client_sent_to_a_restarted_broker_finds_it_the_owner_while_the_node_of_its_former_session_is_there(
     cluster: Cluster,
 ) -> None:
     a, b = await cluster.start_many("a", "b")

@@ -1,4 +1,5 @@
-"""Whole brokers that share bookies and metadata: what their clients see when bundles have owners, lose them, and move."""
+"""Whole brokers that share bookies and metadata: what their clients see when bundles have owners, lose them, and
+move."""
 
 from __future__ import annotations
 

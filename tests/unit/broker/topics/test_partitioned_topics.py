@@ -124,9 +124,7 @@ async def test_counts_and_names_that_cannot_be_are_refused() -> None:
             await topics.grow(TopicName.parse("other"), 2)
 
 
-async def test_new_partitions_get_every_subscription_of_the_others_at_the_first_entry_in_the_write_that_makes_them() -> (
-    None
-):
+async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_write_that_makes_them() -> None:
     async with in_store() as (store, topics):
         await topics.create(NAME, 2)
         await cursor(store, 0, "s+1", team="x")

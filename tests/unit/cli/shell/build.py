@@ -1,4 +1,5 @@
-"""The shell as tests run it: on a metadata store in memory, with what it printed; and with bookies on a simulated host."""
+"""The shell as tests run it: on a metadata store in memory, with what it printed; and with bookies on a simulated
+host."""
 
 from __future__ import annotations
 

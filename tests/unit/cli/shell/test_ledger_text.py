@@ -25,7 +25,8 @@ def closed(last: int, metadata: LedgerMetadata = OPEN) -> LedgerMetadata:
 
 def test_an_open_ledger_shows_no_end() -> None:
     assert metadata_text(OPEN) == (
-        "LedgerMetadata{formatVersion=3, ensembleSize=3, writeQuorumSize=2, ackQuorumSize=2, state=OPEN, digestType=MAC, "
+        "LedgerMetadata{formatVersion=3, ensembleSize=3, writeQuorumSize=2, ackQuorumSize=2, state=OPEN, "
+        "digestType=MAC, "
         "password=base64:Z29sZGVu, ensembles={0=[a, b, c], 3=[a, d, c]}, customMetadata={application=base64:eA==}}"
     )
     assert "lastEntryId" not in metadata_value(OPEN)

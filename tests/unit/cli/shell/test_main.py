@@ -16,10 +16,9 @@ from tests.unit.cli.shell.build import MemoryCluster, Ran
 
 THE_ISSUES = (
     "initnewcluster metaformat nukeexistingcluster whatisinstanceid listbookies bookieinfo listledgers ledgermetadata "
-    "readledger deleteledger simpletest bookiesanity cookie_create cookie_delete cookie_update cookie_get cookie_generate "
-    "lastmark readjournal readlog readlogmetadata ledger "
-    "recover decommissionbookie listunderreplicated autorecovery queryautorecoverystatus lostbookierecoverydelay triggeraudit "
-    "whoisauditor"
+    "readledger deleteledger simpletest bookiesanity cookie_create cookie_delete cookie_update cookie_get "
+    "cookie_generate lastmark readjournal readlog readlogmetadata ledger recover decommissionbookie "
+    "listunderreplicated autorecovery queryautorecoverystatus lostbookierecoverydelay triggeraudit whoisauditor"
 )
 
 

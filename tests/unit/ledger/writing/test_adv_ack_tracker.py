@@ -139,7 +139,8 @@ def test_an_id_that_was_pushed_is_not_new_whether_confirmed_or_waiting_or_beyond
     tracker.pushed(0, 3)
     tracker.acked(0, 0, 1)
     tracker.pushed(10, 12)
-    for first, last, new in [(1, 1, False), (3, 5, False), (4, 9, True), (9, 10, False), (12, 12, False), (13, 20, True), (5, 30, False)]:  # fmt: skip
+    runs = [(1, 1, 0), (3, 5, 0), (4, 9, 1), (9, 10, 0), (12, 12, 0), (13, 20, 1), (5, 30, 0)]
+    for first, last, new in runs:
         assert tracker.is_new(first, last) == new, (first, last)
     with pytest.raises(AssertionError, match="twice"):
         tracker.pushed(11, 11)
@@ -150,5 +151,6 @@ def test_an_answer_for_an_id_in_a_gap_is_known_to_be_wrong() -> None:
     tracker.pushed(0, 3)
     tracker.pushed(10, 12)
     tracker.pushed(20, 20)
-    for first, last, sent in [(0, 3, True), (2, 4, False), (5, 6, False), (10, 11, True), (9, 10, False), (12, 13, False), (20, 20, True), (21, 21, False), (-1, 0, False)]:  # fmt: skip
+    runs = [(0, 3, 1), (2, 4, 0), (5, 6, 0), (10, 11, 1), (9, 10, 0), (12, 13, 0), (20, 20, 1), (21, 21, 0), (-1, 0, 0)]
+    for first, last, sent in runs:
         assert tracker.sent(first, last) == sent, (first, last)

@@ -8,8 +8,9 @@ import trio
 
 from quire.ledger.errors import AddQuorumTimeoutError, LedgerWriteError
 from quire.ledger.striping import Striping
+from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from quire.ledger.writing.ensemble_changes import quorums_survive
-from quire.ledger.writing.writer import AdvancedLedgerWriter, LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import Fragment, LedgerMetadata
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads

@@ -1,4 +1,5 @@
-"""quire.servers.broker.config: a broker.conf of the original is read as it is, and what it asks for is done or refused."""
+"""quire.servers.broker.config: a broker.conf of the original is read as it is, and what it asks for is done or
+refused."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def test_a_new_directory_is_made_and_says_its_version(tmp_path: Path) -> None:
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     directory = claim(real_world().disk, str(tmp_path))
     code = (
-        "import sys; from quire.servers.standalone.data_directory import claim; from quire.world.real import real_world\n"
+        "import sys; from quire.servers.standalone.data_directory import claim; from quire.world.real import "
+        "real_world\n"
         "claim(real_world().disk, sys.argv[1])"
     )
     second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

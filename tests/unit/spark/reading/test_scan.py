@@ -72,8 +72,8 @@ def test_missing_entries_are_an_error_that_names_topic_range_and_option():
     with pytest.raises(DataLossError) as raised:
         read(work((5, 0, 4), (6, 0, 1)), deliver((5, 0), (5, 4), (6, 0), (6, 1)))
     assert str(raised.value) == (
-        f"{TOPIC}: entries 5:1..5:3 (3 entries) of the range 5:0..5:4, 6:0..6:1 (7 entries) are gone (received 5:4 instead of "
-        "5:1); set failOnDataLoss=false to skip them"
+        f"{TOPIC}: entries 5:1..5:3 (3 entries) of the range 5:0..5:4, 6:0..6:1 (7 entries) are gone (received 5:4 "
+        "instead of 5:1); set failOnDataLoss=false to skip them"
     )
 
 
