@@ -4,10 +4,6 @@ Why this is hard: a bookie that does not answer may or may not have the entry. E
 confirmed entry; waiting for every bookie lets one lost bookie block recovery. So "missing" is proved by enough denials
 that no ack quorum can exist, which holds only once enough bookies refuse the old writer.
 
-Why this is hard: a bookie that does not answer may or may not have the entry. Ending the ledger too early loses a
-confirmed entry; waiting for every bookie lets one lost bookie block recovery. So "missing" is proved by enough denials
-that no ack quorum can exist, which holds only once enough bookies refuse the old writer.
-
 Source: BookKeeper's RoundRobinDistributionSchedule.RRQuorumCoverageSet, PendingReadOp for recovery;
 BookKeeperProtocol.tla.
 """
