@@ -22,7 +22,7 @@ def limits_of(command: Line) -> RolloverLimits:
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """How full one ledger is at some entries, bytes and age, and from which age on it has to be looked at again."""
+    """Return the state of one ledger at some entries, bytes and age, and the age of the next look."""
     if command.name != "ledger":
         raise command.unknown()
     limits = limits_of(command).of_ledger(command.option_number("id", 0))

@@ -16,7 +16,7 @@ SEEDS = range(40)
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """What is chosen in one cluster, under each of 40 seeds. Bookies are named by their numbers."""
+    """Return the choices in one cluster under 40 seeds. Bookies are named by their numbers."""
     if command.name != "cluster":
         raise command.unknown()
     racks = [None if rack == "-" else rack for rack in command.option("racks").split(",")]

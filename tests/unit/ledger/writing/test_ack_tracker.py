@@ -126,7 +126,7 @@ def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """What each step does to one tracker."""
+    """Return the effect of each step on one tracker."""
     if command.name != "tracker":
         raise command.unknown()
     striping = Striping(command.option_number("ensemble"), command.option_number("write"))

@@ -22,7 +22,7 @@ def named(position: Position) -> str:
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """What each step does to what waits for redelivery, or to what one consumer holds."""
+    """Return the effect of each step on the waiting entries, or on those that one consumer holds."""
     match command.name:
         case "redelivery":
             return transcript(steps, waiting(command), ())
