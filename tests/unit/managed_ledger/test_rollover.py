@@ -1,37 +1,52 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.rollover import RolloverLimits
+from tests.support.datadriven import Line, check, transcript
 
 LIMITS = RolloverLimits(entries_max=10, size_max=1000, age_min_s=60, age_max_s=600)
 
 
-def test_a_ledger_is_full_by_entries_or_by_size_once_it_is_old_enough() -> None:
-    assert LIMITS.is_full(10, 0, 60)
-    assert LIMITS.is_full(1, 1000, 60)
-    assert not LIMITS.is_full(9, 999, 599)
-    assert not LIMITS.is_full(10_000, 10**9, 59)
+def limits_of(command: Line) -> RolloverLimits:
+    """The limits that the command's options give."""
+    least, greatest = Line.of(command.where, f"age {command.option('age')}").span()
+    return RolloverLimits(
+        entries_max=command.option_number("entries"),
+        size_max=command.option_number("size"),
+        age_min_s=least,
+        age_max_s=greatest,
+    )
 
 
-def test_a_ledger_is_full_by_age_if_it_has_entries() -> None:
-    assert LIMITS.is_full(1, 1, 600)
-    assert not LIMITS.is_full(0, 0, 10**6)
+def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
+    """Return the state of one ledger at some entries, bytes and age, and the age of the next look."""
+    if command.name != "ledger":
+        raise command.unknown()
+    limits = limits_of(command).of_ledger(command.option_number("id", 0))
+
+    def answer(step: Line) -> str:
+        if step.name != "at":
+            raise step.unknown()
+        entries, size, age_s = step.number(), step.number(), step.number()
+        full, near = limits.is_full(entries, size, age_s), limits.is_nearly_full(entries, size, age_s)
+        assert near or not full, "a full ledger is nearly full too"
+        state = "full" if full else "nearly full" if near else "room"
+        return f"{state}, next look at {limits.next_check(age_s):.1f} s"
+
+    return transcript(steps, answer, ())
+
+
+def test_cases() -> None:
+    check(Path(__file__).parent / "testdata" / "rollover.txt", transcribed)
 
 
 def test_the_defaults_are_the_originals() -> None:
     assert RolloverLimits.of(ManagedLedgerConfig()) == RolloverLimits(
         entries_max=50_000, size_max=2048 << 20, age_min_s=600, age_max_s=240 * 60
     )
-
-
-def test_a_ledger_is_nearly_full_in_its_last_tenth_or_its_last_seconds() -> None:
-    assert LIMITS.is_nearly_full(9, 0, 60)
-    assert LIMITS.is_nearly_full(1, 900, 50)
-    assert not LIMITS.is_nearly_full(8, 899, 60)
-    assert not LIMITS.is_nearly_full(9, 0, 49)
-    assert LIMITS.is_nearly_full(1, 1, 590)
-    assert not LIMITS.is_nearly_full(1, 1, 589)
-    assert not LIMITS.is_nearly_full(0, 0, 600)
 
 
 def test_the_greatest_age_of_a_ledger_is_spread_over_a_twentieth() -> None:

@@ -1,55 +1,38 @@
-"""The table of what a lookup is answered."""
+"""The whole table of a lookup's answers."""
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
 
-import pytest
+from broker.ownership.lookup import Chosen, Has, Leader, decide
+from tests.support.datadriven import Line, check, read
 
-from broker.ownership.lookup import Chosen, Has, Leader, Step, decide
-
-EVERY = [
-    partial(decide, authoritative=authoritative, leader=leader, chosen=chosen)
-    for authoritative, leader, chosen in itertools.product((False, True), Leader, Chosen)
-]
-"""A lookup from anybody, to anybody."""
+CALLS = [dict(zip(("authoritative", "stopping"), call, strict=True)) for call in product((False, True), repeat=2)]
+COLUMNS = ["plain", "stopping", "authoritative", "authoritative and stopping"]
 
 
-@pytest.mark.parametrize(
-    ("has", "step"),
-    [
-        (Has.ME, Step.CONNECT_TO_ME),
-        (Has.ANOTHER, Step.CONNECT_TO_OWNER),
-        (Has.ME_UNLOADING, Step.WAIT),
-        (Has.ANOTHER_UNLOADING, Step.WAIT),
-        (Has.ANOTHER_GONE, Step.WAIT),
-    ],
-)
-def test_a_bundle_that_somebody_has_is_answered_alike_whoever_asks(has: Has, step: Step) -> None:
-    assert {lookup(has, stopping=stopping) for lookup in EVERY for stopping in (False, True)} == {step}
+def table(command: Line, steps: Sequence[Line]) -> list[str]:
+    """One line for each leader and chosen broker, with the step for each kind of call; one line if all agree."""
+    has = Has[command.word()]
+    rows = {
+        f"leader {leader.name}, chosen {chosen.name}": [
+            decide(has, leader=leader, chosen=chosen, **call).name for call in CALLS
+        ]
+        for leader, chosen in product(Leader, Chosen)
+    }
+    if len({*map(tuple, rows.values())}) == 1:
+        rows = {"always": next(iter(rows.values()))}
+        if len({*rows["always"]}) == 1:
+            return [f"always: {rows['always'][0]}"]
+    lines = [["", *COLUMNS], *([name, *row] for name, row in rows.items())]
+    return [
+        " | ".join(cell.ljust(30 if number == 0 else 18) for number, cell in enumerate(row)).rstrip() for row in lines
+    ]
 
 
-def test_what_the_process_before_had_is_taken_without_asking_the_leader() -> None:
-    assert decide(Has.ME_BEFORE, leader=Leader.ANOTHER, chosen=Chosen.ANOTHER) is Step.ACQUIRE
-    assert decide(Has.ME_BEFORE, stopping=True) is Step.WAIT
-
-
-def test_who_is_told_to_take_a_free_bundle_takes_it() -> None:
-    assert decide(Has.NOBODY, authoritative=True, leader=Leader.ANOTHER, chosen=Chosen.ANOTHER) is Step.ACQUIRE
-
-
-def test_who_does_not_lead_sends_to_the_leader() -> None:
-    assert decide(Has.NOBODY, leader=Leader.ANOTHER, chosen=Chosen.ME) is Step.REDIRECT_TO_LEADER
-
-
-@pytest.mark.parametrize("leader", [Leader.ME, Leader.NONE])
-def test_the_leader_or_anybody_where_there_is_none_decides(leader: Leader) -> None:
-    assert decide(Has.NOBODY, leader=leader, chosen=Chosen.ME) is Step.ACQUIRE
-    assert decide(Has.NOBODY, leader=leader, chosen=Chosen.ANOTHER) is Step.REDIRECT_TO_CHOSEN
-    assert decide(Has.NOBODY, leader=leader, chosen=Chosen.NOBODY) is Step.REFUSE
-
-
-def test_a_broker_that_stops_takes_nothing() -> None:
-    steps = {lookup(Has.NOBODY, stopping=True) for lookup in EVERY}
-    assert steps == {Step.REDIRECT_TO_LEADER, Step.REDIRECT_TO_CHOSEN, Step.REFUSE}
+def test_every_lookup_has_the_answer_of_the_table() -> None:
+    path = Path(__file__).parent / "testdata" / "lookup.txt"
+    check(path, table)
+    assert [case.lines[0].text for case in read(path)] == [f"bundle {has.name}" for has in Has]

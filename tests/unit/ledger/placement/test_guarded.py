@@ -5,47 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
-from quire.ledger.placement import Adherence, Cluster, GuardedPlacement, PlacementConfig, fixed_cluster, make_placement
-from quire.ledger.placement.random_policy import RandomPolicy
+from quire.ledger.errors import PlacementPolicyError
+from quire.ledger.placement import Adherence, GuardedPlacement, PlacementConfig, fixed_cluster, make_placement
 from tests.unit.ledger.placement.clusters import Health, always, cluster_of
-
-
-def guarded(cluster: Cluster, **more: bool) -> GuardedPlacement:
-    policy = RandomPolicy(PlacementConfig(), always(cluster), random.Random(1))
-    return GuardedPlacement(policy, always(cluster), **more)
-
-
-def in_quarantine(count: int, *ids: str) -> Cluster:
-    return cluster_of([None] * count, quarantined=frozenset(ids))
-
-
-def test_bookies_in_quarantine_are_chosen_only_if_it_does_not_go_without_them() -> None:
-    placement = guarded(in_quarantine(4, "b00:3181"))
-    for _ in range(30):
-        assert "b00:3181" not in placement.new_ensemble(3, 2, 2)
-    assert "b00:3181" in placement.new_ensemble(4, 2, 2)
-    ensemble = ("b01:3181", "b02:3181")
-    for _ in range(30):
-        assert placement.replace_bookie(2, 2, 2, ensemble, {0: "b01:3181"})[0] == "b03:3181"
-    assert placement.replace_bookie(2, 2, 2, ensemble, {0: "b01:3181"}, ["b03:3181"])[0] == "b00:3181"
-    with pytest.raises(NotEnoughBookiesError):
-        placement.replace_bookie(2, 2, 2, ensemble, {0: "b01:3181"}, ["b03:3181", "b00:3181"])
-
-
-def test_excluded_bookies_are_not_chosen_even_if_it_does_not_go_without_them() -> None:
-    with pytest.raises(NotEnoughBookiesError, match="an ensemble of 3 needs 3 bookies, 2"):
-        guarded(in_quarantine(3, "b01:3181")).new_ensemble(3, 2, 2, exclude=["b00:3181"])
-
-
-def test_opportunistic_striping_takes_a_smaller_ensemble_down_to_the_write_quorum() -> None:
-    placement = guarded(in_quarantine(3), opportunistic_striping=True)
-    assert len(placement.new_ensemble(5, 2, 2)) == 3
-    assert len(placement.new_ensemble(2, 2, 2)) == 2
-    with pytest.raises(NotEnoughBookiesError, match="an ensemble of 4"):
-        placement.new_ensemble(5, 4, 2)
-    with pytest.raises(NotEnoughBookiesError):
-        guarded(in_quarantine(3)).new_ensemble(5, 2, 2)
 
 
 class Answers:

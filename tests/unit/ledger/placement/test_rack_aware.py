@@ -92,79 +92,12 @@ def test_every_bookie_of_equal_racks_gets_its_share() -> None:
     assert all(160 < counts[each] < 240 for each in cluster.writable), counts
 
 
-def test_the_first_bookie_is_in_the_own_rack_if_that_is_known() -> None:
-    cluster = cluster_of(["/a", "/b", "/b", "/c"])
-    assert {policy_of(cluster, seed, own_location="/a").new_ensemble(3, 2, 2)[0] for seed in range(30)} == {"b00:3181"}
-    assert len({policy_of(cluster, seed).new_ensemble(3, 2, 2)[0] for seed in range(60)}) == 4
-
-
 def test_each_bookie_is_in_another_rack_than_the_one_before_it() -> None:
     cluster = cluster_of(["/a"] * 4 + ["/b"] * 4 + ["/c"] * 4)
     for seed in range(40):
         ensemble = policy_of(cluster, seed).new_ensemble(6, 3, 2)
         racks = [cluster.locations[each] for each in ensemble]
         assert all(one != other for one, other in pairwise(racks)), racks
-
-
-def test_a_replacement_comes_from_the_rack_of_the_failed_bookie_first() -> None:
-    cluster = cluster_of(["/a", "/b", "/c", "/b", "/d", "/d"])
-    ids = cluster.writable
-    for seed in range(20):
-        assert policy_of(cluster, seed).replace_bookie(3, 3, 2, ids[:3], {1: ids[1]})[1] == ids[3]
-
-
-def test_the_rack_of_the_failed_bookie_comes_first_even_if_it_has_another_of_the_ensemble() -> None:
-    cluster = cluster_of(["/a", "/b", "/a", "/c", "/a", "/d"])
-    ids = cluster.writable
-    for seed in range(20):
-        assert policy_of(cluster, seed).replace_bookie(4, 2, 2, ids[:4], {0: ids[0]})[0] == ids[4]
-
-
-def test_a_replacement_that_would_leave_too_few_racks_is_refused_if_racks_are_enforced() -> None:
-    cluster = cluster_of(["/a", "/b", "/b"])
-    ids = cluster.writable
-    assert policy_of(cluster).replace_bookie(2, 2, 2, ids[:2], {0: ids[0]}) == (ids[2], ids[1])
-    with pytest.raises(NotEnoughBookiesError, match="2 racks as minNumRacksPerWriteQuorum"):
-        policy_of(cluster, enforce_min_racks_per_write_quorum=True).replace_bookie(2, 2, 2, ids[:2], {0: ids[0]})
-
-
-def test_then_from_a_rack_that_has_no_other_of_the_ensemble_and_then_from_anywhere() -> None:
-    cluster = cluster_of(["/a", "/b", "/c", "/a", "/d", "/c"])
-    ids = cluster.writable
-    for seed in range(20):
-        policy = policy_of(cluster, seed)
-        assert policy.replace_bookie(3, 3, 2, ids[:3], {1: ids[1]})[1] == ids[4]
-        assert policy.replace_bookie(3, 3, 2, ids[:3], {1: ids[1]}, exclude=[ids[4]])[1] in (ids[3], ids[5])
-
-
-def test_an_ensemble_on_one_rack_grows_out_of_it_when_another_rack_is_back() -> None:
-    cluster = cluster_of(["/a", "/a", "/a", "/b"])
-    ids = cluster.writable
-    assert policy_of(cluster).replace_bookie(2, 2, 2, ids[:2], {0: ids[0]}) == (ids[3], ids[1])
-
-
-def test_a_cluster_of_one_rack_gives_an_ensemble_that_fails_the_policy_and_none_if_it_is_enforced() -> None:
-    cluster = cluster_of(["/a"] * 4)
-    ensemble = policy_of(cluster).new_ensemble(3, 2, 2)
-    assert policy_of(cluster).adherence(ensemble, 2, 2) is Adherence.FAIL
-    with pytest.raises(NotEnoughBookiesError, match="2 racks as minNumRacksPerWriteQuorum"):
-        policy_of(cluster, enforce_min_racks_per_write_quorum=True).new_ensemble(3, 2, 2)
-
-
-def test_a_bookie_without_a_rack_is_not_used_and_fails_the_policy_if_racks_are_enforced() -> None:
-    cluster = cluster_of(["/a", "/b", None])
-    policy = policy_of(cluster, enforce_min_racks_per_write_quorum=True)
-    assert set(policy.new_ensemble(2, 2, 2)) == set(cluster.writable[:2])
-    assert policy.adherence(cluster.writable[1:], 2, 2) is Adherence.FAIL
-    assert policy_of(cluster).adherence(cluster.writable[1:], 2, 2) is Adherence.MEETS_STRICT
-    with pytest.raises(NotEnoughBookiesError):
-        policy.replace_bookie(2, 2, 2, cluster.writable[:2], {0: cluster.writable[0]})
-
-
-def test_adherence_looks_at_the_write_set_around_the_end_too() -> None:
-    cluster = cluster_of(["/a", "/b", "/c", "/a"])
-    assert policy_of(cluster).adherence(cluster.writable, 2, 2) is Adherence.FAIL
-    assert policy_of(cluster).adherence(cluster.writable[:3], 2, 2) is Adherence.MEETS_STRICT
 
 
 def test_a_bookie_with_more_space_is_drawn_more_often_within_the_racks() -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.ledger.striping import Striping
 from quire.ledger.writing.ack_tracker import AckTracker
+from tests.support.datadriven import Line, check, transcript
 
 
 class NaiveTracker:
@@ -123,45 +125,53 @@ def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(
                 assert tracker.lacks(each, entry_id) == (bool(lacking) and lacking[0] <= entry_id)
 
 
-def test_nothing_is_confirmed_while_a_failed_bookie_waits_for_its_replacement() -> None:
-    tracker = AckTracker(Striping(3, 3), 2)
-    tracker.pushed(0, 9)
-    tracker.failed(2)
-    assert not tracker.acked(0, 0, 9)
-    assert not tracker.acked(1, 0, 9)
-    assert tracker.confirmed == -1
-    tracker.replaced(2)
-    assert list(tracker.resume()) == list(range(10))
+def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
+    """Return the effect of each step on one tracker."""
+    if command.name != "tracker":
+        raise command.unknown()
+    striping = Striping(command.option_number("ensemble"), command.option_number("write"))
+    tracker = AckTracker(striping, command.option_number("ack"), confirmed=command.option_number("confirmed", -1))
+    moment: object = None
+
+    def answer(step: Line) -> str:
+        nonlocal moment
+        match step.name:
+            case "push":
+                tracker.pushed(*step.span())
+            case "ack":
+                return confirms(tracker.acked(step.number(), *step.span()))
+            case "fail":
+                tracker.failed(step.number())
+            case "replace":
+                tracker.replaced(step.number())
+            case "resume":
+                return confirms(tracker.resume())
+            case "lacks":
+                return yes(tracker.lacks(step.number(), step.number()))
+            case "sent":
+                return yes(tracker.sent(*step.span()))
+            case "moment":
+                moment = tracker.moment()
+            case "overdue":
+                return yes(tracker.overdue(step.number(), moment))
+            case "unconfirmed":
+                return yes(tracker.unconfirmed(moment))
+            case "waits":
+                return yes(tracker.waits(step.number()))
+            case _:
+                raise step.unknown()
+        return f"pushed {tracker.pushed_last}, confirmed {tracker.confirmed}"
+
+    def confirms(entries: range) -> str:
+        assert not entries or entries[-1] == tracker.confirmed
+        return f"confirms {entries[0]}..{entries[-1]}" if entries else "confirms nothing"
+
+    return transcript(steps, answer)
 
 
-def test_acks_of_a_replaced_bookie_are_dropped() -> None:
-    tracker = AckTracker(Striping(2, 2), 2)
-    tracker.pushed(0, 5)
-    tracker.acked(0, 0, 5)
-    tracker.acked(1, 0, 2)
-    assert tracker.confirmed == 2
-    tracker.failed(0)
-    tracker.replaced(0)
-    assert not tracker.resume()
-    assert not tracker.acked(1, 3, 5), "entries 3 to 5 were on the bookie that is gone"
-    assert list(tracker.acked(0, 3, 5)) == [3, 4, 5]
+def yes(true: bool) -> str:
+    return "yes" if true else "no"
 
 
-def test_an_ack_of_an_entry_that_was_never_pushed_is_our_own_mistake() -> None:
-    tracker = AckTracker(Striping(1, 1), 1)
-    tracker.pushed(0, 3)
-    with pytest.raises(AssertionError, match="never pushed"):
-        tracker.acked(0, 0, 4)
-    with pytest.raises(AssertionError, match="pushed"):
-        tracker.pushed(5, 6)
-
-
-def test_a_recovering_writer_starts_above_what_is_confirmed() -> None:
-    tracker = AckTracker(Striping(3, 2), 2, confirmed=6)
-    tracker.pushed(7, 8)
-    assert not tracker.lacks(0, 7), "entry 7 is stored by bookies 1 and 2"
-    assert tracker.lacks(0, 8)
-    assert not tracker.acked(1, 7, 7)
-    assert not tracker.acked(2, 8, 8)
-    assert list(tracker.acked(2, 7, 7)) == [7]
-    assert list(tracker.acked(0, 8, 8)) == [8]
+def test_cases() -> None:
+    check(Path(__file__).parent / "testdata" / "ack_tracker.txt", transcribed)

@@ -1,77 +1,116 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.dispatch.policies import redelivery
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from quire.ledger.position import Position
+from tests.support.datadriven import Line, check, transcript
 
 
-def test_what_is_held_is_counted_in_messages_and_kept_in_order() -> None:
-    pending = PendingAcks()
-    pending.add(Position(1, 5), 10, 7)
-    pending.add(Position(1, 2), 1, 0)
-    assert [position for position, _ in pending.items()] == [Position(1, 5), Position(1, 2)]
-    assert (len(pending), pending.messages) == (2, 11)
-    entry = pending.pop(Position(1, 5))
-    assert entry == (10, 7)
-    assert pending.pop(Position(1, 5)) is None
-    assert pending.messages == 1
-    pending.add(Position(1, 2), 3, 0)
-    assert (len(pending), pending.messages) == (1, 3)
-    pending.clear()
-    assert (len(pending), pending.messages) == (0, 0)
+def at(word: str) -> Position:
+    ledger_id, _, entry_id = word.partition(":")
+    return Position(int(ledger_id), int(entry_id))
 
 
-def test_the_oldest_run_comes_first_and_ends_at_a_gap_or_the_bound() -> None:
-    replay = Redelivery()
-    for ledger_id, entry_id in ((2, 0), (1, 7), (1, 5), (1, 4), (2, 1)):
-        replay.add(Position(ledger_id, entry_id), 0, again=False)
-    assert replay.first_run(100) == (Position(1, 4), 2)
-    assert replay.first_run(1) == (Position(1, 4), 1)
-    replay.discard(Position(1, 4))
-    assert replay.first_run(100) == (Position(1, 5), 1)
-    replay.discard(Position(1, 5))
-    replay.discard(Position(1, 7))
-    assert replay.first_run(100) == (Position(2, 0), 2)
-    assert len(replay) == 2
+def named(position: Position) -> str:
+    return f"{position.ledger_id}:{position.entry_id}"
 
 
-def test_a_run_begins_with_a_hash_of_the_groups_that_are_asked_for() -> None:
-    replay = Redelivery(lambda key_hash: {5: "five", 6: "six"}.get(key_hash))
-    for entry_id, key_hash in enumerate([5, 6, 5, 7]):
-        replay.add(Position(1, entry_id), key_hash, again=False)
-    assert replay.first_run(100, ["six"]) == (Position(1, 1), 3)
-    assert replay.first_run(100, ["six", "five"]) == (Position(1, 0), 4)
-    assert replay.first_run(100, []) is None
-    replay.discard(Position(1, 1))
-    assert replay.first_run(100, ["six"]) is None
-    assert dict(replay.hashes) == {5: 2, 7: 1}
+def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
+    """Return the effect of each step on the waiting entries, or on those that one consumer holds."""
+    match command.name:
+        case "redelivery":
+            return transcript(steps, waiting(command), ())
+        case "held":
+            return transcript(steps, holding(PendingAcks()), ())
+    raise command.unknown()
 
 
-def test_a_hash_is_found_in_the_group_where_it_is_now() -> None:
-    groups = {5: "a", 6: "a"}
-    replay = Redelivery(groups.get)
-    for entry_id, key_hash in enumerate([5, 6, 5]):
-        replay.add(Position(1, entry_id), key_hash, again=False)
-    groups[5] = "b"
-    assert replay.first_run(1, ["a"]) == (Position(1, 1), 1), "this is how it finds out"
-    assert replay.first_run(1, ["b"]) == (Position(1, 0), 1)
-    del groups[6]
-    assert replay.first_run(1, ["a"]) is None
-    groups[6] = "b"
-    replay.discard(Position(1, 0))
-    assert replay.first_run(1, ["b"]) == (Position(1, 2), 1)
-    replay.regroup(6)
-    assert replay.first_run(1, ["b"]) == (Position(1, 1), 1)
-    groups[5] = groups[6] = "c"
-    replay.regroup()
-    assert not replay.is_settled
-    while not replay.is_settled:
-        assert replay.settle(1) == 1
-    assert replay.settle(1) == 0
-    assert replay.first_run(9, ["c"]) == (Position(1, 1), 2)
+def waiting(command: Line) -> Callable[[Line], str]:
+    groups = moves(command)
+    replay = Redelivery(groups.get) if groups else Redelivery()
+
+    def answer(step: Line) -> str:
+        match step.name:
+            case "add":
+                again = step.option("again", "no")
+                replay.add(at(step.word()), step.option_number("hash", 0), again={"yes": True, "no": False}[again])
+            case "discard":
+                keep = step.option("keep", "nothing")
+                replay.discard(at(step.word()), keep_count={"count": True, "nothing": False}[keep])
+            case "acked":
+                ledger_id, (first, stop), but = step.number(), step.span(), step.option_number("but", -1)
+                replay.discard_acked(lambda position: position.entry_id != but, ledger_id, first, stop)
+            case "first":
+                if groups:
+                    found = replay.first_run(
+                        step.number(), [each for each in step.option("groups").split(",") if each != "-"]
+                    )
+                else:
+                    found = replay.first_run(step.number())
+                return f"{named(found[0])} and {found[1] - 1} more" if found else "nothing"
+            case "count":
+                return str(replay.count(at(step.word())))
+            case "hash":
+                return str(replay.hash_of(at(step.word())))
+            case "group":
+                groups.update(moves(step))
+                return " ".join(f"{key_hash}={group}" for key_hash, group in groups.items())
+            case "regroup":
+                replay.regroup(step.number() if step.words else None)
+                return "settled" if replay.is_settled else "not settled"
+            case "settle":
+                count = replay.settle(step.number())
+                return f"{count} looked at, {'settled' if replay.is_settled else 'not settled'}"
+            case "clear":
+                replay.clear()
+            case "state":
+                return (
+                    f"{len(replay)} wait, hashes {dict(replay.hashes)}, {'known' if replay.knows else 'nothing known'}"
+                )
+            case _:
+                raise step.unknown()
+        return f"{len(replay)} wait"
+
+    return answer
+
+
+def moves(line: Line) -> dict[int, str | None]:
+    """The groups of hashes that the line's options give; None for a group `-`."""
+    return {int(each): None if group == "-" else group for each in [*line.options] for group in [line.option(each)]}
+
+
+def holding(held: PendingAcks) -> Callable[[Line], str]:
+    def answer(step: Line) -> str:
+        position, answered = at(step.word()) if step.name != "clear" else None, None
+        if position is None:
+            held.clear()
+        elif step.name == "add":
+            held.add(position, step.option_number("messages"), step.option_number("hash", 0))
+        elif step.name == "pop":
+            entry = held.pop(position)
+            answered = f"{entry.messages} messages of hash {entry.key_hash}" if entry else "not held"
+        elif step.name == "reduce":
+            fewer = held.reduce(position, step.option_number("messages"))
+            answered = "not held" if fewer is None else f"{fewer} fewer"
+        elif step.name == "messages-of":
+            answered = str(held.messages_of(position))
+        else:
+            raise step.unknown()
+        assert len(held) == len(held.items()) == len(held.positions())
+        state = f"{' '.join(map(named, held.positions())) or 'nothing'}, {held.messages} messages"
+        return f"{answered}; {state}" if answered else state
+
+    return answer
+
+
+def test_cases() -> None:
+    check(Path(__file__).parent / "testdata" / "redelivery.txt", transcribed)
 
 
 def test_what_a_call_costs_does_not_grow_with_what_waits_for_others() -> None:
@@ -89,30 +128,6 @@ def test_what_a_call_costs_does_not_grow_with_what_waits_for_others() -> None:
     assert len(asked) == 1
 
 
-def test_nothing_waits_in_an_empty_replay() -> None:
-    replay = Redelivery()
-    assert replay.first_run(100) is None
-    assert not replay.knows
-    replay.discard(Position(1, 1))
-    assert len(replay) == 0
-
-
-def test_only_what_was_delivered_before_counts_as_redelivered() -> None:
-    replay = Redelivery()
-    position = Position(1, 1)
-    replay.add(position, 0, again=False)
-    assert replay.count(position) == 0
-    for again in (1, 2, 3):
-        replay.discard(position, keep_count=True)
-        assert position not in replay
-        replay.add(position, 0, again=True)
-        assert replay.count(position) == again
-        assert replay.knows
-    replay.discard(position)
-    assert replay.count(position) == 0
-    assert not replay.knows
-
-
 def test_counts_are_bounded_and_the_oldest_go_first() -> None:
     replay = Redelivery()
     original = redelivery.COUNTS_MAX
@@ -124,16 +139,6 @@ def test_counts_are_bounded_and_the_oldest_go_first() -> None:
         redelivery.COUNTS_MAX = original
     assert [replay.count(Position(1, entry_id)) for entry_id in range(5)] == [0, 0, 1, 1, 1]
     assert len(replay) == 5
-
-
-def test_what_was_acknowledged_meanwhile_waits_no_longer() -> None:
-    replay = Redelivery()
-    for entry_id in range(10):
-        replay.add(Position(1, entry_id), 0, again=True)
-    replay.discard_acked(lambda position: position.entry_id % 2 == 0, 1, 2, 7)
-    assert [e for e in range(10) if Position(1, e) in replay] == [0, 1, 3, 5, 7, 8, 9]
-    replay.discard_acked(lambda position: True, 2, 0, 100)
-    assert len(replay) == 7
 
 
 def test_memory_does_not_grow_while_the_oldest_entry_is_stuck() -> None:
