@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from managed_ledger.fill_limits import Fill, LedgerMarks
-from managed_ledger.rollover import NO_LIMIT, RolloverLimits
+from managed_ledger.writing.fill_limits import Fill, LedgerMarks
+from managed_ledger.writing.rollover import NO_LIMIT, RolloverLimits
 
 LIMITS = RolloverLimits(entries_max=10, size_max=1000, age_min_s=60, age_max_s=600)
 AT_ONCE = RolloverLimits(entries_max=10, size_max=1000, age_min_s=0, age_max_s=600)

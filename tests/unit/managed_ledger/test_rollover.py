@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from managed_ledger.config import ManagedLedgerConfig
-from managed_ledger.rollover import RolloverLimits
+from managed_ledger.writing.rollover import RolloverLimits
 
 LIMITS = RolloverLimits(entries_max=10, size_max=1000, age_min_s=60, age_max_s=600)
 
