@@ -22,7 +22,6 @@ from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, memory_cursor, recover_cursor
 from cursors.services import Services as CursorServices
 from cursors.topic_log import topic_log
-from managed_ledger.appends import Appends, State
 from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget, EntryCache
 from managed_ledger.entry_run import EntryRun
@@ -34,14 +33,16 @@ from managed_ledger.errors import (
 )
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
-from managed_ledger.pending import AppendSink, PendingAppend
 from managed_ledger.reading import LedgerReads
-from managed_ledger.rollover import RolloverLimits
 from managed_ledger.session import MetadataSession
 from managed_ledger.slowest import Slowest
 from managed_ledger.stored_list import StoredList, log_path
 from managed_ledger.trimmer import Trimmer
 from managed_ledger.trimming import Retention
+from managed_ledger.writing.appends import Appends
+from managed_ledger.writing.pending import AppendSink, PendingAppend
+from managed_ledger.writing.rollover import RolloverLimits
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataError, NodeExistsError

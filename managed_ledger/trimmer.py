@@ -16,11 +16,12 @@ import trio
 
 from cursors.doors import Ledgers
 from cursors.topic_log import topic_log
-from managed_ledger.appends import Appends, State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.log_index import LogIndex
 from managed_ledger.stored_list import StoredList
 from managed_ledger.trimming import Retention, trimmable
+from managed_ledger.writing.appends import Appends
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError

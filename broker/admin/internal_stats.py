@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from broker.dispatch.subscription import Subscription
 from broker.topics.topic import Topic
 from cursors.cursor import Cursor
-from managed_ledger.appends import State
 from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 

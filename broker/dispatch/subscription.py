@@ -22,9 +22,9 @@ from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
 from cursors.cursor import Cursor
 from cursors.errors import CursorError, InvalidAckError
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.managed_ledger import EntryRun
+from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar.errors import PulsarWireError

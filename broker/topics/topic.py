@@ -29,9 +29,9 @@ from broker.topics.producer import Producer, PublishSink
 from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
 from cursors.errors import CursorError
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb

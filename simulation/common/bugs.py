@@ -32,10 +32,11 @@ from broker.ownership.placement import Placement
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
-from managed_ledger.appends import Appends
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.managed_ledger import ManagedLedger, Services
-from managed_ledger.pending import PendingAppend
+from managed_ledger.writing.appends import Appends
+from managed_ledger.writing.pending import PendingAppend
+from managed_ledger.writing.state import State
 from quire.ledger.bookies.pool import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.position import Position
@@ -107,7 +108,7 @@ def _delivery_above_lac() -> list[Patch]:
         payloads: Sequence[Buffer] = [bytes(payload) for payload in run.payloads or ()]
         sent = send(self, run)
         writer = self.writer
-        if sent and writer is not None and writer is not self._failed_writer:
+        if sent and writer is not None and self.state is State.OPEN:
             self._cache.add(writer.ledger_id, run.first, list(payloads), max(1, self.readers), trio.current_time())
             self._index.last_confirmed = Position(writer.ledger_id, writer.last_pushed)
             self._listener.on_appended()

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from cursors.config import CursorConfig
-from managed_ledger.appends import State
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from managed_ledger.writing.state import State
 from quire.ledger import LedgerClient, open_client
 from quire.ledger.opening import open_client_on
 from quire.metadata.zookeeper.store import ZooKeeperStore

@@ -12,9 +12,9 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from cursors.cursor import Cursor
-from managed_ledger.appends import State
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
+from managed_ledger.writing.state import State
 from quire.ledger.client import LedgerClient
 from quire.ledger.position import Position
 from quire.wire.bookkeeper.entry import Digest, DigestType

@@ -16,12 +16,12 @@ import trio
 from broker.server import Broker
 from cursors.config import CursorConfig
 from cursors.position_info import Stored, decode_node
-from managed_ledger.appends import State
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.errors import ManagedLedgerTerminatedError
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.ledger_list import decode
 from managed_ledger.stored_list import log_path
+from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.store import Put

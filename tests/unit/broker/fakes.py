@@ -20,11 +20,11 @@ from broker.topics.entry_screen import EntryScreen
 from broker.topics.subscription_kinds import make_subscription
 from broker.turn import Turn
 from cursors.opening import memory_cursor
-from managed_ledger.appends import State
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerReadError
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
+from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import features_of

@@ -10,11 +10,11 @@ import trio
 import trio.testing
 
 from cursors.errors import CursorFencedError
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.factory import open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerFencedError, LedgerWriteError, TooManyPendingError
 from quire.ledger.position import Position
 from tests.unit.ledger.fake_bookie import FakeCluster

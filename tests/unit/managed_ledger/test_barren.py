@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from managed_ledger.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
+from managed_ledger.writing.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 
 
 class Longest(Random):

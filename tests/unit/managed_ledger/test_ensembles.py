@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from managed_ledger.writing.state import State
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError
+from managed_ledger.writing.state import State
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, until

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from managed_ledger.fill_limits import LedgerMarks
-from managed_ledger.rollover import NO_LIMIT
+from managed_ledger.writing.fill_limits import LedgerMarks
+from managed_ledger.writing.rollover import NO_LIMIT
 from tests.support.datadriven import Line, check, transcript
 from tests.unit.managed_ledger.test_rollover import limits_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.config import LogConfig
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.factory import TRIM_LEDGERS_MAX
 from managed_ledger.stored_list import StoredList, log_path
+from managed_ledger.writing.state import State
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataUnavailableError

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, kill, numbered, publish, read_all

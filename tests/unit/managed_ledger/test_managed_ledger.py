@@ -9,7 +9,6 @@ import trio.testing
 
 from cursors.ack_state import AckState
 from cursors.position_info import CursorNode, encode_node
-from managed_ledger.appends import State
 from managed_ledger.errors import (
     EntryTooLargeError,
     ManagedLedgerClosedError,
@@ -20,6 +19,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
+from managed_ledger.writing.state import State
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerReadError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, LATEST, Position

@@ -6,7 +6,6 @@ import pytest
 import trio
 
 from cursors.errors import CursorRecoveryError
-from managed_ledger.appends import State
 from managed_ledger.errors import (
     LedgerIdOrderError,
     ManagedLedgerFencedError,
@@ -16,6 +15,7 @@ from managed_ledger.errors import (
 )
 from managed_ledger.ledger_list import encode
 from managed_ledger.stored_list import log_path
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerReadError, LedgerRecoveryError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from managed_ledger.pending import COPY_MAX, PendingAppend, PendingAppends
+from managed_ledger.writing.pending import COPY_MAX, PendingAppend, PendingAppends
 from tests.unit.managed_ledger.fake_ledgers import Sink
 
 

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.factory import open_factory
+from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerConflictError, LedgerFencedError, LedgerRecoveryError, LedgerWriteError
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.ledger.fake_bookie import FakeCluster

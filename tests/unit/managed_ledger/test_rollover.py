@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from managed_ledger.config import ManagedLedgerConfig
-from managed_ledger.rollover import RolloverLimits
+from managed_ledger.writing.rollover import RolloverLimits
 from tests.support.datadriven import Line, check, transcript
 
 LIMITS = RolloverLimits(entries_max=10, size_max=1000, age_min_s=60, age_max_s=600)

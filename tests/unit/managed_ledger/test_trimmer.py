@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
-from managed_ledger.appends import State
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.trimming import Retention
+from managed_ledger.writing.state import State
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataUnavailableError
 from tests.unit.managed_ledger.cluster import NAME, Cluster, numbered, publish, read_all

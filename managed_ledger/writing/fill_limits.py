@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from managed_ledger.rollover import NO_LIMIT, RolloverLimits
+from managed_ledger.writing.rollover import NO_LIMIT, RolloverLimits
 
 
 class Fill(Enum):
