@@ -525,11 +525,6 @@ class ManagedLedger:
         """Return the index; for `opening`."""
         return self._index
 
-    @property
-    def reads(self) -> LedgerReads:
-        """Return the reads; for `opening`."""
-        return self._reads
-
     def check_age(self, now: float) -> None:
         """Roll the current ledger if it has reached its age (trio's time)."""
         self._appends.check_age(now)

@@ -1,8 +1,8 @@
 """Opening of a log: recovery of its last ledger, storing the list as owner, recovery of its cursors.
 
     1. read the list; none: there is nothing to recover
-    2. open the last ledger with recovery, which fences its writer; a missing one is taken off the list, with a
-       warning; any other error fails the open
+    2. recover the last ledger, which fences its writer, unless it is closed; a missing one is taken off the list, with
+       a warning; any other error fails the open
     3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
        the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
        first position
@@ -63,7 +63,7 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         is_new = stored.version < 0
         managed_ledger = ManagedLedger(services, name, stored, config)
-        closed = await _recover_last(services, managed_ledger, stored.value)
+        closed = await _recover_last(services, name, stored.value)
         try:
             await _begin(services, managed_ledger, stored, closed)
             break
@@ -81,22 +81,19 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
     return managed_ledger
 
 
-async def _recover_last(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
+async def _recover_last(services: Services, name: str, value: LedgerList) -> LedgerList:
     """Return the list with the true end of its last ledger, without empty ledgers. Raises LedgerError,
     MetadataError."""
     while value.ledgers:
         last = value.ledgers[-1]
         try:
-            reader = await services.ledgers.open(last.ledger_id, recover=True)
+            last_entry_id, size = await services.ledgers.recover(last.ledger_id)
         except NoSuchLedgerError:
-            topic_log(log, managed_ledger.name).warning("a ledger of the list is gone", ledger=last.ledger_id)
+            topic_log(log, name).warning("a ledger of the list is gone", ledger=last.ledger_id)
             value = value.without([last.ledger_id])
             continue
         now_ms = services.world.clock.wall_ms()
-        entries = reader.last_entry_id + 1
-        value = value.closed(last.ledger_id, entries=entries, size=reader.length, now_ms=now_ms)
-        if entries:
-            managed_ledger.reads.keep(last.ledger_id, reader)
+        value = value.closed(last.ledger_id, entries=last_entry_id + 1, size=size, now_ms=now_ms)
         break
     return value.without([info.ledger_id for info in value.ledgers if info.entries == 0])
 
