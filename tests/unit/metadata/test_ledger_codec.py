@@ -168,9 +168,9 @@ def test_the_end_of_any_other_ledger_is_left_to_decode(metadata: LedgerMetadata)
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
 def test_a_last_entry_means_nothing_before_the_ledger_is_closed(state: LedgerState) -> None:
     whole = encode(QUICK)
-    start = len(HEAD) + len(b"3\n") + 1
+    start = len(HEAD) + len(b"3\n") + 2  # the length takes two bytes
     message = DataFormats_pb2.LedgerMetadataFormat.FromString(whole[start:])
-    message.state = state.value
+    message.state = DataFormats_pb2.LedgerMetadataFormat.State.Value(state.name)
     changed = whole[:start] + message.SerializeToString()
     assert (closed_end(changed), decode(changed).last_entry_id) == (None, -1)
 
