@@ -527,7 +527,8 @@ class ManagedLedger:
 
     def check_age(self, now: float) -> None:
         """Roll the current ledger if it has reached its age (trio's time)."""
-        self._appends.check_age(now)
+        if self._appends.state is State.OPEN:  # of thousands of logs, most have no open ledger
+            self._appends.check_age(now)
 
     def roll(self) -> None:
         """Switch to a new ledger soon, if the current one has entries."""

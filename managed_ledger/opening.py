@@ -123,35 +123,36 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
         components = await services.metadata.children(log_path(managed_ledger.name))
     except NoNodeError as error:
         raise ManagedLedgerFencedError(f"{managed_ledger.name} was deleted meanwhile") from error
-    if not components:
+
+    async def recover(component: str) -> Cursor:
+        async with services.recoveries:
+            return await recover_cursor(
+                managed_ledger.cursor_services,
+                managed_ledger,
+                log_path(managed_ledger.name),
+                managed_ledger.name,
+                decode_name(component),
+                lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
+            )
+
+    if len(components) < 2:  # cheaper than a task
+        for component in components:
+            managed_ledger.adopt(await recover(component))
         return
-    found: list[Cursor | None] = [None] * len(components)
+    found: dict[str, Cursor] = {}
     errors: list[Exception] = []
 
-    async def recover(number: int) -> None:
+    async def recover_beside_others(component: str) -> None:
         try:
-            async with services.recoveries:
-                found[number] = await recover_cursor(
-                    managed_ledger.cursor_services,
-                    managed_ledger,
-                    log_path(managed_ledger.name),
-                    managed_ledger.name,
-                    decode_name(components[number]),
-                    lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
-                )
+            found[component] = await recover(component)
         except (CursorError, MetadataError) as error:
             errors.append(error)
-            scope.cancel()
+            nursery.cancel_scope.cancel()
 
-    with trio.CancelScope() as scope:
-        if len(components) == 1:  # cheaper than a task
-            await recover(0)
-        else:
-            async with trio.open_nursery() as nursery:
-                for number, component in enumerate(components):
-                    nursery.start_soon(recover, number, name=f"recover cursor {component}")
+    async with trio.open_nursery() as nursery:
+        for component in components:
+            nursery.start_soon(recover_beside_others, component, name=f"recover cursor {component}")
     if errors:
         raise errors[0]
-    for cursor in found:
-        if cursor is not None:
-            managed_ledger.adopt(cursor)
+    for component in components:
+        managed_ledger.adopt(found[component])

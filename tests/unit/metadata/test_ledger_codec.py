@@ -170,7 +170,7 @@ def test_a_last_entry_means_nothing_before_the_ledger_is_closed(state: LedgerSta
     whole = encode(QUICK)
     start = len(HEAD) + len(b"3\n") + 2  # the length takes two bytes
     message = DataFormats_pb2.LedgerMetadataFormat.FromString(whole[start:])
-    message.state = DataFormats_pb2.LedgerMetadataFormat.State.Value(state.name)
+    message.MergeFrom(DataFormats_pb2.LedgerMetadataFormat(state=state.name))
     changed = whole[:start] + message.SerializeToString()
     assert (closed_end(changed), decode(changed).last_entry_id) == (None, -1)
 
