@@ -27,7 +27,8 @@ from bookie.server import serve_bookie
 from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import TcpLink
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
+from quire.ledger.opening import open_ledger_client
 from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager, initialize_layout

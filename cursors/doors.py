@@ -122,4 +122,7 @@ class Ledgers(Protocol):
 
     async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
 
+    async def recover(self, ledger_id: int) -> tuple[int, int]:
+        """Fence and close a ledger, unless it is closed; return its last entry, -1 for none, and its payload bytes."""
+
     async def delete(self, ledger_id: int) -> None: ...

@@ -527,14 +527,10 @@ class ManagedLedger:
         """Return the index; for `opening`."""
         return self._index
 
-    @property
-    def reads(self) -> LedgerReads:
-        """Return the reads; for `opening`."""
-        return self._reads
-
     def check_age(self, now: float) -> None:
         """Roll the current ledger if it has reached its age (trio's time)."""
-        self._appends.check_age(now)
+        if self._appends.state is State.OPEN:  # of thousands of logs, most have no open ledger
+            self._appends.check_age(now)
 
     def roll(self) -> None:
         """Switch to a new ledger soon, if the current one has entries."""

@@ -1,8 +1,8 @@
 """Opening of a log: recovery of its last ledger, storing the list as owner, recovery of its cursors.
 
     1. read the list; none: there is nothing to recover
-    2. open the last ledger with recovery, which fences its writer; a missing one is taken off the list, with a
-       warning; any other error fails the open
+    2. recover the last ledger, which fences its writer, unless it is closed; a missing one is taken off the list, with
+       a warning; any other error fails the open
     3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
        the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
        first position
@@ -63,7 +63,7 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         is_new = stored.version < 0
         managed_ledger = ManagedLedger(services, name, stored, config)
-        closed = await _recover_last(services, managed_ledger, stored.value)
+        closed = await _recover_last(services, name, stored.value)
         try:
             await _begin(services, managed_ledger, stored, closed)
             break
@@ -81,22 +81,19 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
     return managed_ledger
 
 
-async def _recover_last(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
+async def _recover_last(services: Services, name: str, value: LedgerList) -> LedgerList:
     """Return the list with the true end of its last ledger, without empty ledgers. Raises LedgerError,
     MetadataError."""
     while value.ledgers:
         last = value.ledgers[-1]
         try:
-            reader = await services.ledgers.open(last.ledger_id, recover=True)
+            last_entry_id, size = await services.ledgers.recover(last.ledger_id)
         except NoSuchLedgerError:
-            topic_log(log, managed_ledger.name).warning("a ledger of the list is gone", ledger=last.ledger_id)
+            topic_log(log, name).warning("a ledger of the list is gone", ledger=last.ledger_id)
             value = value.without([last.ledger_id])
             continue
         now_ms = services.world.clock.wall_ms()
-        entries = reader.last_entry_id + 1
-        value = value.closed(last.ledger_id, entries=entries, size=reader.length, now_ms=now_ms)
-        if entries:
-            managed_ledger.reads.keep(last.ledger_id, reader)
+        value = value.closed(last.ledger_id, entries=last_entry_id + 1, size=size, now_ms=now_ms)
         break
     return value.without([info.ledger_id for info in value.ledgers if info.entries == 0])
 
@@ -126,35 +123,36 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
         components = await services.metadata.children(log_path(managed_ledger.name))
     except NoNodeError as error:
         raise ManagedLedgerFencedError(f"{managed_ledger.name} was deleted meanwhile") from error
-    if not components:
+
+    async def recover(component: str) -> Cursor:
+        async with services.recoveries:
+            return await recover_cursor(
+                managed_ledger.cursor_services,
+                managed_ledger,
+                log_path(managed_ledger.name),
+                managed_ledger.name,
+                decode_name(component),
+                lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
+            )
+
+    if len(components) < 2:  # cheaper than a task
+        for component in components:
+            managed_ledger.adopt(await recover(component))
         return
-    found: list[Cursor | None] = [None] * len(components)
+    found: dict[str, Cursor] = {}
     errors: list[Exception] = []
 
-    async def recover(number: int) -> None:
+    async def recover_beside_others(component: str) -> None:
         try:
-            async with services.recoveries:
-                found[number] = await recover_cursor(
-                    managed_ledger.cursor_services,
-                    managed_ledger,
-                    log_path(managed_ledger.name),
-                    managed_ledger.name,
-                    decode_name(components[number]),
-                    lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
-                )
+            found[component] = await recover(component)
         except (CursorError, MetadataError) as error:
             errors.append(error)
-            scope.cancel()
+            nursery.cancel_scope.cancel()
 
-    with trio.CancelScope() as scope:
-        if len(components) == 1:  # cheaper than a task
-            await recover(0)
-        else:
-            async with trio.open_nursery() as nursery:
-                for number, component in enumerate(components):
-                    nursery.start_soon(recover, number, name=f"recover cursor {component}")
+    async with trio.open_nursery() as nursery:
+        for component in components:
+            nursery.start_soon(recover_beside_others, component, name=f"recover cursor {component}")
     if errors:
         raise errors[0]
-    for cursor in found:
-        if cursor is not None:
-            managed_ledger.adopt(cursor)
+    for component in components:
+        managed_ledger.adopt(found[component])

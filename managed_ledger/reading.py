@@ -66,17 +66,13 @@ class LedgerReads:
             opened = opening[ledger_id] = trio.Event()
             try:
                 reader = await self._ledgers.open(ledger_id, recover=False)
-                self.keep(ledger_id, reader)
+                if self._readers is None:
+                    self._readers = LRUCache(READERS_MAX)
+                self._readers[ledger_id] = reader
             finally:
                 del opening[ledger_id]
                 opened.set()
         return reader
-
-    def keep(self, ledger_id: int, reader: Readable) -> None:
-        """Keep this reader for that ledger, as long as there is room for it."""
-        if self._readers is None:
-            self._readers = LRUCache(READERS_MAX)
-        self._readers[ledger_id] = reader
 
     def forget(self, ledger_id: int) -> None:
         """Forget a reader whose ledger was deleted, or that failed: it is opened again."""

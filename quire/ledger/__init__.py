@@ -11,10 +11,10 @@ if it comes from the metadata service, a `MetadataError`.
 
 from __future__ import annotations
 
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import LedgerError
-from quire.ledger.opening import open_client, open_client_on
+from quire.ledger.opening import open_client, open_client_on, open_ledger_client
 from quire.ledger.placement.policy import PlacementConfig
 from quire.ledger.reading.reader import LedgerReader
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
@@ -225,7 +224,17 @@ class LedgerClient:
             LedgerReadError: Without `recover`: too few bookies of an open ledger answer.
             MetadataError: The metadata service failed.
         """
-        stored = await self._stored(ledger_id)
+        return await self._opened(ledger_id, await self._stored(ledger_id), password, digest_type, recover=recover)
+
+    async def _opened(
+        self,
+        ledger_id: int,
+        stored: Versioned[LedgerMetadata],
+        password: bytes,
+        digest_type: DigestType,
+        *,
+        recover: bool,
+    ) -> LedgerReader:
         metadata = stored.value
         if metadata.password_known and metadata.password != password:
             raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password")
@@ -238,6 +247,27 @@ class LedgerClient:
         else:
             end = await ask_last_confirmed(self._context, ledger_id, metadata, digest)
         return LedgerReader(self._context, ledger_id, stored, digest, end)
+
+    async def recover(self, ledger_id: int) -> tuple[int, int]:
+        """Fence and close a ledger without a password, unless it is closed, and return its end.
+
+        Cheaper than `open` with `recover`, if no entry is to be read now.
+
+        Args:
+            ledger_id: Id of the ledger.
+
+        Returns:
+            Last entry, -1 if it has none, and payload bytes; both final.
+
+        Raises:
+            LedgerError: As `open` with `recover`.
+            MetadataError: The metadata service failed.
+        """
+        found = await self._context.ledgers.read_or_end(ledger_id)
+        if isinstance(found, tuple):
+            return found
+        reader = await self._opened(ledger_id, _existing(ledger_id, found), b"", DigestType.CRC32C, recover=True)
+        return reader.last_entry_id, reader.length
 
     async def open_no_recovery(
         self, ledger_id: int, *, password: bytes = b"", digest_type: DigestType = DigestType.CRC32C
@@ -353,10 +383,7 @@ class LedgerClient:
         return await self._stored(ledger_id)
 
     async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
-        stored = await self._context.ledgers.read(ledger_id)
-        if stored is None:
-            raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata")
-        return stored
+        return _existing(ledger_id, await self._context.ledgers.read(ledger_id))
 
     async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
         """List ledger ids in ascending order. Ledgers that are created or deleted in the meantime may be listed or not.
@@ -391,54 +418,7 @@ class LedgerClient:
         self._context.bookies.close()
 
 
-@asynccontextmanager
-async def open_ledger_client(
-    world: World,
-    ledgers: LedgerManager,
-    connect: Callable[[str], BookieLink],
-    bookies: Callable[[], list[str]] | BookieWatcher,
-    config: LedgerConfig | None = None,
-    *,
-    placement: EnsemblePlacementPolicy | None = None,
-    health: BookieHealth | None = None,
-) -> AsyncIterator[LedgerClient]:
-    """Open a ledger client whose tasks end with the block. Errors of the block are raised unchanged, not in a group.
-
-    Args:
-        world: Doors to clock, network and random numbers.
-        ledgers: Ledger metadata.
-        connect: Opens a link to a bookie id; may raise BookieUnavailableError.
-        bookies: A function that returns the ids of available bookies, or a watcher.
-        config: Limits and choices; None for the defaults.
-        placement: Policy that overrides `bookies` and `config` for choosing ensembles.
-        health: Health records to share with other parts of the process.
-
-    Returns:
-        The client, for `async with`.
-
-    Raises:
-        PlacementPolicyError: The configured policy cannot be loaded or created.
-    """
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            client = LedgerClient(
-                world,
-                ledgers,
-                connect,
-                bookies,
-                nursery=nursery,
-                config=config,
-                placement=placement,
-                health=health,
-            )
-            try:
-                yield client
-            finally:
-                client.close()
-        except Exception as error:
-            failure = error
-        finally:
-            nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+def _existing(ledger_id: int, stored: Versioned[LedgerMetadata] | None) -> Versioned[LedgerMetadata]:
+    if stored is None:
+        raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata")
+    return stored

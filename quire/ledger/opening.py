@@ -1,4 +1,4 @@
-"""Opening a ledger client on a metadata service: ZooKeeper by its address, or any open store.
+"""Opening a ledger client on a metadata service: ZooKeeper by its address, any open store, or given ledger metadata.
 
 store -> LAYOUT -> LedgerManager
       -> available, racks -> StoredBookies -> placement, and links to where the bookies are
@@ -6,7 +6,7 @@ store -> LAYOUT -> LedgerManager
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from quire.ledger.bookies.health import BookieHealth
-from quire.ledger.bookies.link import Turn
-from quire.ledger.bookies.watcher import StoredBookies, WatcherConfig, watched_links
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.bookies.link import BookieLink, Turn
+from quire.ledger.bookies.watcher import BookieWatcher, StoredBookies, WatcherConfig, watched_links
+from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
+from quire.ledger.placement import EnsemblePlacementPolicy
 from quire.metadata.errors import UnsupportedLayoutError
 from quire.metadata.ledger_ids import LedgerIds, SequenceLedgerIds
 from quire.metadata.ledgers import LedgerLayout, LedgerManager, read_layout
@@ -125,6 +126,59 @@ async def open_client_on(
             connect = watched_links(world.network, nursery, bookies, turn=turn, faults=world.faults)
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 yield client
+        except Exception as error:
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def open_ledger_client(
+    world: World,
+    ledgers: LedgerManager,
+    connect: Callable[[str], BookieLink],
+    bookies: Callable[[], list[str]] | BookieWatcher,
+    config: LedgerConfig | None = None,
+    *,
+    placement: EnsemblePlacementPolicy | None = None,
+    health: BookieHealth | None = None,
+) -> AsyncIterator[LedgerClient]:
+    """Open a ledger client whose tasks end with the block. Errors of the block are raised unchanged, not in a group.
+
+    Args:
+        world: Doors to clock, network and random numbers.
+        ledgers: Ledger metadata.
+        connect: Opens a link to a bookie id; may raise BookieUnavailableError.
+        bookies: A function that returns the ids of available bookies, or a watcher.
+        config: Limits and choices; None for the defaults.
+        placement: Policy that overrides `bookies` and `config` for choosing ensembles.
+        health: Health records to share with other parts of the process.
+
+    Returns:
+        The client, for `async with`.
+
+    Raises:
+        PlacementPolicyError: The configured policy cannot be loaded or created.
+    """
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            client = LedgerClient(
+                world,
+                ledgers,
+                connect,
+                bookies,
+                nursery=nursery,
+                config=config,
+                placement=placement,
+                health=health,
+            )
+            try:
+                yield client
+            finally:
+                client.close()
         except Exception as error:
             failure = error
         finally:

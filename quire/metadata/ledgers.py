@@ -22,7 +22,7 @@ from quire.metadata.errors import (
 from quire.metadata.layouts import HIERARCHICAL, LAYOUTS, LedgerLayout, decode_layout
 from quire.metadata.ledger_ids import BlockLedgerIds, LedgerIds, SequenceLedgerIds
 from quire.metadata.ledger_metadata import NO_ENTRY, Fragment, LedgerMetadata, LedgerState
-from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Op, Versioned, Watch
+from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Op, Versioned, Watch
 
 __all__ = [
     "LAYOUTS",
@@ -187,7 +187,15 @@ class LedgerManager:
     async def read(self, ledger_id: int) -> Versioned[LedgerMetadata] | None:
         """Read a ledger's metadata; None if there is no such ledger. MalformedMetadataError, UnsupportedLayoutError."""
         node = await self._store.get(self.path(ledger_id))
-        return None if node is None else Versioned(ledger_codec.decode(node.value), node.version, node.modified_ms)
+        return None if node is None else _versioned(node)
+
+    async def read_or_end(self, ledger_id: int) -> tuple[int, int] | Versioned[LedgerMetadata] | None:
+        """Return the last entry and the payload bytes of a closed ledger, if these are quickly found; otherwise as
+        `read`."""
+        node = await self._store.get(self.path(ledger_id))
+        if node is None:
+            return None
+        return ledger_codec.closed_end(node.value) or _versioned(node)
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> int:
         """Compare and set; return the new version. BadVersionError, NoNodeError."""
@@ -278,3 +286,7 @@ class LedgerManager:
         if node is None:
             return None
         return node.version if ledger_codec.decode_with_token(node.value)[1] == token else None
+
+
+def _versioned(node: Node) -> Versioned[LedgerMetadata]:
+    return Versioned(ledger_codec.decode(node.value), node.version, node.modified_ms)

@@ -18,8 +18,9 @@ from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.server import serve_bookie
 from quire.ledger.bookies.link_tcp import TcpLink
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError
+from quire.ledger.opening import open_ledger_client
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager, initialize_layout

@@ -15,9 +15,9 @@ from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.bookies.watcher import StoredBookies, WatcherConfig, watched_links
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
-from quire.ledger.opening import open_client_on
+from quire.ledger.opening import open_client_on, open_ledger_client
 from quire.metadata import paths
 from quire.metadata.bookies import Endpoint, check_bookie_id, service_info
 from quire.metadata.errors import MalformedMetadataError

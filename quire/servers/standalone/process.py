@@ -25,8 +25,8 @@ from broker.turn import Turn
 from managed_ledger.config import LogConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
-from quire.ledger.client import open_ledger_client
 from quire.ledger.context import LedgerConfig
+from quire.ledger.opening import open_ledger_client
 from quire.metadata.errors import SessionExpiredError
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager

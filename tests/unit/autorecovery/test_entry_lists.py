@@ -12,8 +12,8 @@ from autorecovery.errors import ListOfEntriesError
 from bookie.server import serve_client
 from quire.ledger.bookies.link_tcp import tcp_links
 from quire.ledger.bookies.pool import WireProtocol
-from quire.ledger.client import open_ledger_client
 from quire.ledger.context import LedgerConfig
+from quire.ledger.opening import open_ledger_client
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections

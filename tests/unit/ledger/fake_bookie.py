@@ -17,9 +17,10 @@ import trio
 
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink, Write
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import BookieUnavailableError
+from quire.ledger.opening import open_ledger_client
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree

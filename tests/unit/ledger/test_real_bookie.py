@@ -15,8 +15,9 @@ from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import tcp_links
-from quire.ledger.client import LedgerClient, open_ledger_client
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerFencedError, NoSuchEntryError
+from quire.ledger.opening import open_ledger_client
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections

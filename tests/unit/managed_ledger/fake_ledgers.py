@@ -283,6 +283,10 @@ class FakeLedgers:
             self.close_by_others(ledger_id)
         return FakeReader(self, stored)
 
+    async def recover(self, ledger_id: int) -> tuple[int, int]:
+        reader = await self.open(ledger_id, recover=True)
+        return reader.last_entry_id, reader.length
+
     async def delete(self, ledger_id: int) -> None:
         await self.step("delete")
         if ledger_id not in self.stored:

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
-from quire.metadata.ledger_codec import decode, decode_with_token, encode
+from quire.metadata.ledger_codec import closed_end, decode, decode_with_token, encode
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
+from quire.wire.bookkeeper import DataFormats_pb2
 from quire.wire.bookkeeper.entry import DigestType
 
 HEAD = b"BookieMetadataFormatVersion\t"
@@ -137,3 +138,54 @@ def test_any_bytes_are_read_or_refused(version: int, noise: bytes, place: int) -
             decode(data)
         except MetadataError:
             continue
+
+
+QUICK = replace(CLOSED, password=b"", digest_type=DigestType.CRC32C)
+
+
+def test_the_end_of_a_closed_ledger_is_found_without_decoding_it() -> None:
+    assert closed_end(encode(QUICK)) == (5000, 1 << 40)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        OPEN,
+        replace(OPEN, password=b""),
+        replace(IN_RECOVERY, password=b""),
+        CLOSED,
+        replace(QUICK, last_entry_id=-1, length=0),
+        replace(QUICK, format_version=2),
+        replace(QUICK, format_version=1, ack_quorum=2),
+        replace(QUICK, password_known=False),
+    ],
+    ids=["open", "no password", "in recovery", "password", "empty", "version 2", "version 1", "password unknown"],
+)
+def test_the_end_of_any_other_ledger_is_left_to_decode(metadata: LedgerMetadata) -> None:
+    assert closed_end(encode(metadata)) is None
+
+
+@pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
+def test_a_last_entry_means_nothing_before_the_ledger_is_closed(state: LedgerState) -> None:
+    whole = encode(QUICK)
+    start = len(HEAD) + len(b"3\n") + 2  # the length takes two bytes
+    message = DataFormats_pb2.LedgerMetadataFormat.FromString(whole[start:])
+    message.MergeFrom(DataFormats_pb2.LedgerMetadataFormat(state=state.name))
+    changed = whole[:start] + message.SerializeToString()
+    assert (closed_end(changed), decode(changed).last_entry_id) == (None, -1)
+
+
+@pytest.mark.parametrize("value", [b"", HEAD, HEAD + b"3\n", HEAD + b"4\n" + encode(QUICK)[len(HEAD) + 2 :]])
+def test_damaged_metadata_have_no_end(value: bytes) -> None:
+    assert closed_end(value) is None
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+@settings(max_examples=300)
+def test_metadata_that_are_cut_off_or_changed_never_raise(where: int, byte: int) -> None:
+    whole = encode(QUICK)
+    assert closed_end(whole[: where % len(whole)]) is None
+    changed = bytearray(whole)
+    changed[where % len(whole)] = byte
+    found = closed_end(bytes(changed))
+    assert found is None or (found[0] >= 0 and found[1] >= 0)

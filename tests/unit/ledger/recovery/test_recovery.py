@@ -84,6 +84,32 @@ async def test_the_old_writer_can_confirm_nothing_more() -> None:
         assert (await cluster.metadata(writer.ledger_id)).last_entry_id == 4
 
 
+async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_a_closed_one() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        writer = await abandoned(cluster, client, (3, 3, 2), 5, 2)
+        seen = Confirmations(writer)
+        end = 6, sum(map(len, payloads(0, 6)))
+        assert await client.recover(writer.ledger_id) == end
+        writer.append(payloads(7, 7))
+        assert isinstance(await seen.until_failed(), LedgerFencedError)
+        for bookie in cluster.bookies.values():
+            bookie.requests.clear()
+        assert await client.recover(writer.ledger_id) == end
+        assert all(bookie.requests == [] for bookie in cluster.bookies.values())
+
+
+async def test_recover_without_a_reader_refuses_what_an_open_refuses() -> None:
+    cluster = FakeCluster(3)
+    async with cluster.client() as client:
+        with pytest.raises(NoSuchLedgerError):
+            await client.recover(4711)
+        writer = await client.create(password=b"secret")
+        await writer.close()
+        with pytest.raises(LedgerUnauthorizedError):
+            await client.recover(writer.ledger_id)
+
+
 async def test_every_read_of_a_recovery_fences() -> None:
     cluster = FakeCluster(3)
     async with cluster.client() as client:
