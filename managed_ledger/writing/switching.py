@@ -1,4 +1,4 @@
-"""The switch of one log from its ledger to the next: a task that lasts from the last entry of one to the first of the other.
+"""The switch of one log from its ledger to the next: a task from the last entry of one to the first of the other.
 
     drain: wait for what was sent -> close the ledger left -> confirm what its end proves, queue the rest again
     -> the next ledger, made ahead or by the very write that puts it into the list -> begin

@@ -85,8 +85,8 @@ def decode_with_token(data: bytes) -> tuple[LedgerMetadata, int]:
 def closed_end(data: bytes) -> tuple[int, int] | None:
     """Return the last entry and the payload bytes of a closed ledger of format version 3 that has no password.
 
-    None for any other value, damaged ones included: `decode` says more about it. Only what the answer needs is examined,
-    which takes a fifth of the time of `decode`.
+    Return None for any other value, damaged ones included: `decode` says more about it. Only what the answer needs is
+    examined, which takes a fifth of the time of `decode`.
     """
     if not data.startswith(_HEAD_3):
         return None

@@ -153,7 +153,7 @@ def test_columns_can_be_chosen_by_option_and_by_schema(
     assert sorted((row["__entry"], bytes(row["value"])) for row in by_schema.collect()) == list(
         enumerate(numbered(0, 3))
     )
-    with pytest.raises(Exception, match="column value is BINARY; read it as that and cast it"):
+    with pytest.raises(Exception, match="column value has type BINARY: read it with that type"):
         spark.read.format("quire").options(**options, topic=topic).schema("value STRING").load().collect()
 
 

@@ -74,7 +74,7 @@ def test_a_missing_pyarrow_is_told_by_name_and_not_as_a_crash(tmp_path: Path):
     told = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
     assert told, done.stdout + done.stderr
     assert (
-        "quire needs pyarrow >= 18.0, and it is not installed here; install it with: pip install 'quire-broker[spark]'"
+        "quire needs pyarrow >= 18.0, which is not installed here; install it with: pip install 'quire-broker[spark]'"
         in told[0]
     )
     assert "crashed" not in told[0]

@@ -85,7 +85,7 @@ def local_bookie_id(shell: Shell) -> str:
     for folder in (*config.journals, *config.ledgers):
         with suppress(OSError, MetadataError):
             return decode_cookie(shell.world.disk.read(f"{folder}/VERSION")).bookie_id
-    raise ShellError("which bookie is meant? Set bookieId or advertisedAddress, or run this where its folders are")
+    raise ShellError("the bookie is not identified: set bookieId or advertisedAddress, or run this beside its folders")
 
 
 async def _write(shell: Shell, writer: LedgerWriter, payloads: Sequence[bytes]) -> None:

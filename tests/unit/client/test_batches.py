@@ -236,7 +236,7 @@ def test_messages_compacted_out_are_left_out_and_told() -> None:
         (batch((single(b"a"), b"a")), 2, "message 1 of 2"),
         (batch((single(b"a"), b"a"), (single(b"a"), b"a")), 1, "behind the 1 messages"),
         (b"\xff\xff\xff\xff" + b"\x18\x00", 1, "metadata of message 0 of 1 ends"),
-        (b"\x00\x00\x00\x02\x18\x80", 1, "cannot be read"),
+        (b"\x00\x00\x00\x02\x18\x80", 1, "unreadable metadata"),
         (b"\x00\x00\x00\x00", 1, "message 0 of 1"),
         (b"\x00", 1, "message 0 of 1"),
         (b"", 0, "a batch of 0"),

@@ -162,7 +162,7 @@ def test_the_last_cause_is_told_when_trying_did_not_help() -> None:
 
 def test_a_broker_that_is_not_there_is_named() -> None:
     async def body(client: Client, broker: FakeBroker) -> None:
-        with pytest.raises(ServiceUnavailableError, match="nowhere:1 cannot be reached"):
+        with pytest.raises(ServiceUnavailableError, match="cannot connect to nowhere:1"):
             await client.partitions("t")
 
     story(body, url="pulsar://nowhere:1", operation_timeout_s=3)
@@ -283,7 +283,7 @@ def test_a_name_that_no_topic_can_have_is_refused_without_asking(topic: str) -> 
 
 def test_a_url_of_another_scheme_is_refused_when_the_client_is_opened() -> None:
     async def main() -> None:
-        with pytest.raises(ValueError, match="TLS is not served yet"):
+        with pytest.raises(ValueError, match="TLS is not supported yet"):
             async with open_client(real_world(), "pulsar+ssl://h:6651"):
                 pass
 

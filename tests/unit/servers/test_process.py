@@ -140,7 +140,7 @@ def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
 
     assert run_server("test", serve) == 1
     said = capsys.readouterr().err
-    assert "quire test: internal error: ZeroDivisionError('by nothing'); its traceback is in the log" in said
+    assert "quire test: internal error: ZeroDivisionError('by nothing'); see the traceback in the log" in said
     (event,) = [each for each in log_events if each["level"] == "error"]
     assert "in serve" in str(event)
     assert run_server("autorecovery", serve, autorecovery_exit_code) == 2
