@@ -67,8 +67,9 @@ def run_server(
     SIGTERM, SIGINT and SIGHUP set `stop`, a second one cancels. SIGUSR1 writes the task tree into the log. SIGUSR2
     and, in a process started to ignore it (nohup), SIGHUP change nothing.
 
-    A failure with an exit code is printed on standard error, each cause in a line, with `remedy` if it is damage. Any other is an internal error: its traceback goes into
-    the log, and the exit code is that of an InternalError."""
+    A failure with an exit code is printed on standard error, each cause in a line, with `remedy` if it is damage. Any
+    other is an internal error: its traceback goes into the log, and the exit code is that of an InternalError.
+    """
     raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # Objects loaded by now are frozen: the collector skips them, and nearly all garbage is young.

@@ -448,7 +448,7 @@ def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_call_alo
             async with trio.open_nursery() as nursery:
 
                 async def put() -> None:
-                    with pytest.raises(MetadataUnavailableError, match="not understood"):
+                    with pytest.raises(MetadataUnavailableError, match="cannot understand"):
                         await store.put("/a", b"new", 0)
 
                 nursery.start_soon(put, name="put")
