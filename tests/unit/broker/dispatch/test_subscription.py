@@ -276,7 +276,7 @@ async def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_e
         assert not (await peer.answered_ack(ids[0], validation_error=error)).HasField("error")
 
     await test(room)
-    told = [event for event in log_events if event["event"] == "a client acknowledges a message that it cannot read"]
+    told = [event for event in log_events if event["event"] == "client acknowledged a message it could not read"]
     assert [(event["subscription"], event["reason"]) for event in told] == [("s", "ChecksumMismatch")]
 
 
