@@ -49,7 +49,8 @@ def python_of(version: str) -> str:
         *map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))),
     ]
     for each in found:
-        if each:
+        # (a shim of pyenv stands for a version that may not be chosen: it then exits with 127)
+        if each and subprocess.run([each, "-c", ""], check=False, capture_output=True, timeout=60).returncode == 0:
             return each
     pytest.fail(f"there is no Python {version} on this machine: install it, or put it on PATH")
 
