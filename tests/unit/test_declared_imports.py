@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -26,16 +27,14 @@ def test_every_package_that_a_shipped_file_imports_is_declared() -> None:
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        for name, line in imports(path.read_text())
+        for name, line in imports_of(path)
         if name not in PACKAGES and not is_declared(name, declared_for(path.relative_to(ROOT)))
     }
     assert undeclared == set()
 
 
 def test_every_declared_package_is_imported() -> None:
-    imported = {
-        name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name, _ in imports(path.read_text())
-    }
+    imported = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name, _ in imports_of(path)}
     provided = {normal(each) for name in imported for each in DISTRIBUTIONS.get(name, [])}
     # (ZooKeeper's jars are files of pyspark.)
     assert names(PYPROJECT["project"]["dependencies"]) - provided == set()
@@ -60,6 +59,12 @@ def test_an_undeclared_package_is_found() -> None:
     assert not is_declared("h11", {"trio"})
     assert not is_declared("no_such_package_anywhere", {"trio"})
     assert is_declared("google", {"protobuf"})
+
+
+@cache
+def imports_of(path: Path) -> list[tuple[str, int]]:
+    """Return the imports of a file, which is parsed once."""
+    return list(imports(path.read_text()))
 
 
 def imports(text: str) -> Iterator[tuple[str, int]]:
