@@ -21,9 +21,10 @@ from cursors.services import Services as CursorServices
 from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
-from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.opening import open_log
 from managed_ledger.peeking import had_entries
+from managed_ledger.services import ClosedLog, Services
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
@@ -220,7 +221,7 @@ class ManagedLedgerFactory:
     def _reserved(self, name: str) -> _Reservation:
         return _Reservation(self._busy, name)
 
-    def _gone(self, managed_ledger: ManagedLedger) -> None:
+    def _gone(self, managed_ledger: ClosedLog) -> None:
         if self._open.get(managed_ledger.name) is managed_ledger:
             del self._open[managed_ledger.name]
 

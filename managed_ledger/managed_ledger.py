@@ -9,85 +9,40 @@ What holds, beside what `appends`, `stored_list`, `trimmer` and the cursors prom
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from types import MappingProxyType
-from typing import Final, Literal, Protocol, cast
+from typing import cast
 
 import trio
 
 from cursors.cursor import Cursor
-from cursors.doors import Ledgers
-from cursors.errors import CursorClosedError, CursorError, CursorFencedError
-from cursors.opening import create_cursor, memory_cursor, recover_cursor
+from cursors.errors import CursorFencedError
 from cursors.services import Services as CursorServices
 from cursors.topic_log import topic_log
-from managed_ledger.config import LogConfigSource, ManagedLedgerConfig
-from managed_ledger.entry_cache import CacheBudget, EntryCache
+from managed_ledger.config import LogConfigSource
+from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import (
-    ManagedLedgerFencedError,
     ManagedLedgerReadError,
-    ManagedLedgerUnavailableError,
-    NoSuchCursorError,
 )
 from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
 from managed_ledger.log_index import LogIndex
 from managed_ledger.reading import LedgerReads
-from managed_ledger.session import MetadataSession
-from managed_ledger.slowest import Slowest
-from managed_ledger.stored_list import StoredList, log_path
+from managed_ledger.services import Services
+from managed_ledger.stored_list import StoredList
 from managed_ledger.trimmer import Trimmer
 from managed_ledger.trimming import Retention
 from managed_ledger.writing.appends import Appends
 from managed_ledger.writing.pending import AppendSink, PendingAppend
-from managed_ledger.writing.rollover import RolloverLimits
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerError
-from quire.ledger.position import EARLIEST, LATEST, Position
-from quire.metadata.errors import MetadataError, NodeExistsError
-from quire.metadata.store import MetadataStore, Op
-from quire.service.gate import Gate
+from quire.ledger.position import Position
+from quire.metadata.errors import MetadataError
 from quire.service.log import Logger, get_logger
-from quire.service.rare_lock import RareLock
-from quire.world.doors import Buffer, World
+from quire.world.doors import Buffer
 
-__all__ = ["AppendSink", "EntryRun", "ManagedLedger", "Services"]
+__all__ = ["AppendSink", "EntryRun", "ManagedLedger"]
 
 log = get_logger(__name__)
-
-_NO_CURSORS: Final[Mapping[str, Cursor]] = MappingProxyType({})
-
-
-class _Closed(Protocol):
-    def __call__(self, closed: ManagedLedger, /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """Shared services of the logs of a broker."""
-
-    world: World
-    metadata: MetadataStore
-    ledgers: Ledgers
-    nursery: trio.Nursery
-    config: ManagedLedgerConfig
-    budget: CacheBudget
-    cursors: CursorServices
-    recoveries: Gate
-    """Limits cursors recovered concurrently, over all logs."""
-    on_gone: _Closed
-    """Called when the log is fenced or closed, so that a new open reads it again."""
-    no_room: Callable[[], str] = str
-    """Returns the certain reason why bookies accept no entries of logs; "" otherwise."""
-    limits: RolloverLimits = field(init=False)
-    """Custom metadata of every log."""
-    metadata_is_up: Callable[[], bool] = field(init=False)
-    """Whether the metadata service is reachable, as far as known."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "limits", RolloverLimits.of(self.config))
-        object.__setattr__(self, "metadata_is_up", MetadataSession(self.metadata).is_up)
 
 
 class ManagedLedger:
@@ -97,32 +52,24 @@ class ManagedLedger:
         "_appends",
         "_closed",
         "_config",
-        "_cursor_services",
         "_index",
-        "_making",
-        "_readers_made",
+        "_log_cursors",
         "_reads",
         "_services",
-        "_slowest",
         "_stored",
         "_trimmer",
         "_waiters",
         "cache",
-        "cursors",
         "name",
         "on_fenced",
-        "reader_cursors",
         "retention",
     )
 
     def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
         self.name = name
         """tenant/namespace/persistent/<escaped topic>"""
-        self.cursors: Mapping[str, Cursor] = _NO_CURSORS
-        """The durable cursors, by subscription name."""
-        self._slowest: Slowest[Cursor] | None = None
-        """Set from the first durable cursor on."""
-        self.reader_cursors: Mapping[str, Cursor] = _NO_CURSORS
+        self._log_cursors: LogCursors | None = None
+        """Set from the first cursor on."""
         self.on_fenced: Callable[[], None] = _nothing
         """Set by the owner; called once, when another broker has taken over the log, or after `abandon`."""
         self.retention: Retention | None = None
@@ -130,8 +77,6 @@ class ManagedLedger:
         self.cache = EntryCache(services.budget)
         self._services = services
         self._config = config
-        self._cursor_services: CursorServices | None = None
-        """Set from the first durable cursor on."""
         self._stored = stored
         self._index = LogIndex()
         self._reads = LedgerReads(services.ledgers)
@@ -160,8 +105,6 @@ class ManagedLedger:
             clock=services.world.clock,
         )
         self._closed: trio.Event | None = None
-        self._readers_made = 0
-        self._making = RareLock()
 
     @property
     def closed(self) -> trio.Event:
@@ -169,19 +112,6 @@ class ManagedLedger:
         if self._closed is None:
             self._closed = trio.Event()
         return self._closed
-
-    @property
-    def cursor_services(self) -> CursorServices:
-        """Return the services of cursors; for `opening`."""
-        services = self._cursor_services
-        if services is None:
-            services = self._cursor_services = replace(
-                self._services.cursors,
-                quorums=self._config,
-                proof=self._proof,
-                confirm_ownership=self._confirm_ownership,
-            )
-        return services
 
     def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
         """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any
@@ -314,141 +244,57 @@ class ManagedLedger:
             raise ManagedLedgerReadError(f"{self.name}: {start} cannot be read: {error}") from error
         payloads = cast("list[Buffer]", found)
         if was_read:
-            others = self._readers_before(start) - (0 if replay else 1)
+            cursors = self._log_cursors
+            others = (0 if cursors is None else cursors.active_before(start)) - (0 if replay else 1)
             if others > 0 and self._index.last_entry_of(ledger_id) is not None:
                 self.cache.add(ledger_id, first, payloads, others, trio.current_time())
         return EntryRun(ledger_id, first, payloads)
 
-    def _readers_before(self, position: Position) -> int:
-        """Return the number of active cursors that have not read the entry there."""
-        if self._appends.readers < 2:
-            return self._appends.readers
-        cursors = (*self.cursors.values(), *self.reader_cursors.values())
-        return sum(cursor.active and cursor.read_position <= position for cursor in cursors)
+    # Cursors: see `log_cursors`
 
-    # Cursors
+    @property
+    def cursors(self) -> Mapping[str, Cursor]:
+        """Return the durable cursors, by subscription name."""
+        return NO_CURSORS if self._log_cursors is None else self._log_cursors.durable
+
+    @property
+    def reader_cursors(self) -> Mapping[str, Cursor]:
+        return NO_CURSORS if self._log_cursors is None else self._log_cursors.readers
+
+    @property
+    def cursor_services(self) -> CursorServices:
+        """Return the services of cursors; for `opening`."""
+        return self._made_cursors().services
 
     async def open_cursor(
-        self,
-        name: str,
-        *,
-        initial: Position | Literal["latest", "earliest"] = "latest",
-        properties: Sequence[tuple[str, str]] = (),
+        self, name: str, *, initial: Initial = "latest", properties: Sequence[tuple[str, str]] = ()
     ) -> Cursor:
-        """Open the durable cursor of that name.
-
-        A new one delivers what follows `initial` (a mark-delete position), and is durable on return. It is active from
-        now on. Raises CursorError, ManagedLedgerUnavailableError."""
-        self._appends.check_usable()
-        async with self._making:
-            cursor = self.cursors.get(name)
-            if cursor is None:
-                cursor = await self._make_cursor(name, self._mark_delete_of(initial), properties)
-                self.adopt(cursor)
-        cursor.activate()
-        return cursor
-
-    async def _make_cursor(self, name: str, mark_delete: Position, properties: Sequence[tuple[str, str]]) -> Cursor:
-        """Create a cursor; or return the stored one, if an earlier attempt created it without receiving the answer."""
-        services, path = self.cursor_services, log_path(self.name)
-        try:
-            try:
-                return await create_cursor(
-                    services, self, path, self.name, name, mark_delete, properties, self._cursor_fenced
-                )
-            except NodeExistsError:
-                async with self._stored.held():
-                    await self._stored.check()
-                return await recover_cursor(services, self, path, self.name, name, self._cursor_fenced)
-        except (ManagedLedgerFencedError, CursorFencedError) as error:
-            self._appends.fence(str(error))
-            raise
-        except MetadataError as error:
-            raise ManagedLedgerUnavailableError(f"cursor {name} cannot be made: {error}") from error
+        """See `LogCursors.open`."""
+        return await self._made_cursors().open(name, initial, properties)
 
     def adopt(self, cursor: Cursor) -> None:
-        """Register a durable cursor of this log that was created or recovered."""
-        self.cursors = _with(self.cursors, cursor)
-        slowest = self._slowest
-        if slowest is None:
-            slowest = self._slowest = Slowest[Cursor](_durable_position)
-        slowest.add(cursor)
-        cursor.on_activity = self._activity
-        cursor.on_moved_back = slowest.moved_back
-        if cursor.store is not None:
-            cursor.store.on_durable = partial(self._durable_moved, cursor)
-
-    def _durable_moved(self, cursor: Cursor, back: bool) -> None:
-        if back and self._slowest is not None:
-            self._slowest.moved_back(cursor)
-        self._trimmer.moved()
+        """See `LogCursors.adopt`."""
+        self._made_cursors().adopt(cursor)
 
     def new_reader_cursor(self, position: Position, name: str = "") -> Cursor:
-        """Return an active cursor in memory that delivers what follows `position`, and does not prevent trimming.
-
-        EARLIEST: everything, LATEST: what comes from now on. Release it with `drop_reader_cursor`."""
-        self._appends.check_usable()
-        self._readers_made += 1
-        name = name or f"reader-{self._readers_made}"
-        cursor = memory_cursor(self, name, self._mark_delete_of(position))
-        self.reader_cursors = _with(self.reader_cursors, cursor)
-        cursor.on_activity = self._activity
-        cursor.activate()
-        return cursor
+        """See `LogCursors.new_reader`."""
+        return self._made_cursors().new_reader(position, name)
 
     def drop_reader_cursor(self, cursor: Cursor) -> None:
-        """Release a reader cursor; an unknown one is no error."""
-        if self.reader_cursors.get(cursor.name) is cursor:
-            self.reader_cursors = _without(self.reader_cursors, cursor)
-        cursor.deactivate()
+        """See `LogCursors.drop_reader`."""
+        self._made_cursors().drop_reader(cursor)
 
     async def delete_cursor(self, name: str) -> None:
-        """Delete a durable cursor, node and ledgers; durable on return.
+        """See `LogCursors.delete`."""
+        await self._made_cursors().delete(name)
 
-        Raises NoSuchCursorError, ManagedLedgerFencedError, ManagedLedgerUnavailableError."""
-        self._appends.check_usable()
-        async with self._making:
-            cursor = self.cursors.get(name)
-            if cursor is None or cursor.store is None:
-                raise NoSuchCursorError(f"{self.name} has no cursor {name}")
-            store = cursor.store
-            store.stop(CursorClosedError(f"cursor {name} was deleted"))
-            try:
-                ledger_ids, delete = await store.end()
-                async with self._stored.held():
-                    await self._stored.put(self._stored.value.also_deleting(ledger_ids), delete)
-            except MetadataError as error:
-                raise ManagedLedgerUnavailableError(f"cursor {name} cannot be deleted: {error}") from error
-            except ManagedLedgerFencedError as error:
-                self._appends.fence(str(error))
-                raise
-            cursor.deactivate()
-            if self._slowest is not None:
-                self._slowest.discard(cursor)
-            self.cursors = _without(self.cursors, cursor)
-        await self.delete_ledgers(ledger_ids)
-        self.want_trim()
-
-    def _mark_delete_of(self, initial: Position | Literal["latest", "earliest"]) -> Position:
-        if initial == "latest":
-            return self.last_confirmed
-        if initial == "earliest":
-            return self.previous_position(self.first_position())
-        assert not isinstance(initial, str), f"{initial!r} is not an initial position"
-        if initial >= min(self.last_confirmed, LATEST):
-            return self.last_confirmed
-        if initial <= EARLIEST or initial < self.first_position():
-            return self.previous_position(self.first_position())
-        last = self.last_entry_of(initial.ledger_id)
-        if last is None or initial.entry_id > last:
-            return self.previous_position(self.next_position(initial))
-        return initial
-
-    def _activity(self, change: int) -> None:
-        self._appends.readers += change
-
-    def _cursor_fenced(self) -> None:
-        self._appends.fence("cursor taken over by another broker")
+    def _made_cursors(self) -> LogCursors:
+        cursors = self._log_cursors
+        if cursors is None:
+            shared, stored = self._services.cursors, self._stored
+            cursors = LogCursors(self.name, self._index, shared, self._config, stored, self._appends, self._trimmer)
+            self._log_cursors = cursors
+        return cursors
 
     # Trimming: see `trimmer`
 
@@ -460,7 +306,7 @@ class ManagedLedger:
 
     def slowest(self) -> Position | None:
         """Return the position behind which no durable cursor needs anything; None without durable cursors."""
-        return None if self._slowest is None else self._slowest.position()
+        return None if self._log_cursors is None else self._log_cursors.slowest()
 
     def effective_retention(self) -> Retention:
         return self.retention or Retention.of(self._config())
@@ -499,17 +345,12 @@ class ManagedLedger:
         for ledger_id in ledger_ids:
             self._reads.forget(ledger_id)
             self.cache.forget_ledger(ledger_id)
-        if self._services.no_room():
-            # Their entries lie among those of the log: a partly used entry log is deleted only with them.
-            for cursor in self.cursors.values():
-                if cursor.store is not None:
-                    cursor.store.leave_ledger()
-        start = self.first_position()
-        for cursor in (*self.reader_cursors.values(), *self.cursors.values()):
-            if not cursor.durable:
-                cursor.skip_to(Position(start.ledger_id, -1))
-            if cursor.read_position < start:
-                cursor.rewind()
+        cursors = self._log_cursors
+        if cursors is not None:
+            if self._services.no_room():
+                # Their entries lie among those of the log: a partly used entry log is deleted only with them.
+                cursors.leave_ledgers()
+            cursors.trimmed_to(self.first_position())
 
     # Life
 
@@ -543,25 +384,9 @@ class ManagedLedger:
         or bookies, not even on `close`. The next open reads the log again. A missing log is no error."""
         self._appends.fence("its ownership was lost")
 
-    def _proof(self) -> list[Op]:
-        try:
-            return [self._stored.proof()]
-        except ManagedLedgerFencedError as error:
-            raise CursorFencedError(str(error)) from error
-
-    async def _confirm_ownership(self) -> None:
-        """Check that this broker still has the log. Raises CursorFencedError if another changed the list;
-        MetadataError."""
-        try:
-            async with self._stored.held():
-                await self._stored.check()
-        except ManagedLedgerFencedError as error:
-            raise CursorFencedError(str(error)) from error
-
     def on_taken_over(self) -> None:
-        for cursor in self.cursors.values():
-            if cursor.store is not None:
-                cursor.store.stop(CursorFencedError(f"{self.name} was taken over"))
+        if self._log_cursors is not None:
+            self._log_cursors.stop(CursorFencedError(f"{self.name} was taken over"))
         self.cache.clear()
         self._services.on_gone(self)
         self.on_fenced()
@@ -577,11 +402,11 @@ class ManagedLedger:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
                 self._log.warning("ledger not closed; the next open recovers it", reason=str(error))
-            unneeded = self._appends.unneeded()
+            unneeded, cursors = self._appends.unneeded(), self._log_cursors
             if self.cursors or unneeded is not None:
                 async with trio.open_nursery() as nursery:
-                    for cursor in self.cursors.values():
-                        nursery.start_soon(self._close_cursor, cursor, name=f"close cursor {cursor.name}")
+                    if cursors is not None:
+                        cursors.close(nursery)
                     if unneeded is not None:
                         nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
@@ -592,31 +417,6 @@ class ManagedLedger:
     @property
     def _log(self) -> Logger:
         return topic_log(log, self.name)
-
-    async def _close_cursor(self, cursor: Cursor) -> None:
-        try:
-            if cursor.store is not None:
-                await cursor.store.close()
-        except (CursorError, LedgerError, MetadataError) as error:
-            self._log.warning("cursor not closed; the next open recovers it", cursor=cursor.name, reason=str(error))
-
-
-def _with(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
-    """Return these cursors and one more. Most logs have none, and share `_NO_CURSORS`."""
-    if not isinstance(cursors, dict):
-        cursors = {}
-    cursors[cursor.name] = cursor
-    return cursors
-
-
-def _without(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
-    if isinstance(cursors, dict):
-        del cursors[cursor.name]
-    return cursors or _NO_CURSORS
-
-
-def _durable_position(cursor: Cursor) -> Position:
-    return min(cursor.mark_delete, cursor.durable_mark_delete)
 
 
 def _nothing() -> None:

@@ -30,7 +30,8 @@ from managed_ledger.errors import (
 )
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.log_index import NO_LEDGER
-from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import Position
@@ -128,7 +129,7 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
         async with services.recoveries:
             return await recover_cursor(
                 managed_ledger.cursor_services,
-                managed_ledger,
+                managed_ledger.index,
                 log_path(managed_ledger.name),
                 managed_ledger.name,
                 decode_name(component),

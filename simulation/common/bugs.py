@@ -33,7 +33,8 @@ from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
 from managed_ledger.ledger_list import LedgerList
-from managed_ledger.managed_ledger import ManagedLedger, Services
+from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.services import Services
 from managed_ledger.writing.appends import Appends
 from managed_ledger.writing.pending import PendingAppend
 from managed_ledger.writing.state import State

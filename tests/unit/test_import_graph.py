@@ -1,4 +1,4 @@
-"""The graph of imports: no circle of files, and no folder with more files than a reader can take in.
+"""The graph of imports: no circle of files, no folder with more files than a reader can take in, and no endless file.
 
 A circle cannot be understood, tested or replaced in parts. Every import counts, also one under TYPE_CHECKING or within
 a
@@ -27,6 +27,9 @@ ROOMS = (
 )
 FLAT_MAX = 24
 """Files of one folder, apart from `__init__.py` and what protobuf generates."""
+LINES_MAX = 450
+"""Lines of one file of the product; nearly all have fewer than 300."""
+PRODUCT = tuple(room for room in ROOMS if room not in ("simulation", "tools", "bench"))
 Graph: TypeAlias = dict[str, set[str]]
 """By module, the modules of the tree that it imports."""
 
@@ -106,6 +109,13 @@ def test_no_folder_has_more_flat_files_than_the_limit():
     flat = Counter(path.parent.relative_to(ROOT) for path in modules(ROOT, ROOMS).values() if path.stem != "__init__")
     crowded = {str(folder): count for folder, count in flat.items() if count > FLAT_MAX}
     assert not crowded, f"folders with more than {FLAT_MAX} files; give some of them a folder of their own: {crowded}"
+
+
+def test_no_file_of_the_product_has_more_lines_than_the_limit():
+    lines = {name: path.read_text().count("\n") for name, path in modules(ROOT, PRODUCT).items()}
+    long = {name: count for name, count in lines.items() if count > LINES_MAX}
+    assert len(lines) > 500
+    assert not long, f"files with more than {LINES_MAX} lines; cut them along their ideas: {long}"
 
 
 def planted(folder: Path, **files: str) -> Graph:

@@ -103,6 +103,10 @@ class AckTracker:
         """Return whether bookie `index` has not yet acknowledged all entries up to `last` that it stores."""
         return self._through[index] < last and self._striping.stored_until(index, last) > self._through[index]
 
+    def lacking(self) -> list[int]:
+        """Return the indices of the bookies that have not acknowledged all confirmed entries that they store."""
+        return [index for index in range(len(self._through)) if self.lacks(index, self.confirmed)]
+
     # --- for deadlines: entries pushed up to a moment, and bookies that lack some of them
 
     def moment(self) -> object:

@@ -6,6 +6,7 @@ A `moment` is an ack tracker's record of the entries pushed so far. It is return
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 
 class AddDeadlines:
@@ -19,6 +20,11 @@ class AddDeadlines:
         self._quorum_ticks = quorum_ticks
         self._moments: deque[tuple[int, object]] = deque()
         self._quorum_moments: deque[tuple[int, object]] = deque()
+
+    @classmethod
+    def of(cls, bookie_s: float, quorum_s: float | None, ticks: Callable[[float], int]) -> AddDeadlines:
+        """Return deadlines after these times, of which `ticks` makes ticks."""
+        return cls(ticks(bookie_s), None if quorum_s is None else ticks(quorum_s))
 
     @property
     def of_quorums(self) -> bool:

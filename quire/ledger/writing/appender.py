@@ -54,7 +54,6 @@ class Appender:
         "_second",
         "_sending",
         "_striping",
-        "_ticking",
         "_tracker",
         "_write_flags",
         "ensemble",
@@ -130,10 +129,9 @@ class Appender:
         self._opened: list[int] = [0] * striping.ensemble_size
         self._sending = 0
         self._late: LateAcks | None = None
-        """While last acknowledgements are waited for, after the end."""
-        self._ticking = False
+        """Set at the end, if last acknowledgements are waited for."""
         self._deadlines: AddDeadlines | None = None
-        """Deadlines while the appender is `_ticking`, else None."""
+        """Deadlines while the wheel watches the appender, else None."""
         self._second: SecondTries | None = None
         """Second tries, created when the first bookie has to be asked again."""
 
@@ -181,7 +179,7 @@ class Appender:
         self.pending_bytes += run.size
         self.lac_sent = self.lac
         self._tracker.pushed(run.first, run.last)
-        if not self._ticking:
+        if self._deadlines is None:
             self._watch()
         self._sending += 1
         striped = self._striping.striped
@@ -228,7 +226,7 @@ class Appender:
 
     def resend(self, index: int) -> None:
         """Send all unconfirmed entries to the bookie at `index`."""
-        if self._pending and not self._ticking:
+        if self._pending and self._deadlines is None:
             self._watch()
         self._sending += 1
         channel = self._channels[index] or self._open_channel(index)
@@ -322,7 +320,6 @@ class Appender:
         )
         moment = tracker.moment()
         if not waiting:
-            self._ticking = False
             self._deadlines = None
             return False
         for due in deadlines.passed(now, moment):
@@ -340,8 +337,7 @@ class Appender:
 
     def lacking(self) -> list[int]:
         """Return indices of members that have not acknowledged all confirmed entries that they store."""
-        tracker = self._tracker
-        return [index for index in range(len(self._channels)) if tracker.lacks(index, tracker.confirmed)]
+        return self._tracker.lacking()
 
     def _linger(self) -> None:
         """Release the members.
@@ -353,19 +349,8 @@ class Appender:
             if index not in late:
                 self._release(index)
         if late:
-            self._late = LateAcks(self._context, self._ledger_id, self._owing, self._release_all)
+            self._late = LateAcks(self._context, self._ledger_id, self._tracker, self._channels)
             self._context.start(self._late.wait, f"last acknowledgements of ledger {self._ledger_id}")
-
-    def _owing(self) -> bool:
-        return any([self._channels[index] is not None for index in self.lacking()])
-
-    def _release_all(self) -> bool:
-        """Let go of all members; whether one lacks confirmed entries."""
-        late = bool(self.lacking())
-        for index in range(len(self._channels)):
-            self._release(index)
-        self._late = None
-        return late
 
     # --- internals
 
@@ -430,11 +415,8 @@ class Appender:
         return self._second
 
     def _watch(self) -> None:
-        self._ticking = True
         config, wheel = self._context.config, self._context.wheel
-        quorum_s = config.add_quorum_timeout_s
-        quorum_ticks = None if quorum_s is None else wheel.ticks(quorum_s)
-        self._deadlines = AddDeadlines(wheel.ticks(config.add_timeout_s), quorum_ticks)
+        self._deadlines = AddDeadlines.of(config.add_timeout_s, config.add_quorum_timeout_s, wheel.ticks)
         wheel.watch(self)
 
     def _report_confirmed(self) -> None:

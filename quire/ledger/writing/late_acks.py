@@ -6,27 +6,26 @@ ledger that still has such a member then is noted, and auto recovery checks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
+from quire.ledger.bookies.pool import AddChannel
 from quire.ledger.context import LedgerContext
+from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.unacked_notes import WHOLE, note_unacked
 
 
 class LateAcks:
-    """One wait. `owing`: whether a connected member lacks entries; `release` lets go of all members and returns whether
-    one still does."""
+    """One wait, for those of the `channels` whose bookies lack entries; then all are released."""
 
-    __slots__ = ("_answered", "_context", "_ledger_id", "_owing", "_release")
+    __slots__ = ("_answered", "_channels", "_context", "_ledger_id", "_tracker")
 
     def __init__(
-        self, context: LedgerContext, ledger_id: int, owing: Callable[[], bool], release: Callable[[], bool]
+        self, context: LedgerContext, ledger_id: int, tracker: AckTracker, channels: list[AddChannel | None]
     ) -> None:
         self._context = context
         self._ledger_id = ledger_id
-        self._owing = owing
-        self._release = release
+        self._tracker = tracker
+        self._channels = channels
         self._answered = trio.Event()
 
     def answered(self) -> None:
@@ -38,5 +37,17 @@ class LateAcks:
             while self._owing():
                 self._answered = trio.Event()
                 await self._answered.wait()
-        if self._release():
+        if self._release_all():
             await note_unacked(self._context, self._ledger_id, WHOLE)
+
+    def _owing(self) -> bool:
+        return any([self._channels[index] is not None for index in self._tracker.lacking()])
+
+    def _release_all(self) -> bool:
+        """Let go of all members; return whether one lacks confirmed entries."""
+        late = bool(self._tracker.lacking())
+        for index, channel in enumerate(self._channels):
+            self._channels[index] = None
+            if channel is not None:
+                channel.release()
+        return late
