@@ -190,10 +190,11 @@ def seed_of(item: pytest.Function) -> int | None:
     if marker is None and "universe" not in item.fixturenames:
         return None
     if marker is not None and marker.args:
-        seed: int = marker.args[0]
-        return seed
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    return int(parameters.get("seed", SEED))
+        seed: object = marker.args[0]
+    else:
+        seed = item.callspec.params.get("seed", SEED) if hasattr(item, "callspec") else SEED
+    assert isinstance(seed, int), f"{seed!r} is no seed"
+    return seed
 
 
 def single(error: BaseException) -> BaseException:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
-
 import pytest
 import trio
 
-from bookie.server import serve_client
 from quire.ledger import LedgerConfig, PlacementConfig, open_client, open_client_on
 from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
 from quire.metadata import bookies
@@ -17,35 +12,9 @@ from quire.metadata.errors import InvalidConnectStringError, NoNodeError, Unsupp
 from quire.metadata.layouts import LONG_HIERARCHICAL
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.service.serve import serve_connections
 from quire.world.doors import World
-from tests.unit.bookie.build import cluster, opened
-from tests.unit.ledger.reading.test_reader import read_all
-
-BOOKIE_ID = "a-bookie-with-a-name"
-
-
-@asynccontextmanager
-async def a_bookie(world: World, tree: MemoryTree) -> AsyncIterator[MemoryStore]:
-    """One bookie, registered under an id that is no address; yields a store of its own session."""
-    store = await cluster(tree, world)
-    async with opened(world, tree) as bookie:
-        listener = await world.network.listen("127.0.0.1", 0)
-        host, port = listener.address
-        serve = partial(
-            serve_connections,
-            listener,
-            partial(serve_client, bookie),
-            stop=trio.Event(),
-            grace_s=1,
-            name="bookie",
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve)
-            info = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host=host, port=port),))
-            await bookies.register(store, BOOKIE_ID, info)
-            yield store
-            nursery.cancel_scope.cancel()
+from tests.unit.ledger.reads import read_all
+from tests.unit.ledger.served_bookie import BOOKIE_ID, a_bookie
 
 
 async def test_a_client_finds_bookies_by_what_they_registered_and_ids_in_the_originals_sequence(world: World) -> None:

@@ -25,7 +25,7 @@ from quire.world.doors import World
 from simulation.machines.world import in_world
 from tests.unit.bookie.build import cluster, opened
 from tests.unit.ledger.fake_bookie import Confirmations, payloads
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
 
 pytestmark = pytest.mark.seeded
 

@@ -17,7 +17,7 @@ from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.ledger.test_opening import BOOKIE_ID, a_bookie
+from tests.unit.ledger.served_bookie import BOOKIE_ID, a_bookie
 
 SICK = [Rc.IO, Rc.TOO_MANY_REQUESTS, Rc.UNKNOWN_LEDGER_STATE]
 WELL = [Rc.OK, Rc.NO_ENTRY, Rc.NO_LEDGER, Rc.FENCED, Rc.READ_ONLY]

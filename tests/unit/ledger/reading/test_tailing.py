@@ -24,7 +24,7 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from tests.unit.ledger import fake_reads_v3
 from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.test_opening import a_bookie
+from tests.unit.ledger.served_bookie import a_bookie
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 DIGEST = Digest(DigestType.CRC32C)
