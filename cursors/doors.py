@@ -1,7 +1,7 @@
 """Interfaces that cursors need: the log they belong to, and the ledgers they are stored in.
 
-`Log` is kept by the index of a `managed_ledger.ManagedLedger`, which this package never imports. `Ledgers` is the part of
-`quire.ledger.LedgerClient` that managed ledgers and cursors use; tests put a fake with failures and delays there.
+`Log` is kept by the index of a `managed_ledger.ManagedLedger`, which this package never imports. `Ledgers` is the part
+of `quire.ledger.LedgerClient` that managed ledgers and cursors use; tests put a fake with failures and delays there.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 
 from quire.service import log
 
-pytest_plugins = ("tests.support.async_tests",)
+pytest_plugins = ("tests.support.async_tests", "tests.support.universes")
 
 # No test is a matter of how fast the machine is just now. With `--full` there are as many examples as Hypothesis itself
 # takes.

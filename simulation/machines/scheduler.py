@@ -21,6 +21,7 @@ from trio.testing import MockClock
 
 T = TypeVar("T")
 
+_SEEDED: ContextVar[bool] = ContextVar("seeded", default=False)
 HOST: ContextVar[str] = ContextVar("host", default="")
 """Host of a task, inherited from the starting task. "" for the world's own."""
 
@@ -32,14 +33,21 @@ def deterministic(seed: int) -> Iterator[None]:
     flag, state, collecting = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate(), gc.isenabled()
     run._ALLOW_DETERMINISTIC_SCHEDULING = True
     run._r.seed(seed)
+    seeded = _SEEDED.set(True)
     gc.disable()  # finalizers of cycles would run at moments that no seed decides
     try:
         yield
     finally:
+        _SEEDED.reset(seeded)
         run._ALLOW_DETERMINISTIC_SCHEDULING = flag
         run._r.setstate(state)
         if collecting:
             gc.enable()
+
+
+def is_deterministic() -> bool:
+    """Return whether `deterministic` is entered."""
+    return _SEEDED.get()
 
 
 class Pauses:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -11,7 +12,7 @@ import trio
 from quire.world.doors import World
 from simulation.machines.host import Host, source
 from simulation.machines.network import SimNetwork
-from simulation.machines.scheduler import Pauses, run_seeded
+from simulation.machines.scheduler import HOST, Pauses, is_deterministic, run_seeded
 from simulation.machines.trace import Trace
 
 T = TypeVar("T")
@@ -50,11 +51,22 @@ class Universe:
 
     async def live(self, main: Callable[[Universe], Awaitable[T]], limit_s: float) -> T:
         """Run `main`, then end every running host. Raises TooSlowError after `limit_s` virtual seconds."""
+        async with self.living(limit_s):
+            return await main(self)
+
+    @asynccontextmanager
+    async def living(self, limit_s: float) -> AsyncIterator[None]:
+        """Let hosts run while entered, in a seeded loop; end those that still run at its exit.
+
+        Raises TooSlowError after `limit_s` virtual seconds.
+        """
+        if not is_deterministic():
+            raise RuntimeError("a universe lives in a loop that takes its choices from a seed: see `deterministic`")
         failure = None
         with trio.fail_after(limit_s):
             async with trio.open_nursery() as self._nursery:
                 try:
-                    result = await main(self)
+                    yield
                 except Exception as error:
                     failure = error  # raised outside the nursery, so that it is not wrapped in an exception group
                 finally:
@@ -65,7 +77,6 @@ class Universe:
                 self._nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        return result
 
 
 def run(
@@ -107,3 +118,40 @@ def run_world(seed: int, main: Callable[[World], Awaitable[T]]) -> T:
         return results[0]
 
     return run(seed, story)
+
+
+@asynccontextmanager
+async def in_universe(seed: int, *, keep: bool = False, limit_s: float = 3600.0) -> AsyncIterator[Universe]:
+    """Enter a universe in a loop that is seeded already; the arguments are those of `run`."""
+    universe = Universe(seed, keep=keep)
+    async with universe.living(limit_s):
+        yield universe
+
+
+@asynccontextmanager
+async def on_host(universe: Universe, name: str = "host") -> AsyncIterator[World]:
+    """Switch a host on, and off at the exit. The caller's own task does not end when the host crashes."""
+    worlds: list[World] = []
+    on = trio.Event()
+
+    async def idle(world: World, stop: trio.Event) -> None:
+        worlds.append(world)
+        on.set()
+        await stop.wait()
+
+    host = universe.host(name)
+    host.start(idle)
+    await on.wait()
+    token = HOST.set(name)
+    try:
+        yield worlds[0]
+    finally:
+        HOST.reset(token)
+    await host.stop()
+
+
+@asynccontextmanager
+async def in_world(seed: int) -> AsyncIterator[World]:
+    """Enter the World of the only host of a universe, in a loop that is seeded already."""
+    async with in_universe(seed) as universe, on_host(universe) as world:
+        yield world

@@ -15,8 +15,8 @@ import pytest
 
 from quire.ledger import open_client
 from quire.world.real import real_world
-from tests.cluster.test_pulsar_takeover import load
-from tests.golden.test_pulsar_golden import MOMENTS, manifest
+from tests.cluster.pulsar_load import load
+from tests.golden.pulsar_files import MOMENTS, manifest
 from tests.support.bookies import BookieCluster, cluster
 from tests.support.broker_process import BrokerProcess, client_of
 from tests.support.zookeeper import opened, run

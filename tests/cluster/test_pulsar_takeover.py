@@ -14,14 +14,13 @@ from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.writing.state import State
-from quire.ledger import LedgerClient, open_client
+from quire.ledger import open_client
 from quire.ledger.opening import open_client_on
-from quire.metadata.zookeeper.store import ZooKeeperStore
-from quire.wire.bookkeeper.entry import DigestType
 from quire.wire.pulsar.names import decode_name
 from quire.world.real import real_world
-from tests.golden.test_pulsar_golden import MOMENTS, ROOT, cursor_nodes, entries, ledgers, logs, nodes, stored_running
-from tests.golden.test_pulsar_takeover import entries_of
+from tests.cluster.pulsar_load import load
+from tests.golden.pulsar_files import MOMENTS, cursor_nodes, logs, stored_running
+from tests.golden.takeover import entries_of
 from tests.support.bookies import BookieCluster, cluster
 from tests.support.zookeeper import opened, run
 from tests.unit.managed_ledger.cluster import publish, read_all
@@ -43,30 +42,6 @@ CONFIG = ManagedLedgerConfig(
 def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]:
     with cluster(tmp_path_factory.mktemp("bookies"), 2) as made:
         yield made
-
-
-async def load(moment: str, store: ZooKeeperStore, client: LedgerClient) -> None:
-    """Nodes of managed ledgers as they were, ledgers with their ids, digests, custom metadata and entries; open ones
-    stay open.
-    """
-    for path, value in sorted(nodes(moment).items()):
-        if path.startswith((f"{ROOT}/managed-ledgers", f"{ROOT}/admin")):
-            await store.create(path.removeprefix(ROOT), value)
-    for ledger_id, told in sorted(ledgers(moment).items()):
-        writer = await client.create(
-            ensemble_size=2,
-            write_quorum=2,
-            ack_quorum=2,
-            digest_type=DigestType[told["digest"]],
-            custom_metadata=[(key, value.encode()) for key, value in told["customMetadata"].items()],
-            ledger_id=ledger_id,
-        )
-        payloads = entries(moment).get(ledger_id, [])
-        if payloads:
-            writer.append(payloads)
-            await writer.wait_confirmed(len(payloads) - 1)
-        if told["state"] == "CLOSED":
-            await writer.close()
 
 
 @asynccontextmanager

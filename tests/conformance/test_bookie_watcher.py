@@ -41,33 +41,31 @@ async def until(watcher: StoredBookies, true: Callable[[], bool]) -> None:
             await watcher.changed.wait()
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("open_one", [memory, embedded, zookeeper])
-def test_bookies_come_go_turn_read_only_and_move_between_racks(
+async def test_bookies_come_go_turn_read_only_and_move_between_racks(
     open_one: Callable[[Path], Awaitable[MetadataStore]], tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        store = await open_one(tmp_path)
-        await init_new_cluster(store, "/ledgers", rng=random.Random(1))
-        info = BookieServiceInfo(endpoints=(Endpoint(host="h1", port=3181),))
-        await bookies.register(store, "one", info)
-        watcher = StoredBookies(store, random.Random(0))
-        async with trio.open_nursery() as nursery:
-            await nursery.start(watcher.run)
-            assert watcher.cluster().writable == ("one",)
-            assert await watcher.resolve("one") == ("h1", 3181)
-            await store.create(bookies.registration_path("h2:3182"), b"", kind=Kind.EPHEMERAL)
-            await until(watcher, lambda: watcher.cluster().writable == ("h2:3182", "one"))
-            assert await watcher.resolve("h2:3182") == ("h2", 3182)
-            await store.create("/bookies", b'{"default": {"h1:3181": {"rack": "/r1"}}}')
-            await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r1")
-            await store.put("/bookies", b'{"default": {"h1:3181": {"rack": "/r2"}}}', ANY_VERSION)
-            await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r2")
-            await bookies.register(store, "one", info, read_only=True)
-            await until(watcher, lambda: watcher.cluster().read_only == {"one"})
-            assert watcher.cluster().writable == ("h2:3182",)
-            await bookies.unregister(store, "h2:3182")
-            await until(watcher, lambda: watcher.cluster().writable == ())
-            nursery.cancel_scope.cancel()
-        await store.aclose()
-
-    trio.run(main)
+    store = await open_one(tmp_path)
+    await init_new_cluster(store, "/ledgers", rng=random.Random(1))
+    info = BookieServiceInfo(endpoints=(Endpoint(host="h1", port=3181),))
+    await bookies.register(store, "one", info)
+    watcher = StoredBookies(store, random.Random(0))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watcher.run)
+        assert watcher.cluster().writable == ("one",)
+        assert await watcher.resolve("one") == ("h1", 3181)
+        await store.create(bookies.registration_path("h2:3182"), b"", kind=Kind.EPHEMERAL)
+        await until(watcher, lambda: watcher.cluster().writable == ("h2:3182", "one"))
+        assert await watcher.resolve("h2:3182") == ("h2", 3182)
+        await store.create("/bookies", b'{"default": {"h1:3181": {"rack": "/r1"}}}')
+        await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r1")
+        await store.put("/bookies", b'{"default": {"h1:3181": {"rack": "/r2"}}}', ANY_VERSION)
+        await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r2")
+        await bookies.register(store, "one", info, read_only=True)
+        await until(watcher, lambda: watcher.cluster().read_only == {"one"})
+        assert watcher.cluster().writable == ("h2:3182",)
+        await bookies.unregister(store, "h2:3182")
+        await until(watcher, lambda: watcher.cluster().writable == ())
+        nursery.cancel_scope.cancel()
+    await store.aclose()

@@ -585,27 +585,22 @@ def test_a_watch_wakes_who_waits_and_ends_with_the_session(tell_sessions: Callab
 # ---------------------------------------------------------------------------------------------------------- crashes
 
 
-def test_after_a_kill_exactly_what_was_answered_is_there(tmp_path: Path) -> None:
+@pytest.mark.real_clock
+async def test_after_a_kill_exactly_what_was_answered_is_there(tmp_path: Path) -> None:
     """A copy of the open map's files is what SIGKILL leaves."""
-
-    async def main() -> None:
-        world = real_world(1)
-        store = await open_store(world, str(tmp_path / "live"))
-        await store.create("/gone", kind=Kind.EPHEMERAL)
-        await store.create("/ids/n-", sequential=True, kind=Kind.EPHEMERAL, make_parents=True)
-        for number in range(20):
-            await store.multi(
-                [Create(path=f"/n{number}", value=b"x"), Put(path="/", value=b"%d" % number, version=number)]
-            )
-        shutil.copytree(tmp_path / "live", tmp_path / "killed")
-        await store.aclose()
-        found = await open_store(world, str(tmp_path / "killed"))
-        assert await found.get("/") == Node(b"19", 20)
-        assert await found.children("/") == sorted(["ids", *(f"n{number}" for number in range(20))])
-        assert await found.create("/ids/n-", sequential=True) == "/ids/n-0000000001"
-        await found.aclose()
-
-    trio.run(main)
+    world = real_world(1)
+    store = await open_store(world, str(tmp_path / "live"))
+    await store.create("/gone", kind=Kind.EPHEMERAL)
+    await store.create("/ids/n-", sequential=True, kind=Kind.EPHEMERAL, make_parents=True)
+    for number in range(20):
+        await store.multi([Create(path=f"/n{number}", value=b"x"), Put(path="/", value=b"%d" % number, version=number)])
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    await store.aclose()
+    found = await open_store(world, str(tmp_path / "killed"))
+    assert await found.get("/") == Node(b"19", 20)
+    assert await found.children("/") == sorted(["ids", *(f"n{number}" for number in range(20))])
+    assert await found.create("/ids/n-", sequential=True) == "/ids/n-0000000001"
+    await found.aclose()
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -18,7 +18,7 @@ from autorecovery.marks import format as form
 from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
-from tests.golden.test_metadata_golden import tree_of
+from tests.golden.metadata_tree import tree_of
 from tests.unit.autorecovery.cluster import Cluster
 
 ROOT = "/db/ledgers"

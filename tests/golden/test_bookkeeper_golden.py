@@ -225,9 +225,10 @@ def test_every_frame_is_decoded_and_encoded_to_the_same_bytes(name: str) -> None
             assert encode_response(response) == frame
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("name", [name for name in CONVERSATIONS if frames_of(name)])
-def test_our_bookie_answers_the_conversation_with_the_same_bytes(name: str) -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_our_bookie_answers_the_conversation_with_the_same_bytes(name: str) -> None:
+    async with with_bookie(config=CONFIG) as bookie:
         clients: dict[int, Client] = {}
         due: dict[int, list[bytes]] = {}
         for connection, side, frame in frames_of(name):
@@ -245,8 +246,6 @@ def test_our_bookie_answers_the_conversation_with_the_same_bytes(name: str) -> N
         for connection, client in clients.items():
             assert due[connection] == []
             assert client.answers == []
-
-    with_bookie(story, config=CONFIG)
 
 
 def test_there_are_conversations_of_every_kind() -> None:

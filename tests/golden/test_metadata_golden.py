@@ -6,9 +6,7 @@ How the data was made: tests/golden/bookkeeper/zk/README.md and tests/golden/boo
 
 from __future__ import annotations
 
-import base64
 import json
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -28,10 +26,10 @@ from quire.metadata.ledgers import (
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
+from tests.golden.metadata_tree import GOLDEN, tree_of
 
 pytestmark = pytest.mark.real_clock
 
-GOLDEN = Path(__file__).parent / "bookkeeper"
 MEANING: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "zk/ledgers.json").read_text())
 HIERARCHICAL = [
     "running",
@@ -44,11 +42,6 @@ HIERARCHICAL = [
     "pulsar-stopped",
 ]
 ROOTS = {"flat": "/flat/ledgers", "long": "/longh/ledgers", "versions": "/direct2/ledgers"}
-
-
-def tree_of(name: str) -> dict[str, tuple[bytes, bool]]:
-    nodes = json.loads((GOLDEN / f"zk/{name}.json").read_text())
-    return {path: (base64.b64decode(node["data"]), node["ephemeral"]) for path, node in nodes.items()}
 
 
 def root_of(name: str) -> str:

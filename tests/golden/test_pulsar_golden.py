@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,62 +15,22 @@ from managed_ledger.stored_list import ledger_metadata, log_path
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as api
 from quire.wire.pulsar.names import decode_name
-
-FOLDER = Path(__file__).with_name("pulsar")
-ROOT = "/pulsar"
-"""The chroot of the broker."""
-MOMENTS = ("running", "stopped")
-
-
-@cache
-def manifest() -> dict[str, Any]:
-    return dict(json.loads((FOLDER / "manifest.json").read_text()))
-
-
-@cache
-def nodes(moment: str) -> dict[str, bytes]:
-    found = json.loads((FOLDER / f"zk-{moment}.json").read_text())
-    return {path: base64.b64decode(node["data"]) for path, node in found.items()}
-
-
-@cache
-def ledgers(moment: str) -> dict[int, dict[str, Any]]:
-    return {one["ledger"]: one for one in json.loads((FOLDER / f"ledgers-{moment}.json").read_text())}
-
-
-@cache
-def entries(moment: str) -> dict[int, list[bytes]]:
-    found: dict[int, list[bytes]] = {}
-    for line in (FOLDER / f"entries-{moment}.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        assert entry["entry"] == len(found.setdefault(entry["ledger"], []))
-        found[entry["ledger"]].append(bytes.fromhex(entry["hex"]))
-    return found
-
-
-def logs(moment: str) -> dict[str, bytes]:
-    """Values of the nodes of managed ledgers by name."""
-    pattern = re.compile(rf"{ROOT}/managed-ledgers/([^/]+/[^/]+/persistent/[^/]+)")
-    return {found[1]: value for path, value in nodes(moment).items() if (found := pattern.fullmatch(path))}
-
-
-def cursor_nodes(moment: str) -> dict[tuple[str, str], bytes]:
-    pattern = re.compile(rf"{ROOT}/managed-ledgers/([^/]+/[^/]+/persistent/[^/]+)/([^/]+)")
-    return {(found[1], found[2]): value for path, value in nodes(moment).items() if (found := pattern.fullmatch(path))}
-
-
-def internal_stats(log: str) -> dict[str, Any] | None:
-    tenant, namespace, _, local = log.split("/")
-    stats = manifest()["internalStats"]
-    found = (
-        stats.get(local) if (tenant, namespace) == ("public", "default") else stats.get(f"{tenant}/{namespace}/{local}")
-    )
-    return None if found is None else dict(found)
-
-
-def position(text: str) -> Position:
-    ledger_id, entry_id = text.split(":")
-    return Position(int(ledger_id), int(entry_id))
+from tests.golden.pulsar_files import (
+    MOMENTS,
+    ROOT,
+    cursor_nodes,
+    entries,
+    internal_stats,
+    ledgers,
+    logs,
+    manifest,
+    nodes,
+    places,
+    position,
+    ranges_text,
+    step,
+    stored_running,
+)
 
 
 def state_of(stored: Stored) -> AckState:
@@ -83,20 +38,6 @@ def state_of(stored: Stored) -> AckState:
     state = AckState(log, stored.mark_delete)
     state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
     return state
-
-
-def ranges_text(stored: Stored) -> str:
-    """As internalStats shows them."""
-    parts = [f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in stored.ranges.ranges()]
-    return f"[{','.join(parts)}]"
-
-
-def stored_running(log: str, cursor: str) -> Stored:
-    """The state of a cursor of the running broker."""
-    node, snapshot = decode_node(cursor_nodes("running")[log, cursor])
-    if node.ledger_id < 0:
-        return snapshot
-    return decode_chain(entries("running")[node.ledger_id][-1:])
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -230,14 +171,6 @@ def messages_of(log: str) -> list[tuple[Position, api.MessageMetadata, bytes]]:
             metadata = api.MessageMetadata.FromString(entry[10 : 10 + size])
             found.append((Position(info.ledger_id, entry_id), metadata, entry[10 + size :]))
     return found
-
-
-def step(start: str) -> dict[str, Any]:
-    return next(one for one in manifest()["workload"] if one["what"].startswith(start))
-
-
-def places(ids: list[str]) -> list[Position]:
-    return [Position(*(int(part) for part in text.strip("()").split(",")[:2])) for text in ids]
 
 
 def test_the_entries_of_the_topic_are_the_messages_that_were_sent() -> None:

@@ -20,9 +20,9 @@ from quire.ledger.position import Position
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.pulsar import MLDataFormats_pb2 as ml
 from quire.wire.pulsar.names import encode_name
+from tests.golden.pulsar_files import MOMENTS, cursor_nodes, logs
 from tests.golden.pulsar_schema import CLASSES, OURS, TABLE, read, unknown_numbers
-from tests.golden.test_pulsar_golden import MOMENTS, cursor_nodes, logs
-from tests.golden.test_pulsar_takeover import NEWER, ORDERS, Left, taken_over
+from tests.golden.takeover import NEWER, ORDERS, Left, taken_over
 from tests.unit.managed_ledger.cluster import publish
 
 NEWER_NUMBER = 100

@@ -10,6 +10,10 @@
         async with open_store() as store:
             yield store
 
+    @pytest.mark.seeded(7)                           # trio takes its choices from the seed: for simulated machines
+    async def test_a_host_crashes(universe): ...     # `universe` and `world` (tests/support/universes.py) imply seed 1,
+                                                     # or the one of a parameter called `seed`
+
 A test that all tasks of which wait, with no deadline ahead, fails at once under the jumping clock; any test fails after
 `WALL_S` of real time, or the `seconds` of the marker. An exception comes out of the groups that hold nothing else, so
 that its traceback begins in the test.
@@ -20,7 +24,7 @@ from __future__ import annotations
 import inspect
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
@@ -30,12 +34,16 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from simulation.machines.scheduler import deterministic
+
 VIRTUAL_S = 864_000.0
 """Seconds of a clock that jumps after which a test has failed. Ten days: longer than any test's story."""
 WALL_S = 120.0
 """Seconds of real time after which a test has failed."""
 SHIELDED_S = 10.0
 """Seconds that a test is then given to end; a task that is shielded from that is interrupted."""
+SEED = 1
+"""The seed of a test that names none."""
 
 
 class TestTooSlowError(Exception):
@@ -56,6 +64,9 @@ class AsyncFixture:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "real_clock(seconds): an async test whose clock does not jump; it fails after so many seconds"
+    )
+    config.addinivalue_line(
+        "markers", f"seeded(seed={SEED}): an async test whose loop takes its choices from the seed; the clock jumps"
     )
 
 
@@ -147,6 +158,9 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
     marker = item.get_closest_marker("real_clock")
     seconds = WALL_S if marker is None else marker.kwargs.get("seconds", WALL_S)
     clock = MockClock(autojump_threshold=0) if marker is None else None
+    seed = seed_of(item)
+    if seed is not None and marker is not None:
+        pytest.fail("a test is either `seeded`, or takes the time and the order of real things: `real_clock`")
 
     async def main() -> None:
         scope = trio.CancelScope()
@@ -160,13 +174,27 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
     ended: list[bool] = []
     failure: BaseException | None = None
     try:
-        trio.run(main, clock=clock)
+        with nullcontext() if seed is None else deterministic(seed):
+            trio.run(main, clock=clock)
     except BaseException as error:
         failure = single(error)
     if ended:
         raise TestTooSlowError(f"the test did not end within {seconds:g} s") from failure
     if failure is not None:
         raise failure
+
+
+def seed_of(item: pytest.Function) -> int | None:
+    """The seed of a test's loop, which its parameter `seed` may give; None where trio takes its own choices."""
+    marker = item.get_closest_marker("seeded")
+    if marker is None and "universe" not in item.fixturenames:
+        return None
+    if marker is not None and marker.args:
+        seed: object = marker.args[0]
+    else:
+        seed = item.callspec.params.get("seed", SEED) if hasattr(item, "callspec") else SEED
+    assert isinstance(seed, int), f"{seed!r} is no seed"
+    return seed
 
 
 def single(error: BaseException) -> BaseException:

@@ -155,3 +155,25 @@ def test_files_that_only_share_others_are_no_circle(tmp_path):
         tmp_path, top="from room import left, right", left="from room import base", right="import room.base", base=""
     )
     assert circles(graph) == []
+
+
+def imports_of_tests(root: Path) -> list[str]:
+    graph = import_graph(root, ("tests",))
+    imported = {name: sorted(each for each in targets if _is_test(each)) for name, targets in graph.items()}
+    return [f"{name} imports {each}" for name, targets in sorted(imported.items()) for each in targets]
+
+
+def _is_test(module: str) -> bool:
+    return module.rpartition(".")[2].startswith("test_")
+
+
+def test_what_tests_share_is_in_a_module_that_is_no_test() -> None:
+    assert imports_of_tests(ROOT) == []
+
+
+def test_a_test_that_imports_another_is_found(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text("from tests.test_b import shared\nfrom tests.rig import other\n")
+    (tmp_path / "tests/test_b.py").write_text("shared = 1\n")
+    (tmp_path / "tests/rig.py").write_text("def late():\n    import tests.test_b\n")
+    assert imports_of_tests(tmp_path) == ["tests.rig imports tests.test_b", "tests.test_a imports tests.test_b"]

@@ -22,8 +22,10 @@ from bookie.server import serve_bookie
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.world.doors import Stream, World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import CONFIG, KEY, OTHER_KEY, entry, opened
+
+pytestmark = pytest.mark.seeded
 
 EOK, ENOLEDGER, ENOENTRY, EBADREQ, EIO, EUA = 0, 402, 403, 404, 501, 502
 EBADVERSION, EFENCED, EREADONLY, ETOOMANYREQUESTS = 503, 504, 505, 506
@@ -207,21 +209,18 @@ async def serving(world: World, tree: MemoryTree, config: BookieConfig) -> Async
         stop.set()
 
 
-def converse(story: Callable[[Bookie, Connect], Awaitable[None]], **settings: Any) -> None:
-    async def main(world: World) -> None:
-        async with serving(world, MemoryTree(), replace(CONFIG, **settings)) as (bookie, connect):
-            await story(bookie, connect)
-
-    run_world(1, main)
+@asynccontextmanager
+async def converse(**settings: Any) -> AsyncIterator[tuple[Bookie, Connect]]:
+    async with in_world(1) as world, serving(world, MemoryTree(), replace(CONFIG, **settings)) as served:
+        yield served
 
 
 # --- version 2
 
 
-def test_version_2_adds_reads_and_tells_no_ledger_from_no_entry() -> None:
+async def test_version_2_adds_reads_and_tells_no_ledger_from_no_entry() -> None:
     """ "int32 header = version(2)<<24 | opcode<<16 | flags"; rc 0, 1 NOLEDGER, 2 NOENTRY."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         assert await peer.ask2(head2(1) + KEY + entry(7, 0)) == (2, 1, 0, 0, 7, 0, b"")
         assert await peer.read2(7, 0) == (0, entry(7, 0))
@@ -229,13 +228,10 @@ def test_version_2_adds_reads_and_tells_no_ledger_from_no_entry() -> None:
         assert await peer.read2(7, 1) == (2, b"")
         assert await peer.read2(8, 0) == (1, b"")
 
-    converse(story)
 
-
-def test_version_2_refuses_by_key_fence_and_read_only_in_the_originals_codes() -> None:
+async def test_version_2_refuses_by_key_fence_and_read_only_in_the_originals_codes() -> None:
     """ "102 UA, 104 FENCED, 105 READONLY"; "a recovery add skips the fence check"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (bookie, connect):
         peer = await connect()
         assert await peer.add2(7, 0) == 0
         assert await peer.add2(7, 1, key=OTHER_KEY) == 102
@@ -248,25 +244,19 @@ def test_version_2_refuses_by_key_fence_and_read_only_in_the_originals_codes() -
         assert await peer.add2(9, 0) == 105
         assert await peer.add2(9, 0, flags=4) == 0, "of high priority"
 
-    converse(story)
 
-
-def test_version_2_fences_a_ledger_that_is_new_here() -> None:
+async def test_version_2_fences_a_ledger_that_is_new_here() -> None:
     """ "The fence of an unknown ledger is answered ENOENTRY and its writer is then refused." """
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         assert await peer.read2(7, -1, flags=1, key=KEY) == (2, b"")
         assert await peer.read2(7, 0, flags=5, key=KEY) == (2, b"")
         assert await peer.add2(7, 0) == 104
 
-    converse(story)
 
-
-def test_version_2_batch_reads_stop_at_their_limits() -> None:
+async def test_version_2_batch_reads_stop_at_their_limits() -> None:
     """ "Batch read stops at maxCount, maxSize, first missing entry; always >= 1 entry if the first exists." """
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         for entry_id in (0, 1, 2, 4):
             await peer.add2(7, entry_id)
@@ -289,13 +279,10 @@ def test_version_2_batch_reads_stop_at_their_limits() -> None:
         assert await read(1, 0, 5 << 20) == [entry(7, 1), entry(7, 2)]
         assert await read(3, 1, 1 << 20) == 2
 
-    converse(story)
 
-
-def test_version_2_batch_reads_fence_as_reads_do() -> None:
+async def test_version_2_batch_reads_fence_as_reads_do() -> None:
     """ "Batch read: header, lid, eid, requestId8, maxCount4, maxSize8 [, key]"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.add2(7, 0)
 
@@ -310,13 +297,10 @@ def test_version_2_batch_reads_fence_as_reads_do() -> None:
         assert await fence(KEY) == (0, b"".join(sealed))
         assert await peer.add2(7, 2) == 104
 
-    converse(story)
 
-
-def test_version_2_answers_auth_and_refuses_what_only_version_3_has() -> None:
+async def test_version_2_answers_auth_and_refuses_what_only_version_3_has() -> None:
     """ "replies to AUTH with EOK, plugin name AuthDisabledPlugin, empty payload"; unknown opcodes "100 BADREQ"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.send(head2(3) + b"\x0a\x01x\x12\x00")
         body = await peer.frame()
@@ -324,16 +308,13 @@ def test_version_2_answers_auth_and_refuses_what_only_version_3_has() -> None:
         for opcode in (4, 5, 6, 9):
             assert (await peer.ask2(head2(opcode) + bytes(16)))[:4] == (2, opcode, 0, 100)
 
-    converse(story)
-
 
 # --- which version
 
 
-def test_the_first_frame_decides_and_the_first_failure_is_for_good() -> None:
+async def test_the_first_frame_decides_and_the_first_failure_is_for_good() -> None:
     """ "On the first failure it switches permanently to v2." """
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         assert await peer.add3(7, 0) == EOK
         assert await peer.add2(7, 1) == 0
@@ -342,11 +323,9 @@ def test_the_first_frame_decides_and_the_first_failure_is_for_good() -> None:
         body = await peer.frame()
         assert body is None or body[0] != 0x0A, "a message of version 3 is not answered as one any more"
 
-    converse(story)
 
-
-def test_frames_of_both_versions_in_one_chunk_are_answered_each_in_its_own() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_frames_of_both_versions_in_one_chunk_are_answered_each_in_its_own() -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         first = peer.read_request(8, 5).SerializeToString()
         second = head2(2) + pack("!qq", 8, 5)
@@ -355,16 +334,13 @@ def test_frames_of_both_versions_in_one_chunk_are_answered_each_in_its_own() -> 
         assert (await peer.answer2())[3] == 1
         assert (await peer.answer2())[3] == 1
 
-    converse(story)
-
 
 # --- version 3
 
 
-def test_version_3_adds_and_its_reads_tell_the_lac() -> None:
+async def test_version_3_adds_and_its_reads_tell_the_lac() -> None:
     """ "maxLAC set on normal reads to the bookie's known LAC"; "eid -1 = last entry"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         for entry_id in range(3):
             assert await peer.add3(7, entry_id) == EOK
@@ -375,11 +351,9 @@ def test_version_3_adds_and_its_reads_tell_the_lac() -> None:
             assert read.maxLAC == 1
             assert not read.HasField("lacUpdateTimestamp")
 
-    converse(story)
 
-
-def test_version_3_tells_what_is_not_there_and_no_more() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_version_3_tells_what_is_not_there_and_no_more() -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(7, 0)
         for ledger_id, entry_id, status in ((7, 99, ENOENTRY), (424242, 0, ENOLEDGER), (7, -2, EBADREQ)):
@@ -388,13 +362,10 @@ def test_version_3_tells_what_is_not_there_and_no_more() -> None:
             assert not read.HasField("body")
             assert not read.HasField("maxLAC")
 
-    converse(story)
 
-
-def test_version_3_fences_with_the_right_key_only() -> None:
+async def test_version_3_fences_with_the_right_key_only() -> None:
     """ "fence needs masterKey (missing => EUA)"; fencing reads carry no maxLAC."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(7, 0)
         assert (await peer.fence3(7, OTHER_KEY)).status == EUA
@@ -408,14 +379,11 @@ def test_version_3_fences_with_the_right_key_only() -> None:
         assert await peer.add3(7, 2, flag=pb.AddRequest.RECOVERY_ADD, priority=100) == EOK
         assert await peer.add3(7, 3, key=OTHER_KEY) == EUA
 
-    converse(story)
 
-
-def test_a_read_only_bookie_takes_high_priority_adds_alone() -> None:
+async def test_a_read_only_bookie_takes_high_priority_adds_alone() -> None:
     """ "a read-only bookie still accepts an add if the request is high priority"; WRITE_LAC: "EREADONLY in
     read-only"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse(force_read_only=True) as (_, connect):
         peer = await connect()
         assert await peer.add3(7, 0) == EREADONLY
         assert await peer.add3(7, 0, priority=100) == EOK
@@ -423,13 +391,10 @@ def test_a_read_only_bookie_takes_high_priority_adds_alone() -> None:
         assert (await peer.read3(7, 0)).status == EOK
         assert (await peer.fence3(7)).status == EOK
 
-    converse(story, force_read_only=True)
 
-
-def test_a_header_of_another_version_or_operation_is_refused_and_the_connection_goes_on() -> None:
+async def test_a_header_of_another_version_or_operation_is_refused_and_the_connection_goes_on() -> None:
     """ "version must be VERSION_THREE, else EBADVERSION"; "unknown op => EBADREQ"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         request = peer.request(pb.READ_ENTRY, version=2)
         request.readRequest.ledgerId, request.readRequest.entryId = 7, 0
@@ -443,13 +408,10 @@ def test_a_header_of_another_version_or_operation_is_refused_and_the_connection_
         assert body == bytes.fromhex("0a06080310631805" + "109403")
         assert await peer.add3(7, 0) == EOK
 
-    converse(story)
 
-
-def test_auth_is_answered_by_the_plugin_that_asks_nothing_and_tls_is_refused() -> None:
+async def test_auth_is_answered_by_the_plugin_that_asks_nothing_and_tls_is_refused() -> None:
     """ "AuthDisabledPlugin ... empty payload"; START_TLS: "EBADREQ when TLS not configured"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         request = peer.request(pb.AUTH)
         request.authRequest.authPluginName, request.authRequest.payload = "mine", b"secret"
@@ -460,13 +422,10 @@ def test_auth_is_answered_by_the_plugin_that_asks_nothing_and_tls_is_refused() -
         request.startTLSRequest.SetInParent()
         assert (await peer.ask3(request)).status == EBADREQ
 
-    converse(story)
 
-
-def test_an_explicit_lac_is_kept_with_its_key_and_told_with_the_last_entry() -> None:
+async def test_an_explicit_lac_is_kept_with_its_key_and_told_with_the_last_entry() -> None:
     """READ_LAC: "lacBody, lastEntryBody"; the body is kept as it came."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(7, 0)
         await peer.add3(7, 1)
@@ -478,14 +437,11 @@ def test_an_explicit_lac_is_kept_with_its_key_and_told_with_the_last_entry() -> 
         assert (lac.status, lac.lacBody, lac.lastEntryBody) == (EOK, package(7, 1), entry(7, 1))
         assert (await peer.read3(7, 0)).maxLAC == 1, "reads know of it too"
 
-    converse(story)
 
-
-def test_reading_the_lac_of_what_is_not_there_is_answered_as_the_original_does() -> None:
+async def test_reading_the_lac_of_what_is_not_there_is_answered_as_the_original_does() -> None:
     """ "READ_LAC of an unknown ledger gives ENOENTRY"; "NoEntry is an IOException => status EIO first, then overwritten
     by ENOENTRY only if both parts are missing"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         assert (await peer.read_lac(424242)).status == ENOENTRY
         await peer.fence3(8)
@@ -494,11 +450,9 @@ def test_reading_the_lac_of_what_is_not_there_is_answered_as_the_original_does()
         lac = await peer.read_lac(9)
         assert (lac.status, lac.lacBody, lac.HasField("lastEntryBody")) == (EIO, package(9, 5), False)
 
-    converse(story)
 
-
-def test_a_lac_package_of_another_ledger_is_no_request() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_a_lac_package_of_another_ledger_is_no_request() -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         for body in (package(8, 1), b"short"):
             request = peer.request(pb.WRITE_LAC)
@@ -507,35 +461,27 @@ def test_a_lac_package_of_another_ledger_is_no_request() -> None:
             assert (await peer.ask3(request)).status == EBADREQ
         assert (await peer.read_lac(7)).status == ENOENTRY
 
-    converse(story)
 
-
-def test_an_older_explicit_lac_does_not_replace_a_newer_one() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_an_older_explicit_lac_does_not_replace_a_newer_one() -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         for lac in (5, 3):
             assert await peer.write_lac(7, lac) == EOK
         assert (await peer.read_lac(7)).lacBody == package(7, 5)
 
-    converse(story)
 
-
-def test_force_of_any_ledger_is_answered() -> None:
+async def test_force_of_any_ledger_is_answered() -> None:
     """ "FORCE_LEDGER of an unknown ledger gives EOK"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         assert await peer.add3(7, 0, write_flags=1) == EOK
         assert await peer.force(7) == EOK
         assert await peer.force(424242) == EOK
 
-    converse(story)
 
-
-def test_bookie_info_tells_what_was_asked_for() -> None:
+async def test_bookie_info_tells_what_was_asked_for() -> None:
     """ "requested bits 1 total, 2 free"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (bookie, connect):
         bookie.total_bytes = lambda folder: 1 << 60
         peer = await connect()
         for requested, total, free in ((3, True, True), (1, True, False), (2, False, True), (0, False, False)):
@@ -547,14 +493,11 @@ def test_bookie_info_tells_what_was_asked_for() -> None:
             if free:
                 assert info.freeDiskSpace > 0
 
-    converse(story)
-
 
 @pytest.mark.parametrize("flushed", [False, True], ids=["in the cache", "in the index"])
-def test_the_list_of_entries_has_every_entry_wherever_it_is(flushed: bool) -> None:
+async def test_the_list_of_entries_has_every_entry_wherever_it_is(flushed: bool) -> None:
     """ "64-byte header + groups: firstSequenceStart, lastSequenceStart, sequenceSize, sequencePeriod"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (bookie, connect):
         peer = await connect()
         for entry_id in (0, 1, 2, 5, 6, 7, 10):
             await peer.add3(7, entry_id)
@@ -575,17 +518,14 @@ def test_the_list_of_entries_has_every_entry_wherever_it_is(flushed: bool) -> No
         assert ids == {0, 1, 2, 5, 6, 7, 10, *((11, 12) if flushed else ())}
         assert (await peer.entries(424242)).status == ENOLEDGER
 
-    converse(story)
-
 
 # --- long polls
 
 
-def test_a_long_poll_waits_for_the_lac_and_brings_the_next_entry() -> None:
+async def test_a_long_poll_waits_for_the_lac_and_brings_the_next_entry() -> None:
     """ "wait until LAC > previousLAC ...; with ENTRY_PIGGYBACK also try entry previousLAC+1"; it comes with
     lacUpdateTimestamp."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (bookie, connect):
         writer, reader = await connect(), await connect()
         for entry_id in range(3):
             await writer.add3(4, entry_id)
@@ -602,11 +542,9 @@ def test_a_long_poll_waits_for_the_lac_and_brings_the_next_entry() -> None:
         assert trio.current_time() - begin < 1.0
         assert not again.HasField("lacUpdateTimestamp")
 
-    converse(story)
 
-
-def test_a_long_poll_that_nobody_writes_to_ends_in_time_with_the_lac_alone() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_a_long_poll_that_nobody_writes_to_ends_in_time_with_the_lac_alone() -> None:
+    async with converse() as (bookie, connect):
         peer = await connect()
         for entry_id in range(3):
             await peer.add3(4, entry_id)
@@ -618,13 +556,10 @@ def test_a_long_poll_that_nobody_writes_to_ends_in_time_with_the_lac_alone() -> 
         assert (read.status, read.body, read.maxLAC) == (EOK, entry(4, 2), 1), "without piggyback, an ordinary read"
         assert bookie.long_polls == 0
 
-    converse(story)
 
-
-def test_a_fence_or_an_explicit_lac_ends_a_long_poll() -> None:
+async def test_a_fence_or_an_explicit_lac_ends_a_long_poll() -> None:
     """ "fence/close fires"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         writer, reader = await connect(), await connect()
         await writer.add3(4, 0)
         poll = partial(reader.read_request, 4, -1, timeOut=50_000, flag=pb.ReadRequest.ENTRY_PIGGYBACK)
@@ -645,24 +580,19 @@ def test_a_fence_or_an_explicit_lac_ends_a_long_poll() -> None:
         await reader.ask3(poll(previousLAC=0))
         assert trio.current_time() - begin < 1.0, "a fenced ledger is not waited for"
 
-    converse(story)
 
-
-def test_a_long_poll_finds_the_lac_though_the_next_entry_is_on_another_bookie() -> None:
+async def test_a_long_poll_finds_the_lac_though_the_next_entry_is_on_another_bookie() -> None:
     """ "EOK without body if missing"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(4, 0)
         await peer.add3(4, 2)  # it knows of LAC 1
         read = await peer.read3(4, -1, previousLAC=0, timeOut=600, flag=pb.ReadRequest.ENTRY_PIGGYBACK)
         assert (read.status, read.entryId, read.HasField("body"), read.maxLAC) == (EOK, -1, False, 1)
 
-    converse(story)
 
-
-def test_long_polls_that_cannot_be_are_refused() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_long_polls_that_cannot_be_are_refused() -> None:
+    async with converse(long_polls_max=1) as (_, connect):
         peer = await connect()
         await peer.add3(4, 0)
         piggyback = pb.ReadRequest.ENTRY_PIGGYBACK
@@ -673,11 +603,9 @@ def test_long_polls_that_cannot_be_are_refused() -> None:
         assert await peer.answers_within(1.0) is None
         assert (await peer.read3(4, -1, previousLAC=-1, timeOut=50_000)).status == ETOOMANYREQUESTS
 
-    converse(story, long_polls_max=1)
 
-
-def test_a_peer_that_goes_takes_its_long_polls_with_it() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_a_peer_that_goes_takes_its_long_polls_with_it() -> None:
+    async with converse() as (bookie, connect):
         writer, reader = await connect(), await connect()
         await writer.add3(4, 0)
         await reader.send(reader.read_request(4, -1, previousLAC=-1, timeOut=50_000).SerializeToString())
@@ -688,16 +616,13 @@ def test_a_peer_that_goes_takes_its_long_polls_with_it() -> None:
         assert bookie.long_polls == 0
         await writer.add3(4, 1)
 
-    converse(story)
-
 
 # --- bounds
 
 
-def test_a_full_journal_queue_is_told_as_too_many_requests_in_either_version() -> None:
+async def test_a_full_journal_queue_is_told_as_too_many_requests_in_either_version() -> None:
     """ "queue full => ETOOMANYREQUESTS"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse() as (bookie, connect):
         peer, old = await connect(), await connect()
         await peer.add3(7, 0)
         bookie.journal.queued_bytes += 1 << 30
@@ -709,13 +634,10 @@ def test_a_full_journal_queue_is_told_as_too_many_requests_in_either_version() -
         bookie.journal.queued_bytes -= 1 << 30
         assert await peer.add3(7, 1) == EOK, "the refused fence changed nothing"
 
-    converse(story)
 
-
-def test_recovery_reads_do_not_wait_behind_others() -> None:
+async def test_recovery_reads_do_not_wait_behind_others() -> None:
     """ "High-priority pool: v3 header priority>0 or FENCE flag on a read"."""
-
-    async def story(bookie: Bookie, connect: Connect) -> None:
+    async with converse(reads_in_flight_max=1, read_workers=1) as (bookie, connect):
         peer = await connect()
         for entry_id in range(4):
             await peer.add3(7, entry_id)
@@ -726,11 +648,9 @@ def test_recovery_reads_do_not_wait_behind_others() -> None:
         bookie._readers.waiting -= 1
         assert (await peer.read3(7, 1)).status == EOK
 
-    converse(story, reads_in_flight_max=1, read_workers=1)
 
-
-def test_a_peer_that_takes_no_answers_is_not_read_and_loses_nothing() -> None:
-    async def story(bookie: Bookie, connect: Connect) -> None:
+async def test_a_peer_that_takes_no_answers_is_not_read_and_loses_nothing() -> None:
+    async with converse() as (_, connect):
         peer = await connect()
         big = bytes(1 << 20)
         whole = entry(7, 0, big)
@@ -740,5 +660,3 @@ def test_a_peer_that_takes_no_answers_is_not_read_and_loses_nothing() -> None:
         for _ in range(200):
             found = await peer.answer2()
             assert (found[3], len(found[6])) == (0, len(whole))
-
-    converse(story)

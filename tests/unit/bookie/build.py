@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
 from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 
 T = TypeVar("T")
 
@@ -112,14 +112,11 @@ async def opened(world: World, tree: MemoryTree, config: BookieConfig = CONFIG) 
         yield bookie
 
 
-def with_bookie(story: Callable[[Bookie], Awaitable[T]], *, config: BookieConfig = CONFIG, seed: int = 1) -> T:
-    """Run `story` with a new bookie on a simulated host."""
-
-    async def main(world: World) -> T:
-        async with opened(world, MemoryTree(), config) as bookie:
-            return await story(bookie)
-
-    return run_world(seed, main)
+@asynccontextmanager
+async def with_bookie(*, config: BookieConfig = CONFIG, seed: int = 1) -> AsyncGenerator[Bookie, None]:
+    """A new bookie on a simulated host."""
+    async with in_world(seed) as world, opened(world, MemoryTree(), config) as bookie:
+        yield bookie
 
 
 async def until(condition: Callable[[], bool], *, every_s: float = 0.001) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import pytest
 import trio
 
 from bookie.bookie import Bookie
@@ -12,6 +13,8 @@ from bookie.sessions.session import ADDS_WAITING_MAX
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.bookie.build import CONFIG, Client, add_frame, entry, with_bookie
+
+pytestmark = pytest.mark.seeded
 
 PAYLOAD = bytes(500_000)
 WAIT_S = CONFIG.add_wait_ms / 1000
@@ -47,8 +50,8 @@ async def acks(client: Client, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(client, 0, 12)
@@ -63,11 +66,9 @@ def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush() -> N
         for i in range(12):
             assert bytes((await client.read(7, i)).entry) == entry(7, i, PAYLOAD)
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         gate = hold_flushes(bookie)
         began = trio.current_time()
@@ -85,11 +86,9 @@ def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
         send_adds(client, 6, 1)
         assert await acks(client, 1) == [(Rc.OK, 6)]
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_each_add_has_its_own_deadline() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_each_add_has_its_own_deadline() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(client, 0, 5)
@@ -103,11 +102,9 @@ def test_each_add_has_its_own_deadline() -> None:
         assert trio.current_time() - late > WAIT_S / 3
         gate.set()
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_reads_are_answered_while_adds_wait() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_reads_are_answered_while_adds_wait() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, reader = Client(bookie), Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(writer, 0, 6)
@@ -120,11 +117,9 @@ def test_reads_are_answered_while_adds_wait() -> None:
         assert bookie.adds.waiting_bytes > 0
         gate.set()
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         first, second = Client(bookie), Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(first, 0, 6)
@@ -135,11 +130,9 @@ def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
         assert await acks(second, 1) == [(Rc.OK, 0)]
         assert [rc for rc, _ in await acks(first, 6)] == [Rc.OK] * 6
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_a_fence_refuses_the_adds_that_wait() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_a_fence_refuses_the_adds_that_wait() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, recovery = Client(bookie), Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(writer, 0, 5)
@@ -149,22 +142,18 @@ def test_a_fence_refuses_the_adds_that_wait() -> None:
         assert await acks(writer, 1) == [(Rc.FENCED, 4)]
         assert (await recovery.read(7, 4)).rc == Rc.NO_ENTRY
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_adds_above_the_journals_bound_wait_until_it_has_written() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_adds_above_the_journals_bound_wait_until_it_has_written() -> None:
+    async with with_bookie(config=replace(CONFIG, journal_memory_mb=1)) as bookie:
         client = Client(bookie)
         send_adds(client, 0, 4)
         assert client.answers == []
         assert client.session.adds_waiting > 0
         assert await acks(client, 4) == [(Rc.OK, i) for i in range(4)]
 
-    with_bookie(story, config=replace(CONFIG, journal_memory_mb=1))
 
-
-def test_what_waits_is_bounded_in_all() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_what_waits_is_bounded_in_all() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         bookie.adds.waiting_max = 600_000
         gate = hold_flushes(bookie)
@@ -173,11 +162,9 @@ def test_what_waits_is_bounded_in_all() -> None:
         assert bookie.adds.waiting_bytes <= 600_000
         gate.set()
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_room() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_room() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         session = client.session
         room = trio.Event()
@@ -196,11 +183,9 @@ def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_roo
         assert not session.is_paused
         assert [rc for rc, _ in await acks(client, sent)] == [Rc.OK] * sent
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
+    async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, reader = Client(bookie), Client(bookie)
         gate = hold_flushes(bookie)
         send_adds(writer, 0, 5)
@@ -209,10 +194,8 @@ def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
         await trio.sleep(5)
         assert bytes((await reader.read(7, 4)).entry) == entry(7, 4, PAYLOAD)
 
-    with_bookie(story, config=SMALL_CACHE)
 
-
-def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
+async def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
     clients: list[Client] = []
 
     async def story(bookie: Bookie) -> None:
@@ -223,5 +206,6 @@ def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
         assert len(await acks(client, 4)) == 4
         gate.set()
 
-    with_bookie(story, config=SMALL_CACHE)
+    async with with_bookie(config=SMALL_CACHE) as bookie:
+        await story(bookie)
     assert clients[0].answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 4, 4)]

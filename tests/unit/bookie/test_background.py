@@ -28,8 +28,7 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
-from simulation.machines.world import run_world
-from tests.unit.bookie.build import CONFIG, Client, cluster, with_bookie
+from tests.unit.bookie.build import CONFIG, Client, cluster
 
 T = TypeVar("T")
 
@@ -45,72 +44,72 @@ def failures(bookie: Bookie, job: str) -> int:
 
 
 @pytest.mark.expect_error(FAILED)
-def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        collect = bookie.storage.collect_garbage
+async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, bookie: Bookie
+) -> None:
+    client = Client(bookie)
+    await client.add(7, 0)
+    collect = bookie.storage.collect_garbage
 
-        async def broken(*arguments: object) -> object:
-            raise struct.error("int too large to convert")
+    async def broken(*arguments: object) -> object:
+        raise struct.error("int too large to convert")
 
-        monkeypatch.setattr(bookie.storage, "collect_garbage", broken)
-        round_s = CONFIG.gc_wait_ms / 1000
-        await trio.sleep(3.5 * round_s)
-        assert failures(bookie, "garbage collection") == 3
-        assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
-        monkeypatch.setattr(bookie.storage, "collect_garbage", collect)
-        await trio.sleep(2 * round_s)
-        assert bookie.storage.ledgers() == []
-
-    with_bookie(story)
+    monkeypatch.setattr(bookie.storage, "collect_garbage", broken)
+    round_s = CONFIG.gc_wait_ms / 1000
+    await trio.sleep(3.5 * round_s)
+    assert failures(bookie, "garbage collection") == 3
+    assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+    monkeypatch.setattr(bookie.storage, "collect_garbage", collect)
+    await trio.sleep(2 * round_s)
+    assert bookie.storage.ledgers() == []
 
 
 @pytest.mark.expect_error(FAILED)
-def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(bookie: Bookie) -> None:
-        flush = bookie.storage.flush
-        tries: list[float] = []
+async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, bookie: Bookie
+) -> None:
+    flush = bookie.storage.flush
+    tries: list[float] = []
+
+    async def broken() -> None:
+        tries.append(trio.current_time())
+        raise struct.error("required argument is not an integer")
+
+    monkeypatch.setattr(bookie.storage, "flush", broken)
+    await Client(bookie).add(7, 0)
+    await trio.sleep(300)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert len(tries) < 15, "with a pause that grows"
+    assert pauses == sorted(pauses)
+    assert failures(bookie, "checkpoint") == len(tries)
+    monkeypatch.setattr(bookie.storage, "flush", flush)
+    await trio.sleep(120)
+    assert bookie.last_mark == bookie.journal.mark()
+
+
+@pytest.mark.expect_error(FAILED)
+async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    store = await cluster(MemoryTree(), world)
+    async with open_bookie(world, CONFIG, store) as bookie:
+        make = bookie._checkpoints.make
 
         async def broken() -> None:
-            tries.append(trio.current_time())
-            raise struct.error("required argument is not an integer")
+            raise struct.error("x")
 
-        monkeypatch.setattr(bookie.storage, "flush", broken)
-        await Client(bookie).add(7, 0)
-        await trio.sleep(300)
-        pauses = [after - before for before, after in pairwise(tries)]
-        assert len(tries) < 15, "with a pause that grows"
-        assert pauses == sorted(pauses)
-        assert failures(bookie, "checkpoint") == len(tries)
-        monkeypatch.setattr(bookie.storage, "flush", flush)
-        await trio.sleep(120)
-        assert bookie.last_mark == bookie.journal.mark()
-
-    with_bookie(story)
+        monkeypatch.setattr(bookie._checkpoints, "make", broken)
+        await trio.sleep(200)
+        monkeypatch.setattr(bookie._checkpoints, "make", make)
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 5
 
 
-@pytest.mark.expect_error(FAILED)
-def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(world: World) -> None:
-        store = await cluster(MemoryTree(), world)
-        async with open_bookie(world, CONFIG, store) as bookie:
-            make = bookie._checkpoints.make
-
-            async def broken() -> None:
-                raise struct.error("x")
-
-            monkeypatch.setattr(bookie._checkpoints, "make", broken)
-            await trio.sleep(200)
-            monkeypatch.setattr(bookie._checkpoints, "make", make)
-            begun = trio.current_time()
-        assert trio.current_time() - begun < 5
-
-    run_world(1, main)
-
-
+@pytest.mark.real_clock
 @pytest.mark.expect_error("stop abandoned", "last checkpoint failed")
-def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bookie_module, "STOP_MAX_S", 0.2)
     config = replace(CONFIG, journal_directory=f"{tmp_path}/journal", ledger_directory=f"{tmp_path}/ledgers")
     hanging = threading.Event()
@@ -125,7 +124,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, mon
 
     try:
         with pytest.raises(ExceptionGroup) as raised:
-            trio.run(main)
+            await main()
     finally:
         hanging.set()
     assert "a disk does not answer" in str(list(leaves(raised.value)))
@@ -133,81 +132,72 @@ def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(seed: int) -> None:
-    async def main(world: World) -> None:
-        store = await cluster(MemoryTree(), world)
-        running: list[str] = []
-        async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
-            client = Client(bookie)
-            for ledger_id in range(20):
-                await client.add(ledger_id, 0)
-            run, close = world.offload.run, bookie.storage._close
+async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(world: World, seed: int) -> None:
+    store = await cluster(MemoryTree(), world)
+    running: list[str] = []
+    async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
+        client = Client(bookie)
+        for ledger_id in range(20):
+            await client.add(ledger_id, 0)
+        run, close = world.offload.run, bookie.storage._close
 
-            async def noted(job: Callable[[], T], *, name: str = "") -> T:
-                running.append(name)
-                try:
-                    if name == "ledgers of the index":
-                        with trio.CancelScope(shield=True):
-                            await trio.sleep(5)
-                    return await run(job, name=name)
-                finally:
-                    running.remove(name)
+        async def noted(job: Callable[[], T], *, name: str = "") -> T:
+            running.append(name)
+            try:
+                if name == "ledgers of the index":
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(5)
+                return await run(job, name=name)
+            finally:
+                running.remove(name)
 
-            def closed() -> None:
-                assert running == ["close storage"], "nothing else uses the indexes"
-                close()
+        def closed() -> None:
+            assert running == ["close storage"], "nothing else uses the indexes"
+            close()
 
-            object.__setattr__(bookie.world.offload, "run", noted)
-            bookie.storage._close = closed  # type: ignore[method-assign]
-            nursery.start_soon(bookie.collect_garbage, store, bookie.instance_id)
-            await trio.sleep(world.rng.uniform(0.01, 5))
-
-    run_world(seed, main)
+        object.__setattr__(bookie.world.offload, "run", noted)
+        bookie.storage._close = closed  # type: ignore[method-assign]
+        nursery.start_soon(bookie.collect_garbage, store, bookie.instance_id)
+        await trio.sleep(world.rng.uniform(0.01, 5))
 
 
 @pytest.mark.expect_error(FAILED)
-def test_timers_go_on_after_a_call_that_raises() -> None:
-    async def story(bookie: Bookie) -> None:
-        called = trio.Event()
+async def test_timers_go_on_after_a_call_that_raises(bookie: Bookie) -> None:
+    called = trio.Event()
 
-        def broken() -> None:
-            raise KeyError("x")
+    def broken() -> None:
+        raise KeyError("x")
 
-        bookie.timers.at(trio.current_time() + 1, broken)
-        bookie.timers.at(trio.current_time() + 2, called.set)
-        with trio.fail_after(10):
-            await called.wait()
-        assert failures(bookie, "timers") == 1
-
-    with_bookie(story)
+    bookie.timers.at(trio.current_time() + 1, broken)
+    bookie.timers.at(trio.current_time() + 2, called.set)
+    with trio.fail_after(10):
+        await called.wait()
+    assert failures(bookie, "timers") == 1
 
 
 @pytest.mark.expect_error(FAILED)
-def test_a_registered_bookie_is_registered_again_after_an_error_that_nobody_foresaw(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_registered_bookie_is_registered_again_after_an_error_that_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        store = await cluster(tree, world)
-        config = replace(CONFIG, gc_wait_ms=10**9)
-        async with open_bookie(world, config, store) as bookie, trio.open_nursery() as nursery:
-            info = BookieServiceInfo(endpoints=(), properties=())
-            await nursery.start(stay_registered, store, bookie, info)
-            create = MemoryStore.create
-            calls = 0
+    tree = MemoryTree()
+    store = await cluster(tree, world)
+    config = replace(CONFIG, gc_wait_ms=10**9)
+    async with open_bookie(world, config, store) as bookie, trio.open_nursery() as nursery:
+        info = BookieServiceInfo(endpoints=(), properties=())
+        await nursery.start(stay_registered, store, bookie, info)
+        create = MemoryStore.create
+        calls = 0
 
-            async def broken(self: MemoryStore, *arguments: object, **options: object) -> str:
-                nonlocal calls
-                calls += 1
-                if calls < 3:
-                    raise TypeError("x")
-                return await create(self, *arguments, **options)  # type: ignore[arg-type]
+        async def broken(self: MemoryStore, *arguments: object, **options: object) -> str:
+            nonlocal calls
+            calls += 1
+            if calls < 3:
+                raise TypeError("x")
+            return await create(self, *arguments, **options)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(MemoryStore, "create", broken)
-            bookie.set_read_only(True)
-            await trio.sleep(60)
-            assert await bookies.readonly(store) == [config.id]
-            assert failures(bookie, "registration") == 2
-            nursery.cancel_scope.cancel()
-
-    run_world(1, main)
+        monkeypatch.setattr(MemoryStore, "create", broken)
+        bookie.set_read_only(True)
+        await trio.sleep(60)
+        assert await bookies.readonly(store) == [config.id]
+        assert failures(bookie, "registration") == 2
+        nursery.cancel_scope.cancel()

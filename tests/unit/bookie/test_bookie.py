@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from struct import pack
@@ -25,8 +25,6 @@ from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
-from simulation.machines.host import Host
-from simulation.machines.world import Universe, run, run_world
 from tests.unit.bookie.build import (
     CONFIG,
     JOURNAL,
@@ -40,6 +38,9 @@ from tests.unit.bookie.build import (
     until,
     with_bookie,
 )
+from tests.unit.bookie.machine import Machine
+
+pytestmark = pytest.mark.seeded
 
 RESERVE = "/data/ledgers/reserve"
 
@@ -50,91 +51,38 @@ def last_mark(world: World) -> LogMark:
     return mark
 
 
-class Machine:
-    """A host with a bookie that is crashed, stopped and started again."""
-
-    def __init__(self, universe: Universe) -> None:
-        self.host: Host = universe.host("bookie")
-        self.tree = MemoryTree()
-        self.config = CONFIG
-
-    async def live(
-        self,
-        story: Callable[[Bookie], Awaitable[None]],
-        *,
-        crash: bool = False,
-        crash_after: int = 0,
-        lose_unsynced: bool = True,
-    ) -> None:
-        """One incarnation: runs `story`, then stops cleanly or crashes (without `lose_unsynced`: as by SIGKILL); or
-        crashes after so many changes to the disk.
-        """
-        failures: list[BaseException] = []
-
-        async def main(world: World, stop: trio.Event) -> None:
-            try:
-                async with opened(world, self.tree, self.config) as bookie:
-                    await story(bookie)
-                    if crash:
-                        self.host.cut_power(lose_unsynced=lose_unsynced)
-                    await trio.lowlevel.checkpoint()
-            except Exception as error:
-                if self.host.running:
-                    failures.append(error)
-
-        self.host.start(main)
-        if crash_after:
-            self.host.crash_after(crash_after)
-        await self.host.wait_down()
-        if failures:
-            raise failures[0]
-
-
-def in_universe(story: Callable[[Machine], Awaitable[None]], seed: int = 1) -> None:
-    async def main(universe: Universe) -> None:
-        await story(Machine(universe))
-
-    run(seed, main)
-
-
 async def nothing(_: Bookie) -> None: ...
 
 
-def test_a_clean_stop_leaves_nothing_to_replay() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree) as bookie:
-            client = Client(bookie)
-            await client.add(7, 0, 5)
-            end = bookie.journal.mark()
-            assert world.disk.exists(f"{LEDGERS}/DIRTY")
-        assert last_mark(world) == end
-        assert not world.disk.exists(f"{LEDGERS}/DIRTY")
-        async with opened(world, tree) as bookie:
-            client = Client(bookie)
-            assert bytes((await client.read(7, 4)).entry) == entry(7, 4)
-            assert bookie.stats.reads_cached == 0
-            assert bookie.journal.mark().file_id == end.file_id + 1
-
-    run_world(1, main)
+async def test_a_clean_stop_leaves_nothing_to_replay(world: World) -> None:
+    tree = MemoryTree()
+    async with opened(world, tree) as bookie:
+        client = Client(bookie)
+        await client.add(7, 0, 5)
+        end = bookie.journal.mark()
+        assert world.disk.exists(f"{LEDGERS}/DIRTY")
+    assert last_mark(world) == end
+    assert not world.disk.exists(f"{LEDGERS}/DIRTY")
+    async with opened(world, tree) as bookie:
+        client = Client(bookie)
+        assert bytes((await client.read(7, 4)).entry) == entry(7, 4)
+        assert bookie.stats.reads_cached == 0
+        assert bookie.journal.mark().file_id == end.file_id + 1
 
 
-def test_a_stop_waits_for_the_reads_that_workers_have_begun() -> None:
-    async def main(world: World) -> None:
-        outcomes: list[Rc] = []
-        async with opened(world, MemoryTree()) as bookie:
-            await Client(bookie).add(7, 0, 5)
-            await bookie.checkpoint()
-            for entry_id in range(5):
-                read = partial(bookie.storage.reader.read_run, 7, entry_id, 1, 1 << 20)
-                assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc))
-        assert outcomes == [Rc.OK] * 5
-
-    run_world(1, main)
+async def test_a_stop_waits_for_the_reads_that_workers_have_begun(world: World) -> None:
+    outcomes: list[Rc] = []
+    async with opened(world, MemoryTree()) as bookie:
+        await Client(bookie).add(7, 0, 5)
+        await bookie.checkpoint()
+        for entry_id in range(5):
+            read = partial(bookie.storage.reader.read_run, 7, entry_id, 1, 1 << 20)
+            assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc))
+    assert outcomes == [Rc.OK] * 5
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_what_was_acknowledged_survives_a_crash_at_any_change_to_the_disk(seed: int) -> None:
+async def test_what_was_acknowledged_survives_a_crash_at_any_change_to_the_disk(machine: Machine, seed: int) -> None:
     acked: set[int] = set()
     fenced: set[int] = set()
 
@@ -163,17 +111,14 @@ def test_what_was_acknowledged_survives_a_crash_at_any_change_to_the_disk(seed: 
         for ledger_id in sorted(fenced):
             assert await client.add(ledger_id, 0) == v2.AddAcks(Rc.FENCED, ledger_id, 0, 0)
 
-    async def story(machine: Machine) -> None:
-        machine.config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0)
-        for round_ in range(3):
-            await machine.live(work, crash_after=30 + (seed * 37 + round_ * 61) % 150)
-            await machine.live(check)
-        assert acked
-
-    in_universe(story, seed)
+    machine.config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0)
+    for round_ in range(3):
+        await machine.live(work, crash_after=30 + (seed * 37 + round_ * 61) % 150)
+        await machine.live(check)
+    assert acked
 
 
-def test_a_crash_during_replay_starts_again_from_the_old_mark() -> None:
+async def test_a_crash_during_replay_starts_again_from_the_old_mark(machine: Machine) -> None:
     async def fill(bookie: Bookie) -> None:
         client = Client(bookie)
         for first in range(0, 100, 10):
@@ -184,16 +129,13 @@ def test_a_crash_during_replay_starts_again_from_the_old_mark() -> None:
         for entry_id in range(100):
             assert (await client.read(7, entry_id)).rc == Rc.OK
 
-    async def story(machine: Machine) -> None:
-        await machine.live(fill, crash=True)
-        for changes in range(1, 40, 3):
-            await machine.live(nothing, crash=True, crash_after=changes)
-        await machine.live(check)
-
-    in_universe(story)
+    await machine.live(fill, crash=True)
+    for changes in range(1, 40, 3):
+        await machine.live(nothing, crash=True, crash_after=changes)
+    await machine.live(check)
 
 
-def test_the_write_cache_may_be_smaller_than_what_is_replayed() -> None:
+async def test_the_write_cache_may_be_smaller_than_what_is_replayed(machine: Machine) -> None:
     async def fill(bookie: Bookie) -> None:
         client = Client(bookie)
         for entry_id in range(20):
@@ -204,17 +146,14 @@ def test_the_write_cache_may_be_smaller_than_what_is_replayed() -> None:
         for entry_id in range(20):
             assert len((await client.read(7, entry_id)).entry) > 500_000
 
-    async def story(machine: Machine) -> None:
-        machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
-        await machine.live(fill, crash=True)
-        machine.config = replace(CONFIG, write_cache_mb=2)
-        await machine.live(check)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
+    await machine.live(fill, crash=True)
+    machine.config = replace(CONFIG, write_cache_mb=2)
+    await machine.live(check)
 
 
-def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() -> None:
+    async with with_bookie(config=replace(CONFIG, journal_size_max_mb=1, journal_backups_max=1)) as bookie:
         client = Client(bookie)
         for entry_id in range(10):
             await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
@@ -225,397 +164,347 @@ def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() 
         assert len(ids) == 2
         assert ids[-1] == bookie.journal.mark().file_id
 
-    with_bookie(story, config=replace(CONFIG, journal_size_max_mb=1, journal_backups_max=1))
+
+async def test_the_mark_is_taken_before_the_flush_and_written_after_it(bookie: Bookie) -> None:
+    client = Client(bookie)
+    start = last_mark(bookie.world)
+    await client.add(7, 0)
+    before = bookie.journal.mark()
+    seen: list[LogMark] = []
+    flush = bookie.storage.flush
+
+    async def slow_flush() -> None:
+        assert last_mark(bookie.world) == start
+        await client.add(7, 1)
+        seen.append(bookie.journal.mark())
+        await flush()
+
+    bookie.storage.flush = slow_flush  # type: ignore[method-assign]
+    await bookie.checkpoint()
+    bookie.storage.flush = flush  # type: ignore[method-assign]
+    assert last_mark(bookie.world) == before
+    assert seen[0] > before
 
 
-def test_the_mark_is_taken_before_the_flush_and_written_after_it() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        start = last_mark(bookie.world)
-        await client.add(7, 0)
-        before = bookie.journal.mark()
-        seen: list[LogMark] = []
-        flush = bookie.storage.flush
+async def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_its_journal(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        await Client(bookie).add(7, 0)
 
-        async def slow_flush() -> None:
-            assert last_mark(bookie.world) == start
-            await client.add(7, 1)
-            seen.append(bookie.journal.mark())
-            await flush()
+    async def wipe(world: World, stop: trio.Event) -> None:
+        for file_id in journal_ids(world.disk, JOURNAL):
+            world.disk.unlink(f"{JOURNAL}/{file_name(file_id)}")
 
-        bookie.storage.flush = slow_flush  # type: ignore[method-assign]
-        await bookie.checkpoint()
-        bookie.storage.flush = flush  # type: ignore[method-assign]
-        assert last_mark(bookie.world) == before
-        assert seen[0] > before
-
-    with_bookie(story)
-
-
-def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_its_journal() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            await Client(bookie).add(7, 0)
-
-        async def wipe(world: World, stop: trio.Event) -> None:
-            for file_id in journal_ids(world.disk, JOURNAL):
-                world.disk.unlink(f"{JOURNAL}/{file_name(file_id)}")
-
-        await machine.live(life, crash=True)
-        machine.host.start(wipe)
-        await machine.host.wait_down()
-        with pytest.raises(JournalDamagedError, match="missing"):
-            await machine.live(nothing)
-
-    in_universe(story)
+    await machine.live(life, crash=True)
+    machine.host.start(wipe)
+    await machine.host.wait_down()
+    with pytest.raises(JournalDamagedError, match="missing"):
+        await machine.live(nothing)
 
 
 @pytest.mark.expect_error("checkpoint failed")
 @pytest.mark.expect_error("no room")
-def test_a_flush_that_fails_leaves_the_mark_where_it_was() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            start = last_mark(bookie.world)
-            await client.add(7, 0)
-            machine.host.disk.limit(0)
-            bookie.request_flush()
-            await trio.sleep(0.5)
-            assert last_mark(bookie.world) == start
-            assert bookie.read_only, "whose flushes fail takes no adds"
-            assert await client.add(7, 1) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 1)
-            assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
-            machine.host.disk.limit(None)
-            await trio.sleep(3)
-            assert last_mark(bookie.world) == bookie.journal.mark()
-            assert not bookie.read_only
-            assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        start = last_mark(bookie.world)
+        await client.add(7, 0)
+        machine.host.disk.limit(0)
+        bookie.request_flush()
+        await trio.sleep(0.5)
+        assert last_mark(bookie.world) == start
+        assert bookie.read_only, "whose flushes fail takes no adds"
+        assert await client.add(7, 1) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 1)
+        assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
+        machine.host.disk.limit(None)
+        await trio.sleep(3)
+        assert last_mark(bookie.world) == bookie.journal.mark()
+        assert not bookie.read_only
+        assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
-        machine.config = replace(CONFIG, disk_reserve_mb=0)
-        await machine.live(life)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, disk_reserve_mb=0)
+    await machine.live(life)
 
 
 @pytest.mark.expect_error("journal group not written")
 @pytest.mark.expect_error("no room")
 @pytest.mark.expect_error("checkpoint failed")
-def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            await client.add(7, 0)
-            machine.host.disk.limit(100)
-            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
-            await trio.sleep(1)
-            assert not bookie.world.disk.exists(RESERVE)
-            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 20)
-            acked = await client.add(7, 1, 20, flags=v2.HIGH_PRIORITY)
-            assert acked == v2.AddAcks(Rc.OK, 7, 1, 20)
-            await bookie.checkpoint()
-            assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.mark().file_id], (
-                "the journal keeps its room"
-            )
+async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        machine.host.disk.limit(100)
+        assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
+        await trio.sleep(1)
+        assert not bookie.world.disk.exists(RESERVE)
+        assert await client.add(7, 1, 20) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 20)
+        acked = await client.add(7, 1, 20, flags=v2.HIGH_PRIORITY)
+        assert acked == v2.AddAcks(Rc.OK, 7, 1, 20)
+        await bookie.checkpoint()
+        assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.mark().file_id], "the journal keeps its room"
 
-        async def again(bookie: Bookie) -> None:
-            client = Client(bookie)
-            for entry_id in range(21):
-                assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
-            machine.host.disk.limit(None)
-            with trio.fail_after(5):
-                while bookie.read_only:
-                    await bookie.state_changed.wait()
-            await trio.sleep(2)
-            assert bookie.world.disk.exists(RESERVE)
-            assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
+    async def again(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(21):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+        machine.host.disk.limit(None)
+        with trio.fail_after(5):
+            while bookie.read_only:
+                await bookie.state_changed.wait()
+        await trio.sleep(2)
+        assert bookie.world.disk.exists(RESERVE)
+        assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0)
-        await machine.live(life)
-        await machine.live(again)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    await machine.live(life)
+    await machine.live(again)
 
 
 @pytest.mark.expect_error("no room")
-def test_adds_end_before_the_disk_is_full() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            await client.add(7, 0)
-            await bookie.checkpoint()
-            spare = (CONFIG.disk_reserve_mb << 20) // SPARE_PART
-            machine.host.disk.limit(spare + (64 << 10))
-            first = 1
-            with trio.fail_after(60):
-                while (answer := await client.add(7, first, 100)) == v2.AddAcks(Rc.OK, 7, first, first + 99):
-                    first += 100
-                    await trio.sleep(0.02)
-            assert answer == v2.AddAcks(Rc.READ_ONLY, 7, first, first + 99)
-            assert bookie.world.disk.free_bytes("/data") > spare // 2
-            assert bookie.world.disk.exists(RESERVE), "it is not needed yet"
+async def test_adds_end_before_the_disk_is_full(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        await bookie.checkpoint()
+        spare = (CONFIG.disk_reserve_mb << 20) // SPARE_PART
+        machine.host.disk.limit(spare + (64 << 10))
+        first = 1
+        with trio.fail_after(60):
+            while (answer := await client.add(7, first, 100)) == v2.AddAcks(Rc.OK, 7, first, first + 99):
+                first += 100
+                await trio.sleep(0.02)
+        assert answer == v2.AddAcks(Rc.READ_ONLY, 7, first, first + 99)
+        assert bookie.world.disk.free_bytes("/data") > spare // 2
+        assert bookie.world.disk.exists(RESERVE), "it is not needed yet"
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0)
-        await machine.live(life)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    await machine.live(life)
 
 
-def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writable() -> None:
-    async def story(machine: Machine) -> None:
-        async def fill(bookie: Bookie) -> None:
-            assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
-            machine.host.disk.limit(0)
+async def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writable(machine: Machine) -> None:
+    async def fill(bookie: Bookie) -> None:
+        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+        machine.host.disk.limit(0)
 
-        async def go_on(bookie: Bookie) -> None:
-            assert bookie.read_only
-            machine.host.disk.limit(None)  # before the first look at the disk
-            await until(lambda: not bookie.read_only)
-            assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+    async def go_on(bookie: Bookie) -> None:
+        assert bookie.read_only
+        machine.host.disk.limit(None)  # before the first look at the disk
+        await until(lambda: not bookie.read_only)
+        assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
-        await machine.live(fill, crash=True)
-        await machine.live(go_on)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+    await machine.live(fill, crash=True)
+    await machine.live(go_on)
 
 
 @pytest.mark.expect_error("no room", "checkpoint failed")
 @pytest.mark.parametrize("free", [0, 200_000])
-def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(
-    free: int, log_events: list[Event]
+async def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(
+    free: int, log_events: list[Event], machine: Machine
 ) -> None:
-    async def story(machine: Machine) -> None:
-        async def fill(bookie: Bookie) -> None:
-            client = Client(bookie)
-            for first in range(30):
-                assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
-            machine.host.disk.limit(free)
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for first in range(30):
+            assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+        machine.host.disk.limit(free)
 
-        async def read(bookie: Bookie) -> None:
-            for entry_id in range(30):
-                assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id, bytes(100_000))
+    async def read(bookie: Bookie) -> None:
+        for entry_id in range(30):
+            assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id, bytes(100_000))
 
-        async def serve(bookie: Bookie) -> None:
-            await read(bookie)
-            await trio.sleep(3.5)
-            assert bookie.read_only
-            assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
+    async def serve(bookie: Bookie) -> None:
+        await read(bookie)
+        await trio.sleep(3.5)
+        assert bookie.read_only
+        assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
-        async def go_on(bookie: Bookie) -> None:
-            await serve(bookie)
-            machine.host.disk.limit(None)
-            await until(lambda: not bookie.read_only)
-            await bookie.checkpoint()
-            assert bookie.last_mark == bookie.journal.mark()
-            await read(bookie)
+    async def go_on(bookie: Bookie) -> None:
+        await serve(bookie)
+        machine.host.disk.limit(None)
+        await until(lambda: not bookie.read_only)
+        await bookie.checkpoint()
+        assert bookie.last_mark == bookie.journal.mark()
+        await read(bookie)
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
-        await machine.live(fill, crash=True)
-        await machine.live(serve, crash=True)
-        errors = [event["event"] for event in log_events if event["level"] == "error"]
-        assert len(errors) == 2, "a full disk does not fill the log"
-        await machine.live(go_on, crash=True)
-        await machine.live(read)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+    await machine.live(fill, crash=True)
+    await machine.live(serve, crash=True)
+    errors = [event["event"] for event in log_events if event["level"] == "error"]
+    assert len(errors) == 2, "a full disk does not fill the log"
+    await machine.live(go_on, crash=True)
+    await machine.live(read)
 
 
 @pytest.mark.expect_error("no room")
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(restarted: bool) -> None:
-    async def story(machine: Machine) -> None:
-        async def fill(bookie: Bookie) -> None:
-            client = Client(bookie)
-            for first in range(20):
-                assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
-            spare = (machine.config.disk_reserve_mb << 20) // SPARE_PART
-            machine.host.disk.limit(spare - 1)
+async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(
+    restarted: bool, machine: Machine
+) -> None:
+    async def fill(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for first in range(20):
+            assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+        spare = (machine.config.disk_reserve_mb << 20) // SPARE_PART
+        machine.host.disk.limit(spare - 1)
 
-        async def wait(bookie: Bookie) -> None:
-            await until(lambda: bookie.read_only)
-            with trio.fail_after(30):
-                await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"), every_s=0.1)
-                # What makes room meanwhile goes to another log.
-                assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
+    async def wait(bookie: Bookie) -> None:
+        await until(lambda: bookie.read_only)
+        with trio.fail_after(30):
+            await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"), every_s=0.1)
+            # What makes room meanwhile goes to another log.
+            assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
-        async def life(bookie: Bookie) -> None:
-            await fill(bookie)
-            await wait(bookie)
+    async def life(bookie: Bookie) -> None:
+        await fill(bookie)
+        await wait(bookie)
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=8)
-        if restarted:
-            await machine.live(fill, crash=True, lose_unsynced=False)
-            await machine.live(wait)
-        else:
-            await machine.live(life)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=8)
+    if restarted:
+        await machine.live(fill, crash=True, lose_unsynced=False)
+        await machine.live(wait)
+    else:
+        await machine.live(life)
 
 
 @pytest.mark.expect_error("journal group not written")
 @pytest.mark.expect_error("no room")
-def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            await client.add(7, 0)
-            machine.host.disk.limit(100)
-            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
-            machine.host.disk.limit(None)
-            with trio.fail_after(5):
-                while bookie.read_only:
-                    await bookie.state_changed.wait()
-            assert await client.add(7, 1, 20) == v2.AddAcks(Rc.OK, 7, 1, 20)
+async def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        machine.host.disk.limit(100)
+        assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
+        machine.host.disk.limit(None)
+        with trio.fail_after(5):
+            while bookie.read_only:
+                await bookie.state_changed.wait()
+        assert await client.add(7, 1, 20) == v2.AddAcks(Rc.OK, 7, 1, 20)
 
-        async def check(bookie: Bookie) -> None:
-            client = Client(bookie)
-            for entry_id in range(21):
-                assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+    async def check(bookie: Bookie) -> None:
+        client = Client(bookie)
+        for entry_id in range(21):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
 
-        machine.config = replace(CONFIG, journal_prealloc_mb=0)
-        await machine.live(life, crash=True)
-        await machine.live(check)
-
-    in_universe(story)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    await machine.live(life, crash=True)
+    await machine.live(check)
 
 
 @pytest.mark.expect_error("journal failed")
-def test_a_failed_sync_stops_all_acknowledgements() -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            await client.add(7, 0)
-            machine.host.disk.fail_syncs()
-            assert await client.add(7, 1) == v2.AddAcks(Rc.IO, 7, 1, 1)
-            assert await client.add(7, 2) == v2.AddAcks(Rc.IO, 7, 2, 2)
-            assert (await client.fence(7)).rc == Rc.IO
-            assert bookie.failed.is_set()
+async def test_a_failed_sync_stops_all_acknowledgements(machine: Machine) -> None:
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        await client.add(7, 0)
+        machine.host.disk.fail_syncs()
+        assert await client.add(7, 1) == v2.AddAcks(Rc.IO, 7, 1, 1)
+        assert await client.add(7, 2) == v2.AddAcks(Rc.IO, 7, 2, 2)
+        assert (await client.fence(7)).rc == Rc.IO
+        assert bookie.failed.is_set()
 
-        await machine.live(life, crash=True)
-
-    in_universe(story)
+    await machine.live(life, crash=True)
 
 
 @pytest.mark.expect_error("the storage has failed")
 @pytest.mark.parametrize("map_", ["locations", "ledgers"])
-def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everything(
-    map_: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everything(
+    map_: str, monkeypatch: pytest.MonkeyPatch, machine: Machine
 ) -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            client = Client(bookie)
-            assert await client.add(7, 0, 3) == v2.AddAcks(Rc.OK, 7, 0, 2)
-            mark = bookie.last_mark
-            index: Any = LocationIndex if map_ == "locations" else LedgerIndex
-            name = "put" if map_ == "locations" else "write"
-            write = getattr(index, name)
+    async def life(bookie: Bookie) -> None:
+        client = Client(bookie)
+        assert await client.add(7, 0, 3) == v2.AddAcks(Rc.OK, 7, 0, 2)
+        mark = bookie.last_mark
+        index: Any = LocationIndex if map_ == "locations" else LedgerIndex
+        name = "put" if map_ == "locations" else "write"
+        write = getattr(index, name)
 
-            def fail_first(index: Any, rows: Any) -> None:
-                machine.host.disk.fail_syncs()
-                write(index, rows)
+        def fail_first(index: Any, rows: Any) -> None:
+            machine.host.disk.fail_syncs()
+            write(index, rows)
 
-            monkeypatch.setattr(index, name, fail_first)
-            with pytest.raises(StorageFailedError, match="an index cannot be synced"):
-                await bookie.checkpoint()
-            assert bookie.failed.is_set()
-            monkeypatch.undo()
-            with pytest.raises(StorageFailedError):
-                await bookie.checkpoint()
-            assert bookie.last_mark == mark, "the journal keeps what the index may lack"
+        monkeypatch.setattr(index, name, fail_first)
+        with pytest.raises(StorageFailedError, match="an index cannot be synced"):
+            await bookie.checkpoint()
+        assert bookie.failed.is_set()
+        monkeypatch.undo()
+        with pytest.raises(StorageFailedError):
+            await bookie.checkpoint()
+        assert bookie.last_mark == mark, "the journal keeps what the index may lack"
 
-        async def check(bookie: Bookie) -> None:
-            for entry_id in range(3):
-                assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id)
+    async def check(bookie: Bookie) -> None:
+        for entry_id in range(3):
+            assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id)
 
-        await machine.live(life, crash=True)
-        await machine.live(check)
-
-    in_universe(story)
+    await machine.live(life, crash=True)
+    await machine.live(check)
 
 
 @pytest.mark.expect_error("the storage has failed", "last checkpoint failed")
-def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_in_order(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_in_order(
+    monkeypatch: pytest.MonkeyPatch, machine: Machine
 ) -> None:
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
-            write = LedgerIndex.write
+    async def life(bookie: Bookie) -> None:
+        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+        write = LedgerIndex.write
 
-            def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerState]]) -> None:
-                machine.host.disk.fail_syncs()
-                write(index, rows)
+        def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerState]]) -> None:
+            machine.host.disk.fail_syncs()
+            write(index, rows)
 
-            monkeypatch.setattr(LedgerIndex, "write", fail)
-            bookie.request_flush()
-            await bookie.failed.wait()
-            monkeypatch.undo()
-            machine.host.disk.fail_syncs(0)
+        monkeypatch.setattr(LedgerIndex, "write", fail)
+        bookie.request_flush()
+        await bookie.failed.wait()
+        monkeypatch.undo()
+        machine.host.disk.fail_syncs(0)
 
-        async def check(bookie: Bookie) -> None:
-            assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
+    async def check(bookie: Bookie) -> None:
+        assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
 
-        await machine.live(life)
-        await machine.live(check)
-
-    in_universe(story)
+    await machine.live(life)
+    await machine.live(check)
 
 
-def test_a_second_bookie_on_the_same_folders_is_refused() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree):
-            with pytest.raises(DirectoryInUseError, match="/data/journal"):
-                async with opened(world, tree):
-                    pytest.fail("two bookies serve one folder")
-        async with opened(world, tree):
-            pass
-
-    run_world(1, main)
-
-
-def test_a_wiped_folder_is_refused() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree) as bookie:
-            await Client(bookie).add(7, 0)
-        for name in world.disk.names(JOURNAL):
-            world.disk.unlink(f"{JOURNAL}/{name}")
-        with pytest.raises(CookieMismatchError, match=f"{JOURNAL} is empty: it was wiped"):
+async def test_a_second_bookie_on_the_same_folders_is_refused(world: World) -> None:
+    tree = MemoryTree()
+    async with opened(world, tree):
+        with pytest.raises(DirectoryInUseError, match="/data/journal"):
             async with opened(world, tree):
-                pytest.fail("a bookie serves wiped folders")
-
-    run_world(1, main)
-
-
-def test_with_a_root_the_folders_may_move_together() -> None:
-    async def main(world: World) -> None:
-        store = await cluster(MemoryTree(), world)
-        async with open_bookie(world, replace(CONFIG, root="/data"), store):
-            pass
-        assert b'journalDir: "journal"' in world.disk.read(f"{JOURNAL}/VERSION")
-
-    run_world(1, main)
+                pytest.fail("two bookies serve one folder")
+    async with opened(world, tree):
+        pass
 
 
-def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key() -> None:
+async def test_a_wiped_folder_is_refused(world: World) -> None:
+    tree = MemoryTree()
+    async with opened(world, tree) as bookie:
+        await Client(bookie).add(7, 0)
+    for name in world.disk.names(JOURNAL):
+        world.disk.unlink(f"{JOURNAL}/{name}")
+    with pytest.raises(CookieMismatchError, match=f"{JOURNAL} is empty: it was wiped"):
+        async with opened(world, tree):
+            pytest.fail("a bookie serves wiped folders")
+
+
+async def test_with_a_root_the_folders_may_move_together(world: World) -> None:
+    store = await cluster(MemoryTree(), world)
+    async with open_bookie(world, replace(CONFIG, root="/data"), store):
+        pass
+    assert b'journalDir: "journal"' in world.disk.read(f"{JOURNAL}/VERSION")
+
+
+async def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key(machine: Machine) -> None:
     async def fill(bookie: Bookie) -> None:
         client = Client(bookie)
         await client.add(7, 0)
         await client.add(7, 1)
 
-    async def story(machine: Machine) -> None:
-        await machine.live(fill, crash=True)
-        (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
-        machine.host.disk.flip(name, 560, 3)
-        with pytest.raises(JournalDamagedError, match=f"{name} is damaged at offset 512"):
-            await machine.live(nothing)
-
-    in_universe(story)
+    await machine.live(fill, crash=True)
+    (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
+    machine.host.disk.flip(name, 560, 3)
+    with pytest.raises(JournalDamagedError, match=f"{name} is damaged at offset 512"):
+        await machine.live(nothing)
 
 
 @pytest.mark.expect_error("damaged part of the journal skipped")
-def test_with_the_skip_key_a_damaged_journal_starts() -> None:
+async def test_with_the_skip_key_a_damaged_journal_starts(machine: Machine) -> None:
     async def fill(bookie: Bookie) -> None:
         client = Client(bookie)
         await client.add(7, 0)
@@ -626,17 +515,14 @@ def test_with_the_skip_key_a_damaged_journal_starts() -> None:
         assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
         assert (await client.read(8, 0)).rc == Rc.OK
 
-    async def story(machine: Machine) -> None:
-        await machine.live(fill, crash=True)
-        (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
-        machine.host.disk.flip(name, 560, 3)
-        machine.config = replace(CONFIG, skip_invalid_records=True)
-        await machine.live(check)
-
-    in_universe(story)
+    await machine.live(fill, crash=True)
+    (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
+    machine.host.disk.flip(name, 560, 3)
+    machine.config = replace(CONFIG, skip_invalid_records=True)
+    await machine.live(check)
 
 
-def test_explicit_lac_and_fence_of_the_journal_reach_the_storage() -> None:
+async def test_explicit_lac_and_fence_of_the_journal_reach_the_storage(machine: Machine) -> None:
     async def fill(bookie: Bookie) -> None:
         await Client(bookie).fence(7)
 
@@ -644,22 +530,16 @@ def test_explicit_lac_and_fence_of_the_journal_reach_the_storage() -> None:
         assert bookie.storage.is_fenced(7)
         assert bookie.storage.master_key(7) == KEY
 
-    async def story(machine: Machine) -> None:
-        await machine.live(fill, crash=True)
-        await machine.live(check, crash=True)
-        await machine.live(check)
-
-    in_universe(story)
+    await machine.live(fill, crash=True)
+    await machine.live(check, crash=True)
+    await machine.live(check)
 
 
-def test_garbage_of_ledgers_without_metadata_is_dropped() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
-        assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
-
-    with_bookie(story)
+async def test_garbage_of_ledgers_without_metadata_is_dropped(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0)
+    await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
+    assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
 
 
 async def make_again_after_garbage(bookie: Bookie) -> None:
@@ -673,22 +553,23 @@ async def make_again_after_garbage(bookie: Bookie) -> None:
 
 
 @pytest.mark.parametrize("how", ["power cut", "kill -9", "stop"])
-def test_a_ledger_whose_id_is_used_again_after_garbage_collection_survives_a_crash(how: str) -> None:
+async def test_a_ledger_whose_id_is_used_again_after_garbage_collection_survives_a_crash(
+    how: str, machine: Machine
+) -> None:
     async def second(bookie: Bookie) -> None:
         client = Client(bookie)
         for entry_id in range(5):
             assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
         assert (await client.read(7, 5)).rc == Rc.NO_ENTRY, "of its former life nothing is left"
 
-    async def story(machine: Machine) -> None:
-        await machine.live(make_again_after_garbage, crash=how != "stop", lose_unsynced=how == "power cut")
-        await machine.live(second)
-
-    in_universe(story)
+    await machine.live(make_again_after_garbage, crash=how != "stop", lose_unsynced=how == "power cut")
+    await machine.live(second)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_life(seed: int) -> None:
+async def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_life(
+    machine: Machine, seed: int
+) -> None:
     # Nothing is flushed before the collection: the journal has nine entries of the first life, and five of the second.
     async def first(bookie: Bookie) -> None:
         client = Client(bookie)
@@ -703,62 +584,54 @@ def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_lif
             assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
         assert (await client.read(7, 5)).rc == Rc.NO_ENTRY
 
-    async def story(machine: Machine) -> None:
-        machine.config = replace(CONFIG, flush_interval_ms=10**9, gc_wait_ms=200)
-        await machine.live(first, crash=True)
-        await machine.live(second)
-
-    in_universe(story, seed)
+    machine.config = replace(CONFIG, flush_interval_ms=10**9, gc_wait_ms=200)
+    await machine.live(first, crash=True)
+    await machine.live(second)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(seed: int) -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 9)
+async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(bookie: Bookie, seed: int) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 9)
+    await bookie.checkpoint()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
+        await until(lambda: bookie.storage.master_key(7) is None, every_s=0.0001)
+        client.send(add_frames(7, 0, 2, b"anew"))
+        assert client.answers == []
+    await bookie.checkpoint()
+    assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 1)]
+    for _ in range(2):
+        assert bytes((await client.read(7, 1)).entry) == entry(7, 1, b"anew")
+        assert (await client.read(7, 2)).rc == Rc.NO_ENTRY
         await bookie.checkpoint()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
-            await until(lambda: bookie.storage.master_key(7) is None, every_s=0.0001)
-            client.send(add_frames(7, 0, 2, b"anew"))
-            assert client.answers == []
-        await bookie.checkpoint()
-        assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 1)]
-        for _ in range(2):
-            assert bytes((await client.read(7, 1)).entry) == entry(7, 1, b"anew")
-            assert (await client.read(7, 2)).rc == Rc.NO_ENTRY
-            await bookie.checkpoint()
-
-    with_bookie(story, seed=seed)
 
 
 @pytest.mark.parametrize("what", ["add", "fence", "explicit LAC"])
-def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_not_deleted(what: str) -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for ledger_id in (7, 8):
-            await client.add(ledger_id, 0, 9)
+async def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_not_deleted(
+    what: str, bookie: Bookie
+) -> None:
+    client = Client(bookie)
+    for ledger_id in (7, 8):
+        await client.add(ledger_id, 0, 9)
 
-        async def are_gone(ledgers: list[int]) -> list[int]:
-            if what == "add":
-                await client.add(7, 9)
-            elif what == "fence":
-                await client.fence(7)
-            else:
-                assert bookie.write_lac(7, KEY, pack("!qq", 7, 3), lambda error: None) is Rc.OK
-            return ledgers
+    async def are_gone(ledgers: list[int]) -> list[int]:
+        if what == "add":
+            await client.add(7, 9)
+        elif what == "fence":
+            await client.fence(7)
+        else:
+            assert bookie.write_lac(7, KEY, pack("!qq", 7, 3), lambda error: None) is Rc.OK
+        return ledgers
 
-        assert await bookie.storage.delete_ledgers([7, 8], are_gone) == [8]
-        assert bookie.storage.ledgers() == [7]
-        assert (await client.read(7, 0)).rc == Rc.OK
-
-    with_bookie(story)
+    assert await bookie.storage.delete_ledgers([7, 8], are_gone) == [8]
+    assert bookie.storage.ledgers() == [7]
+    assert (await client.read(7, 0)).rc == Rc.OK
 
 
-def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() -> None:
+async def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() -> None:
     config = replace(CONFIG, add_wait_ms=1000, flush_interval_ms=10**9)
-
-    async def story(bookie: Bookie) -> None:
+    async with with_bookie(config=config) as bookie:
         client = Client(bookie)
         await client.add(7, 0, 9)
         await bookie.storage.delete_ledgers([7])
@@ -766,10 +639,10 @@ def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() -> Non
         await bookie.checkpoint()
         assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
 
-    with_bookie(story, config=config)
 
-
-def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more() -> None:
+async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more(
+    machine: Machine,
+) -> None:
     async def fence_and_collect(bookie: Bookie) -> None:
         writer, recovery = Client(bookie), Client(bookie)
         for ledger_id in (7, 8):
@@ -788,107 +661,89 @@ def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_not
         assert await writer.add(7, 2) == v2.AddAcks(Rc.FENCED, 7, 2, 2)
         assert await writer.add(8, 1) == v2.AddAcks(Rc.OK, 8, 1, 1), "nobody fenced it: its id may be used again"
 
-    async def story(machine: Machine) -> None:
-        await machine.live(fence_and_collect, crash=True)
-        await machine.live(check, crash=True)
-        await machine.live(check_again)
-
     async def check_again(bookie: Bookie) -> None:
         writer = Client(bookie)
         assert await writer.add(7, 3) == v2.AddAcks(Rc.FENCED, 7, 3, 3)
         assert (await writer.read(7, 1)).rc == Rc.OK
 
-    in_universe(story)
+    await machine.live(fence_and_collect, crash=True)
+    await machine.live(check, crash=True)
+    await machine.live(check_again)
 
 
 @pytest.mark.parametrize("what", ["gone", "another"])
-def test_a_metadata_store_that_is_not_the_clusters_collects_nothing(what: str) -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        store = await cluster(tree, world)
-        async with open_bookie(world, CONFIG, store) as bookie:
-            client = Client(bookie)
-            await client.add(7, 0)
-            if what == "gone":
-                await store.delete("/ledgers/INSTANCEID")
-            else:
-                await store.put("/ledgers/INSTANCEID", b"another", -1)
-            await trio.sleep(CONFIG.gc_wait_ms / 1000 + 30)
-            assert (await client.read(7, 0)).rc == Rc.OK
-
-    run_world(1, main)
+async def test_a_metadata_store_that_is_not_the_clusters_collects_nothing(what: str, world: World) -> None:
+    tree = MemoryTree()
+    store = await cluster(tree, world)
+    async with open_bookie(world, CONFIG, store) as bookie:
+        client = Client(bookie)
+        await client.add(7, 0)
+        if what == "gone":
+            await store.delete("/ledgers/INSTANCEID")
+        else:
+            await store.put("/ledgers/INSTANCEID", b"another", -1)
+        await trio.sleep(CONFIG.gc_wait_ms / 1000 + 30)
+        assert (await client.read(7, 0)).rc == Rc.OK
 
 
 @pytest.mark.parametrize("flushed", [False, True], ids=["from the journal", "from the index"])
-def test_an_explicit_lac_survives_a_crash_and_the_newest_one_wins(flushed: bool) -> None:
+async def test_an_explicit_lac_survives_a_crash_and_the_newest_one_wins(flushed: bool, machine: Machine) -> None:
     def package(lac: int) -> bytes:
         return (7).to_bytes(8, "big") + lac.to_bytes(8, "big") + b"digest"
 
-    async def story(machine: Machine) -> None:
-        async def life(bookie: Bookie) -> None:
-            told: list[object] = []
-            news = trio.Event()
+    async def life(bookie: Bookie) -> None:
+        told: list[object] = []
+        news = trio.Event()
 
-            def durable(error: object) -> None:
-                told.append(error)
-                if len(told) == 3:
-                    news.set()
+        def durable(error: object) -> None:
+            told.append(error)
+            if len(told) == 3:
+                news.set()
 
-            for lac in (1, 9, 4):
-                assert bookie.write_lac(7, KEY, package(lac), durable) is Rc.OK
-            await news.wait()
-            assert told == [None] * 3
-            if flushed:
-                await bookie.checkpoint()
+        for lac in (1, 9, 4):
+            assert bookie.write_lac(7, KEY, package(lac), durable) is Rc.OK
+        await news.wait()
+        assert told == [None] * 3
+        if flushed:
+            await bookie.checkpoint()
 
-        await machine.live(life, crash=True)
+    await machine.live(life, crash=True)
 
-        async def next_life(bookie: Bookie) -> None:
-            assert bookie.storage.explicit_lac(7) == package(9)
-            assert bookie.storage.master_key(7) == KEY
+    async def next_life(bookie: Bookie) -> None:
+        assert bookie.storage.explicit_lac(7) == package(9)
+        assert bookie.storage.master_key(7) == KEY
 
-        await machine.live(next_life)
-
-    in_universe(story)
+    await machine.live(next_life)
 
 
-def test_two_checkpoints_at_once_are_done_one_after_the_other() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_two_checkpoints_at_once_are_done_one_after_the_other(bookie: Bookie) -> None:
+    await Client(bookie).add(7, 0)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(bookie.checkpoint)
+    assert bookie.last_mark == bookie.journal.mark()
+
+
+async def test_the_folders_of_another_storage_of_the_originals_are_refused(world: World) -> None:
+    for name in ("1f", "lastId"):
+        world.disk.make_dirs(f"{LEDGERS}/{name}")
+    world.disk.write_atomic(f"{LEDGERS}/0.log", b"")
+    with pytest.raises(CookieMismatchError, match="convert-to-db-storage"):
+        check_storage(world.disk, "/data/ledgers", "/data/ledgers")
+
+
+async def test_the_index_may_have_a_folder_of_its_own_which_the_cookie_names(world: World) -> None:
+    tree = MemoryTree()
+    config = replace(CONFIG, index_directory="/data/index")
+    async with opened(world, tree, config) as bookie:
         await Client(bookie).add(7, 0)
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(bookie.checkpoint)
-        assert bookie.last_mark == bookie.journal.mark()
-
-    with_bookie(story)
-
-
-def test_the_folders_of_another_storage_of_the_originals_are_refused() -> None:
-    async def main(world: World) -> None:
-        for name in ("1f", "lastId"):
-            world.disk.make_dirs(f"{LEDGERS}/{name}")
-        world.disk.write_atomic(f"{LEDGERS}/0.log", b"")
-        with pytest.raises(CookieMismatchError, match="convert-to-db-storage"):
-            check_storage(world.disk, "/data/ledgers", "/data/ledgers")
-
-    run_world(1, main)
-
-
-def test_the_index_may_have_a_folder_of_its_own_which_the_cookie_names() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        config = replace(CONFIG, index_directory="/data/index")
-        async with opened(world, tree, config) as bookie:
-            await Client(bookie).add(7, 0)
-        assert world.disk.exists("/data/index/current/VERSION")
-        stored = await read_cookie(MemoryStore(tree), CONFIG.bookie_id)
-        assert stored is not None
-        assert (stored.value.bookie_id, stored.value.index_directories) == (CONFIG.bookie_id, ("/data/index",))
-        assert not world.disk.exists(f"{LEDGERS}/locations")
-        async with opened(world, tree, config) as bookie:
-            assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
-        with pytest.raises(CookieMismatchError, match="index_directories"):
-            async with opened(world, tree, CONFIG):
-                pass
-
-    run_world(1, main)
+    assert world.disk.exists("/data/index/current/VERSION")
+    stored = await read_cookie(MemoryStore(tree), CONFIG.bookie_id)
+    assert stored is not None
+    assert (stored.value.bookie_id, stored.value.index_directories) == (CONFIG.bookie_id, ("/data/index",))
+    assert not world.disk.exists(f"{LEDGERS}/locations")
+    async with opened(world, tree, config) as bookie:
+        assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
+    with pytest.raises(CookieMismatchError, match="index_directories"):
+        async with opened(world, tree, CONFIG):
+            pass

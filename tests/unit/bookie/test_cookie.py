@@ -10,7 +10,6 @@ from bookie.errors import CookieMismatchError
 from quire.metadata.bookies import Cookie, decode_cookie, read_cookie
 from quire.metadata.local.memory import MemoryTree
 from quire.world.doors import World
-from simulation.machines.world import run_world
 from tests.unit.bookie.build import cluster
 
 COOKIE = Cookie(
@@ -69,23 +68,20 @@ def test_a_cookie_of_another_bookie_is_refused_wherever_it_is(other: Cookie) -> 
         must_stamp(COOKIE, None, {"/j": Found(other, False), "/l": EMPTY})
 
 
-def test_folders_and_cluster_get_the_same_cookie() -> None:
-    async def main(world: World) -> None:
-        store = await cluster(MemoryTree(), world)
-        folders = ("/j/current", "/l/current")
+async def test_folders_and_cluster_get_the_same_cookie(world: World) -> None:
+    store = await cluster(MemoryTree(), world)
+    folders = ("/j/current", "/l/current")
+    await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+    for folder in folders:
+        assert decode_cookie(world.disk.read(f"{folder}/VERSION")) == COOKIE
+    stored = await read_cookie(store, "bookie:1")
+    assert stored is not None
+    assert stored.value == COOKIE
+    await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
+    world.disk.unlink("/l/current/VERSION")
+    with pytest.raises(CookieMismatchError, match="/l/current is empty"):
         await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
-        for folder in folders:
-            assert decode_cookie(world.disk.read(f"{folder}/VERSION")) == COOKIE
-        stored = await read_cookie(store, "bookie:1")
-        assert stored is not None
-        assert stored.value == COOKIE
+    world.disk.write_atomic("/l/current/VERSION", b"nonsense")
+    with pytest.raises(CookieMismatchError, match="/l/current/VERSION"):
         await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
-        world.disk.unlink("/l/current/VERSION")
-        with pytest.raises(CookieMismatchError, match="/l/current is empty"):
-            await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
-        world.disk.write_atomic("/l/current/VERSION", b"nonsense")
-        with pytest.raises(CookieMismatchError, match="/l/current/VERSION"):
-            await check_cookies(world, store, COOKIE, folders, ledgers_root="/ledgers")
-        await trio.lowlevel.checkpoint()
-
-    run_world(1, main)
+    await trio.lowlevel.checkpoint()

@@ -47,7 +47,7 @@ async def killed(universe: Universe, tree: MemoryTree, *, clean: bool = False) -
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean):
+async def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean, universe: Universe):
     outcomes: Counter[str] = Counter()
 
     async def story(universe: Universe) -> None:
@@ -62,7 +62,7 @@ def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean):
             outcome = await trial(universe, host, opening, rng)
             outcomes[outcome.rpartition(" ")[2]] += 1
 
-    run(1, story)
+    await story(universe)
     assert outcomes["refused"] > 10
     assert outcomes["served"] > 10
 
@@ -160,27 +160,24 @@ def test_a_damaged_last_id_costs_nothing(text):
     after(harm, check)
 
 
-def test_a_refused_start_leaves_everything_as_it_was():
-    async def story(universe: Universe) -> None:
-        tree = MemoryTree()
-        host = await killed(universe, tree, clean=True)
-        host.disk.cut(f"{JOURNAL}/{journal(host).rpartition('/')[2]}", 700)
-        host.disk.remove(f"{LEDGERS}/lastMark.sealed")
-        before = {path: host.disk.read(path) for path in host.disk.paths() if "lock" not in path}
-        refused: list[Exception] = []
+async def test_a_refused_start_leaves_everything_as_it_was(universe: Universe):
+    tree = MemoryTree()
+    host = await killed(universe, tree, clean=True)
+    host.disk.cut(f"{JOURNAL}/{journal(host).rpartition('/')[2]}", 700)
+    host.disk.remove(f"{LEDGERS}/lastMark.sealed")
+    before = {path: host.disk.read(path) for path in host.disk.paths() if "lock" not in path}
+    refused: list[Exception] = []
 
-        async def main(world: World, stop: trio.Event) -> None:
-            try:
-                async with open_bookie(world, CONFIG, MemoryStore(tree)):
-                    pass
-            except JournalDamagedError as error:
-                refused.append(error)
+    async def main(world: World, stop: trio.Event) -> None:
+        try:
+            async with open_bookie(world, CONFIG, MemoryStore(tree)):
+                pass
+        except JournalDamagedError as error:
+            refused.append(error)
 
-        host.disk.flip(f"{LEDGERS}/lastMark", 7, 6)  # another file than is there
-        before[f"{LEDGERS}/lastMark"] = host.disk.read(f"{LEDGERS}/lastMark")
-        host.start(main)
-        await host.wait_down()
-        assert len(refused) == 1
-        assert {path: host.disk.read(path) for path in host.disk.paths() if "lock" not in path} == before
-
-    run(1, story)
+    host.disk.flip(f"{LEDGERS}/lastMark", 7, 6)  # another file than is there
+    before[f"{LEDGERS}/lastMark"] = host.disk.read(f"{LEDGERS}/lastMark")
+    host.start(main)
+    await host.wait_down()
+    assert len(refused) == 1
+    assert {path: host.disk.read(path) for path in host.disk.paths() if "lock" not in path} == before

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,9 @@ from quire.wire.bookkeeper.v2 import Rc
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, Client, add_frame, entry, run_of, with_bookie
-from tests.unit.bookie.test_bookie import Machine, in_universe
+from tests.unit.bookie.machine import Machine
+
+pytestmark = pytest.mark.seeded
 
 FOLDER = "/journal"
 
@@ -150,22 +153,19 @@ def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
 
 
 @pytest.mark.expect_error("journal failed")
-def test_a_sync_that_fails_before_a_group_is_final() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client3(bookie)
-        await client.add(7, 0, deferred=True)
-        file = bookie.journal._writer._file
-        assert file is not None
+async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie) -> None:
+    client = Client3(bookie)
+    await client.add(7, 0, deferred=True)
+    file = bookie.journal._writer._file
+    assert file is not None
 
-        def fail() -> None:
-            raise OSError(5, "EIO")
+    def fail() -> None:
+        raise OSError(5, "EIO")
 
-        file.sync = fail  # type: ignore[method-assign]
-        assert await client.force(7) == Rc.IO
-        assert bookie.failed.is_set()
-        assert await client.add(7, 1) == Rc.IO
-
-    with_bookie(story)
+    file.sync = fail  # type: ignore[method-assign]
+    assert await client.force(7) == Rc.IO
+    assert bookie.failed.is_set()
+    assert await client.add(7, 1) == Rc.IO
 
 
 # --- through a session
@@ -210,11 +210,12 @@ class Client3:
         return answer.outcome.rc
 
 
-def with_syncs(story: Callable[[Bookie, list[str]], Awaitable[None]]) -> None:
-    """Run `story` with a bookie whose journal notes its syncs and its writes without."""
-
-    async def noting(bookie: Bookie) -> None:
-        writer, events = bookie.journal._writer, []
+@asynccontextmanager
+async def with_syncs() -> AsyncIterator[tuple[Bookie, list[str]]]:
+    """A bookie whose journal notes its syncs and its writes without."""
+    async with with_bookie(config=replace(CONFIG, flush_interval_ms=60_000)) as bookie:
+        events: list[str] = []
+        writer = bookie.journal._writer
         synced, written = writer._write_synced, writer._write
 
         def note_synced(file: object, parts: object) -> None:
@@ -226,13 +227,11 @@ def with_syncs(story: Callable[[Bookie, list[str]], Awaitable[None]]) -> None:
             written(file, parts)  # type: ignore[arg-type]
 
         writer._write_synced, writer._write = note_synced, note_written  # type: ignore[method-assign]
-        await story(bookie, events)
-
-    with_bookie(noting, config=replace(CONFIG, flush_interval_ms=60_000))
+        yield bookie, events
 
 
-def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() -> None:
-    async def story(bookie: Bookie, events: list[str]) -> None:
+async def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() -> None:
+    async with with_syncs() as (bookie, events):
         client = Client3(bookie)
         assert await client.add(7, 0, deferred=True) == Rc.OK
         assert (events, bookie.journal.has_unsynced) == (["written"], True)
@@ -241,11 +240,9 @@ def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() -> Non
         assert await client.add(7, 1) == Rc.OK
         assert events == ["written", "synced", "synced"]
 
-    with_syncs(story)
 
-
-def test_a_checkpoint_syncs_what_was_deferred_and_then_moves_the_mark() -> None:
-    async def story(bookie: Bookie, events: list[str]) -> None:
+async def test_a_checkpoint_syncs_what_was_deferred_and_then_moves_the_mark() -> None:
+    async with with_syncs() as (bookie, events):
         client = Client3(bookie)
         before = bookie.last_mark
         await client.add(7, 0, deferred=True)
@@ -253,8 +250,6 @@ def test_a_checkpoint_syncs_what_was_deferred_and_then_moves_the_mark() -> None:
         assert events == ["written", "synced"]
         assert bookie.last_mark > before
         assert bookie.last_mark == bookie.journal.mark()
-
-    with_syncs(story)
 
 
 def test_random_orders_of_adds_and_forces_lose_nothing_that_was_promised() -> None:
@@ -275,17 +270,14 @@ def test_random_orders_of_adds_and_forces_lose_nothing_that_was_promised() -> No
         assert found == [(1, i) for i in range(len(found))]
 
 
-def test_nothing_of_a_force_is_in_the_file_for_other_readers() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client3(bookie)
-        await client.force(7)
-        bookie.fence(8, KEY, lambda rc: None)
-        await client.force(8)
-        records = [record for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches() for record in batch]
-        assert [record for record in records if isinstance(record, Force)] == []
-        assert Fence(8) in records
-
-    with_bookie(story)
+async def test_nothing_of_a_force_is_in_the_file_for_other_readers(bookie: Bookie) -> None:
+    client = Client3(bookie)
+    await client.force(7)
+    bookie.fence(8, KEY, lambda rc: None)
+    await client.force(8)
+    records = [record for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches() for record in batch]
+    assert [record for record in records if isinstance(record, Force)] == []
+    assert Fence(8) in records
 
 
 UNSYNCED = replace(CONFIG, journal_sync=False, journal_sync_interval_ms=1000, flush_interval_ms=10**6)
@@ -293,7 +285,9 @@ UNSYNCED = replace(CONFIG, journal_sync=False, journal_sync_interval_ms=1000, fl
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("file_mb", [1, 2048], ids=["with rolls", "one file"])
-def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(seed: int, file_mb: int) -> None:
+async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(
+    machine: Machine, seed: int, file_mb: int
+) -> None:
     forced = -1
     added = -1
 
@@ -315,15 +309,12 @@ def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced
         assert all(found[: forced + 1]), "what was forced is there"
         assert found == sorted(found, reverse=True), "what is missing is the end"
 
-    async def story(machine: Machine) -> None:
-        machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
-        await machine.live(work, crash=True)
-        await machine.live(check)
-
-    in_universe(story, seed)
+    machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
+    await machine.live(work, crash=True)
+    await machine.live(check)
 
 
-def test_without_syncs_the_journal_is_synced_at_its_interval() -> None:
+async def test_without_syncs_the_journal_is_synced_at_its_interval(machine: Machine) -> None:
     async def work(bookie: Bookie) -> None:
         await Client(bookie).add(7, 0)
         assert bookie.journal.has_unsynced
@@ -333,9 +324,6 @@ def test_without_syncs_the_journal_is_synced_at_its_interval() -> None:
     async def check(bookie: Bookie) -> None:
         assert (await Client(bookie).read(7, 0)).rc == Rc.OK
 
-    async def story(machine: Machine) -> None:
-        machine.config = UNSYNCED
-        await machine.live(work, crash=True)
-        await machine.live(check)
-
-    in_universe(story)
+    machine.config = UNSYNCED
+    await machine.live(work, crash=True)
+    await machine.live(check)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,28 +14,26 @@ from quire.metadata.layouts import FLAT, HIERARCHICAL, LONG_HIERARCHICAL, Ledger
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import CONFIG, Client, opened
+
+pytestmark = pytest.mark.seeded
 
 METADATA = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(first_entry_id=0, bookies=("b:1",)),)
 )
 
 
-def with_ledgers(
-    story: Callable[[Bookie, MemoryStore, LedgerManager], Awaitable[None]], layout: LedgerLayout = HIERARCHICAL
-) -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree, CONFIG) as bookie:
-            store = MemoryStore(tree)
-            await store.put("/ledgers/LAYOUT", layout.value, -1)
-            ids = SequenceLedgerIds(store, "/ledgers")
-            manager = LedgerManager(store, ids=ids, rng=world.rng, layout=layout)
-            await story(bookie, store, manager)
-
-    run_world(1, main)
+@asynccontextmanager
+async def with_ledgers(
+    layout: LedgerLayout = HIERARCHICAL,
+) -> AsyncIterator[tuple[Bookie, MemoryStore, LedgerManager]]:
+    tree = MemoryTree()
+    async with in_world(1) as world, opened(world, tree, CONFIG) as bookie:
+        store = MemoryStore(tree)
+        await store.put("/ledgers/LAYOUT", layout.value, -1)
+        ids = SequenceLedgerIds(store, "/ledgers")
+        yield bookie, store, LedgerManager(store, ids=ids, rng=world.rng, layout=layout)
 
 
 async def fill(bookie: Bookie, *ledgers: int) -> None:
@@ -44,19 +43,17 @@ async def fill(bookie: Bookie, *ledgers: int) -> None:
 
 
 @pytest.mark.parametrize("layout", [FLAT, HIERARCHICAL, LONG_HIERARCHICAL], ids=lambda layout: layout.name)
-def test_ledgers_of_every_layout_are_seen(layout: LedgerLayout) -> None:
-    async def story(bookie: Bookie, store: MemoryStore, manager: LedgerManager) -> None:
+async def test_ledgers_of_every_layout_are_seen(layout: LedgerLayout) -> None:
+    async with with_ledgers(layout) as (bookie, store, manager):
         living, _ = await manager.create(METADATA)
         await fill(bookie, living, living + 1)
         collected = await bookie.collect_garbage(store, bookie.instance_id)
         assert collected.ledgers == (living + 1,)
         assert bookie.storage.ledgers() == [living]
 
-    with_ledgers(story, layout)
 
-
-def test_without_a_layout_or_with_another_instance_nothing_is_dropped() -> None:
-    async def story(bookie: Bookie, store: MemoryStore, manager: LedgerManager) -> None:
+async def test_without_a_layout_or_with_another_instance_nothing_is_dropped() -> None:
+    async with with_ledgers() as (bookie, store, _):
         await fill(bookie, 5)
         await store.put("/ledgers/INSTANCEID", b"another", -1)
         with pytest.raises(CookieMismatchError):
@@ -66,8 +63,6 @@ def test_without_a_layout_or_with_another_instance_nothing_is_dropped() -> None:
         with pytest.raises(NoNodeError):
             await bookie.collect_garbage(store, bookie.instance_id)
         assert bookie.storage.ledgers() == [5]
-
-    with_ledgers(story)
 
 
 class Behind:
@@ -88,8 +83,8 @@ class Behind:
         return getattr(self._store, name)
 
 
-def test_a_ledger_that_a_late_list_lacks_is_looked_for_once_more() -> None:
-    async def story(bookie: Bookie, store: MemoryStore, manager: LedgerManager) -> None:
+async def test_a_ledger_that_a_late_list_lacks_is_looked_for_once_more() -> None:
+    async with with_ledgers() as (bookie, store, manager):
         living, _ = await manager.create(METADATA)
         await fill(bookie, living)
         behind = Behind(store, f"L{living:04d}")
@@ -97,5 +92,3 @@ def test_a_ledger_that_a_late_list_lacks_is_looked_for_once_more() -> None:
         assert collected.ledgers == ()
         assert behind.synced >= 1, "it is asked for its newest before anything is believed"
         assert bookie.storage.ledgers() == [living]
-
-    with_ledgers(story)

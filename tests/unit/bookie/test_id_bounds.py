@@ -17,7 +17,7 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, ID_MAX, Rc
 from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, until, with_bookie
-from tests.unit.bookie.test_bookie import Machine, in_universe
+from tests.unit.bookie.machine import Machine
 
 END = (1 << 63) - 1
 TOO_HIGH = [(END, 0), (0, END), (END, END), (END, ID_MAX)]
@@ -40,58 +40,51 @@ def ask_version_3(bookie: Bookie, frame: bytes) -> list[pb.Response]:
 
 
 @pytest.mark.parametrize(("ledger_id", "entry_id"), TOO_HIGH)
-def test_an_add_above_the_highest_id_is_a_bad_request(ledger_id: int, entry_id: int) -> None:
-    async def story(bookie: Bookie) -> None:
-        answers = await Client(bookie).ask(add_frame(ledger_id, entry_id))
-        assert answers == [v2.OtherResponse(v2.Opcode.ADD, Rc.BAD_REQUEST, ledger_id, entry_id)] or answers == [
-            v2.AddAcks(Rc.BAD_REQUEST, ledger_id, entry_id, entry_id)
-        ]
-        (frame,) = v3.add_requests(1, ledger_id, [entry_id], KEY, [entry(ledger_id, entry_id)])
-        assert isinstance(frame, bytes)
-        (answer,) = ask_version_3(bookie, frame)
-        assert (answer.status, answer.header.operation) == (pb.EBADREQ, pb.ADD_ENTRY)
-        assert bookie.storage.ledgers() == []
-
-    with_bookie(story)
+async def test_an_add_above_the_highest_id_is_a_bad_request(ledger_id: int, entry_id: int, bookie: Bookie) -> None:
+    answers = await Client(bookie).ask(add_frame(ledger_id, entry_id))
+    assert answers == [v2.OtherResponse(v2.Opcode.ADD, Rc.BAD_REQUEST, ledger_id, entry_id)] or answers == [
+        v2.AddAcks(Rc.BAD_REQUEST, ledger_id, entry_id, entry_id)
+    ]
+    (frame,) = v3.add_requests(1, ledger_id, [entry_id], KEY, [entry(ledger_id, entry_id)])
+    assert isinstance(frame, bytes)
+    (answer,) = ask_version_3(bookie, frame)
+    assert (answer.status, answer.header.operation) == (pb.EBADREQ, pb.ADD_ENTRY)
+    assert bookie.storage.ledgers() == []
 
 
 @pytest.mark.parametrize("size", [10, 200_000], ids=["small", "big"])
-def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_taken(size: int) -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        payload = b"x" * size
-        client.send(add_frames(7, END - 3, 4, payload))
-        await until(lambda: sum(each.last - each.first + 1 for each in client.answers if type(each) is v2.AddAcks) == 4)
-        acks = {(each.rc, each.first, each.last) for each in client.answers if isinstance(each, v2.AddAcks)}
-        assert acks == {(Rc.OK, END - 3, END - 1), (Rc.BAD_REQUEST, END, END)}
-        client.answers.clear()
-        for _ in range(2):
-            for entry_id in range(END - 3, END):
-                assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, payload)
-            assert (await client.read(7, END)).rc == Rc.NO_ENTRY
-            await bookie.checkpoint()
-
-    with_bookie(story)
+async def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_taken(size: int, bookie: Bookie) -> None:
+    client = Client(bookie)
+    payload = b"x" * size
+    client.send(add_frames(7, END - 3, 4, payload))
+    await until(lambda: sum(each.last - each.first + 1 for each in client.answers if type(each) is v2.AddAcks) == 4)
+    acks = {(each.rc, each.first, each.last) for each in client.answers if isinstance(each, v2.AddAcks)}
+    assert acks == {(Rc.OK, END - 3, END - 1), (Rc.BAD_REQUEST, END, END)}
+    client.answers.clear()
+    for _ in range(2):
+        for entry_id in range(END - 3, END):
+            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, payload)
+        assert (await client.read(7, END)).rc == Rc.NO_ENTRY
+        await bookie.checkpoint()
 
 
-def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_lac() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        (answer,) = await client.ask(v2.read_request(END, -1, DO_FENCING, KEY))
-        assert answer.rc == Rc.BAD_REQUEST  # type: ignore[union-attr]
-        package = pack("!qq", END, 3) + b"digest"
-        for frame in (
-            v3.read_request(1, END, -1, DO_FENCING, KEY),
-            v3.write_lac_request(2, END, 3, KEY, package),
-        ):
-            (refused,) = ask_version_3(bookie, frame)
-            assert refused.status == pb.EBADREQ
-        assert bookie.storage.ledgers() == []
-
-    with_bookie(story)
+async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_lac(bookie: Bookie) -> None:
+    client = Client(bookie)
+    (answer,) = await client.ask(v2.read_request(END, -1, DO_FENCING, KEY))
+    assert answer.rc == Rc.BAD_REQUEST  # type: ignore[union-attr]
+    package = pack("!qq", END, 3) + b"digest"
+    for frame in (
+        v3.read_request(1, END, -1, DO_FENCING, KEY),
+        v3.write_lac_request(2, END, 3, KEY, package),
+    ):
+        (refused,) = ask_version_3(bookie, frame)
+        assert refused.status == pb.EBADREQ
+    assert bookie.storage.ledgers() == []
 
 
-def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_kills_nothing() -> None:
+async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_kills_nothing(
+    machine: Machine,
+) -> None:
     async def older(bookie: Bookie) -> None:
         for ledger_id, entry_id in ((END, 0), (END, END), (7, END), (8, 0)):
             bookie.storage.set_master_key(ledger_id, KEY)
@@ -108,15 +101,13 @@ def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_ki
         assert bookie.world.disk.names("/data/ledgers/current").count("0.log") == 0, "its log goes too"
         assert not bookie.job_failures.counts
 
-    async def story(machine: Machine) -> None:
-        await machine.live(older)
-        await machine.live(today)
-
-    in_universe(story)
+    await machine.live(older)
+    await machine.live(today)
 
 
-def test_no_id_in_any_request_raises() -> None:
-    async def story(bookie: Bookie) -> None:
+@pytest.mark.seeded
+async def test_no_id_in_any_request_raises() -> None:
+    async with with_bookie(config=replace(CONFIG, long_polls_max=100)) as bookie:
         for ledger_id in (*EDGES, -1, -END):
             for entry_id in (*EDGES, -1, -2, -END):
                 client = Client(bookie)
@@ -131,5 +122,3 @@ def test_no_id_in_any_request_raises() -> None:
         await trio.sleep(3 * CONFIG.gc_wait_ms / 1000)
         assert bookie.storage.ledgers() == []
         assert not bookie.job_failures.counts
-
-    with_bookie(story, config=replace(CONFIG, long_polls_max=100))

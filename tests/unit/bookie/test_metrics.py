@@ -9,7 +9,7 @@ from bookie.bookie import Bookie
 from bookie.metrics import register
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
-from tests.unit.bookie.build import Client, with_bookie
+from tests.unit.bookie.build import Client
 
 ORIGINALS = Path(__file__).parents[2] / "golden/bookkeeper/http/metrics-names.txt"
 PLACES = {"indexDir", "ledgerDir", "journalIndex", "thread", "threadPool"}
@@ -35,37 +35,33 @@ def exposed(bookie: Bookie) -> dict[tuple[str, str], float]:
     return found
 
 
-def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_that_says_it_is_ours() -> None:
-    async def story(bookie: Bookie) -> None:
-        originals = labels_of_the_original()
-        assert len(originals) > 100
-        found = exposed(bookie)
-        for name, labels in found:
-            if not name.startswith("quire_bookie_"):
-                assert name in originals
-                assert set(re.findall(r"(\w+)=", labels)) == originals[name] - PLACES, name
+async def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_that_says_it_is_ours(
+    bookie: Bookie,
+) -> None:
+    originals = labels_of_the_original()
+    assert len(originals) > 100
+    found = exposed(bookie)
+    for name, labels in found:
+        if not name.startswith("quire_bookie_"):
+            assert name in originals
+            assert set(re.findall(r"(\w+)=", labels)) == originals[name] - PLACES, name
 
-    with_bookie(story)
 
-
-def test_what_was_done_is_counted() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 5)
-        await client.fence(7)
-        await client.add(7, 5)
-        await client.read(7, 0)
-        await bookie.checkpoint()
-        found = exposed(bookie)
-        assert found["bookkeeper_server_ADD_ENTRY_REQUEST_count", '{success="true"}'] == 5
-        assert found["bookkeeper_server_ADD_ENTRY_REQUEST_count", '{success="false"}'] == 1
-        assert found["bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", '{success="true"}'] == 1
-        assert found["bookkeeper_server_READ_ENTRY_REQUEST_count", '{success="true"}'] == 2
-        assert found["bookie_ledgers_count", ""] == 1
-        assert found["bookie_flush_count", '{success="true"}'] == 1
-        assert found["bookie_flush_size_sum", '{success="true"}'] >= found["bookie_WRITE_BYTES", ""] > 0
-        assert found["bookie_SERVER_STATUS", ""] == 1
-        bookie.set_read_only(True)
-        assert exposed(bookie)["bookie_SERVER_STATUS", ""] == 0
-
-    with_bookie(story)
+async def test_what_was_done_is_counted(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 5)
+    await client.fence(7)
+    await client.add(7, 5)
+    await client.read(7, 0)
+    await bookie.checkpoint()
+    found = exposed(bookie)
+    assert found["bookkeeper_server_ADD_ENTRY_REQUEST_count", '{success="true"}'] == 5
+    assert found["bookkeeper_server_ADD_ENTRY_REQUEST_count", '{success="false"}'] == 1
+    assert found["bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", '{success="true"}'] == 1
+    assert found["bookkeeper_server_READ_ENTRY_REQUEST_count", '{success="true"}'] == 2
+    assert found["bookie_ledgers_count", ""] == 1
+    assert found["bookie_flush_count", '{success="true"}'] == 1
+    assert found["bookie_flush_size_sum", '{success="true"}'] >= found["bookie_WRITE_BYTES", ""] > 0
+    assert found["bookie_SERVER_STATUS", ""] == 1
+    bookie.set_read_only(True)
+    assert exposed(bookie)["bookie_SERVER_STATUS", ""] == 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import trio
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.reads import SHARE, ReadWorkers
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
+
+pytestmark = pytest.mark.seeded
 
 
 class Answers:
@@ -53,14 +55,11 @@ class Sectors:
         return self._sum
 
 
-def with_workers(
-    story: Callable[[ReadWorkers, Answers], Awaitable[None]],
-    *,
-    workers: int = 2,
-    waiting_max: int = 1000,
-    sectors: Sectors | None = None,
-) -> None:
-    async def main(world: World) -> None:
+@asynccontextmanager
+async def with_workers(
+    *, workers: int = 2, waiting_max: int = 1000, sectors: Sectors | None = None
+) -> AsyncIterator[tuple[ReadWorkers, Answers]]:
+    async with in_world(1) as world:
         answers = Answers()
         made = ReadWorkers(
             world.offload,
@@ -70,14 +69,12 @@ def with_workers(
             after=answers.after,
             sectors_read=sectors or Sectors(),
         )
-        await story(made, answers)
+        yield made, answers
         await made.aclose()
 
-    run_world(1, main)
 
-
-def test_what_gathers_is_answered_in_one_pass_and_in_order() -> None:
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+async def test_what_gathers_is_answered_in_one_pass_and_in_order() -> None:
+    async with with_workers() as (workers, answers):
         for number in range(SHARE):
             assert workers.submit(lambda number=number: number, answers)  # type: ignore[misc]
         await answers.wait(SHARE)
@@ -86,21 +83,17 @@ def test_what_gathers_is_answered_in_one_pass_and_in_order() -> None:
         assert answers.seen[-1] == "after"
         assert workers.waiting == 0
 
-    with_workers(story)
 
-
-def test_more_than_one_can_share_wakes_the_others_up_to_their_number() -> None:
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+async def test_more_than_one_can_share_wakes_the_others_up_to_their_number() -> None:
+    async with with_workers() as (workers, answers):
         for _ in range(3 * SHARE):
             workers.submit(lambda: 1, answers)
         assert workers._loads == [SHARE + SHARE // 2, SHARE + SHARE // 2]
         await answers.wait(3 * SHARE)
         assert workers._loads == [0, 0]
 
-    with_workers(story)
 
-
-def test_one_worker_serves_all_while_nothing_has_to_come_from_a_disk() -> None:
+async def test_one_worker_serves_all_while_nothing_has_to_come_from_a_disk() -> None:
     sectors = Sectors(0)
 
     async def flood(workers: ReadWorkers, answers: Answers) -> list[int]:
@@ -122,29 +115,28 @@ def test_one_worker_serves_all_while_nothing_has_to_come_from_a_disk() -> None:
             loads = await flood(workers, answers)
         assert loads == [4 * SHARE, 0]
 
-    with_workers(story, sectors=sectors)
+    async with with_workers(sectors=sectors) as (workers, answers):
+        await story(workers, answers)
 
 
-def test_above_the_bound_a_read_is_refused_and_never_answered() -> None:
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+async def test_above_the_bound_a_read_is_refused_and_never_answered() -> None:
+    async with with_workers(waiting_max=3) as (workers, answers):
         assert [workers.submit(lambda: 1, answers) for _ in range(5)] == [True, True, True, False, False]
         await answers.wait(3)
         assert workers.submit(lambda: 1, answers)
         await answers.wait(4)
         assert answers.seen.count(1) == 4
 
-    with_workers(story, waiting_max=3)
-
 
 @pytest.mark.expect_error("read failed")
-def test_a_failure_is_the_answer_of_its_read_alone() -> None:
+async def test_a_failure_is_the_answer_of_its_read_alone() -> None:
     def fail(error: Exception) -> Callable[[], None]:
         def job() -> None:
             raise error
 
         return job
 
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+    async with with_workers(workers=1) as (workers, answers):
         errors = (NoLedgerError(), NoEntryError(), LedgerInLimboError(), StorageDamagedError(), OSError(5, "EIO"))
         for error in errors:
             workers.submit(fail(error), answers)
@@ -154,27 +146,21 @@ def test_a_failure_is_the_answer_of_its_read_alone() -> None:
         assert codes == [Rc.NO_LEDGER, Rc.NO_ENTRY, Rc.UNKNOWN_LEDGER_STATE, Rc.IO, Rc.IO]
         assert answers.seen.count("good") == 5
 
-    with_workers(story, workers=1)
-
 
 @pytest.mark.expect_error("a read failed")
-def test_a_mistake_of_ours_is_answered_as_an_io_error() -> None:
+async def test_a_mistake_of_ours_is_answered_as_an_io_error() -> None:
     def job() -> None:
         raise TypeError("ours")
 
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+    async with with_workers() as (workers, answers):
         workers.submit(job, answers)
         await answers.wait(1)
         assert answers.seen == [Rc.IO, "after"]
 
-    with_workers(story)
 
-
-def test_closing_answers_what_has_begun_and_takes_no_more() -> None:
-    async def story(workers: ReadWorkers, answers: Answers) -> None:
+async def test_closing_answers_what_has_begun_and_takes_no_more() -> None:
+    async with with_workers() as (workers, answers):
         workers.submit(lambda: 1, answers)
         await workers.aclose()
         assert answers.seen == [1, "after"]
         assert not workers.submit(lambda: 1, answers)
-
-    with_workers(story)

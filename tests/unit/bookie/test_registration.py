@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,22 +18,26 @@ from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import CONFIG, opened
+
+pytestmark = pytest.mark.seeded
 
 INFO = BookieServiceInfo(endpoints=(Endpoint(host="h", port=1),))
 
 
-def with_registration(story: Callable[[Bookie, MemoryTree, MemoryStore], Awaitable[None]], **settings: Any) -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree, replace(CONFIG, **settings)) as bookie, trio.open_nursery() as nursery:
-            store = MemoryStore(tree)
-            await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
-            await story(bookie, tree, store)
-            nursery.cancel_scope.cancel()
-
-    run_world(1, main)
+@asynccontextmanager
+async def with_registration(**settings: Any) -> AsyncIterator[tuple[Bookie, MemoryTree, MemoryStore]]:
+    tree = MemoryTree()
+    async with (
+        in_world(1) as world,
+        opened(world, tree, replace(CONFIG, **settings)) as bookie,
+        trio.open_nursery() as nursery,
+    ):
+        store = MemoryStore(tree)
+        await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
+        yield bookie, tree, store
+        nursery.cancel_scope.cancel()
 
 
 async def places(store: MemoryStore) -> tuple[list[str], list[str]]:
@@ -43,8 +48,8 @@ async def places(store: MemoryStore) -> tuple[list[str], list[str]]:
 ME = [CONFIG.bookie_id]
 
 
-def test_it_moves_between_writable_and_read_only_and_is_never_in_both() -> None:
-    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+async def test_it_moves_between_writable_and_read_only_and_is_never_in_both() -> None:
+    async with with_registration() as (bookie, _, store):
         assert await places(store) == (ME, [])
         for _ in range(3):
             bookie.set_read_only(True)
@@ -52,38 +57,30 @@ def test_it_moves_between_writable_and_read_only_and_is_never_in_both() -> None:
             bookie.set_read_only(False)
             assert await places(store) == (ME, [])
 
-    with_registration(story)
 
-
-def test_while_it_moves_it_is_always_in_one_of_them() -> None:
-    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+async def test_while_it_moves_it_is_always_in_one_of_them() -> None:
+    async with with_registration() as (bookie, _, store):
         bookie.set_read_only(True)
         for _ in range(20):
             assert CONFIG.bookie_id in [*await bookies.available(store), *await bookies.readonly(store)]
 
-    with_registration(story)
 
-
-def test_a_bookie_that_starts_read_only_is_registered_so_and_stays_so() -> None:
-    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+async def test_a_bookie_that_starts_read_only_is_registered_so_and_stays_so() -> None:
+    async with with_registration(force_read_only=True) as (bookie, _, store):
         assert await places(store) == ([], ME)
         bookie.set_read_only(False)
         assert bookie.read_only
         assert await places(store) == ([], ME)
 
-    with_registration(story, force_read_only=True)
 
-
-def test_a_node_that_somebody_deleted_is_made_again() -> None:
-    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+async def test_a_node_that_somebody_deleted_is_made_again() -> None:
+    async with with_registration() as (_, tree, store):
         await MemoryStore(tree).delete(bookies.registration_path(CONFIG.bookie_id))
         assert await places(store) == (ME, [])
 
-    with_registration(story)
 
-
-def test_a_bookie_that_turns_read_only_while_the_service_is_away_goes_on_and_moves_when_it_is_back() -> None:
-    async def story(bookie: Bookie, tree: MemoryTree, store: MemoryStore) -> None:
+async def test_a_bookie_that_turns_read_only_while_the_service_is_away_goes_on_and_moves_when_it_is_back() -> None:
+    async with with_registration() as (bookie, tree, store):
         other = MemoryStore(tree)
         store.disconnect()
         bookie.set_read_only(True)
@@ -96,31 +93,23 @@ def test_a_bookie_that_turns_read_only_while_the_service_is_away_goes_on_and_mov
         await trio.sleep(2)
         assert await places(other) == ([], ME)
 
-    with_registration(story)
+
+async def test_a_service_that_cannot_be_reached_at_the_start_is_an_error(world: World) -> None:
+    tree = MemoryTree()
+    async with opened(world, tree) as bookie:
+        store = MemoryStore(tree)
+        store.disconnect()
+        with pytest.RaisesGroup(MetadataUnavailableError, flatten_subgroups=True):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
 
 
-def test_a_service_that_cannot_be_reached_at_the_start_is_an_error() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree) as bookie:
-            store = MemoryStore(tree)
-            store.disconnect()
-            with pytest.RaisesGroup(MetadataUnavailableError, flatten_subgroups=True):
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(partial(stay_registered, store, bookie, INFO, wait_s=2.0))
-
-    run_world(1, main)
-
-
-def test_a_name_that_another_session_keeps_is_an_error_after_the_wait() -> None:
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        async with opened(world, tree) as bookie:
-            await bookies.register(MemoryStore(tree), CONFIG.bookie_id, INFO)
-            begin = trio.current_time()
-            with pytest.RaisesGroup(NodeExistsError, flatten_subgroups=True):
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(partial(stay_registered, MemoryStore(tree), bookie, INFO, wait_s=2.0))
-            assert trio.current_time() - begin >= 2
-
-    run_world(1, main)
+async def test_a_name_that_another_session_keeps_is_an_error_after_the_wait(world: World) -> None:
+    tree = MemoryTree()
+    async with opened(world, tree) as bookie:
+        await bookies.register(MemoryStore(tree), CONFIG.bookie_id, INFO)
+        begin = trio.current_time()
+        with pytest.RaisesGroup(NodeExistsError, flatten_subgroups=True):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(stay_registered, MemoryStore(tree), bookie, INFO, wait_s=2.0))
+        assert trio.current_time() - begin >= 2

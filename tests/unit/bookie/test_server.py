@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from struct import pack
 from typing import Any, TypeAlias
@@ -20,9 +21,11 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import Stream, World
-from simulation.machines.world import run_world
+from quire.world.doors import Stream
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import CONFIG, KEY, add_frames, entry, opened
+
+pytestmark = pytest.mark.seeded
 
 
 class Socket:
@@ -57,19 +60,18 @@ class Socket:
 Connect: TypeAlias = Callable[[], Awaitable[Socket]]
 
 
-def with_server(story: Callable[[Connect, Bookie, MemoryStore], Awaitable[None]]) -> None:
-    async def through(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
-        await story(connect, bookie, store)
+@asynccontextmanager
+async def with_server() -> AsyncIterator[tuple[Connect, Bookie, MemoryStore]]:
+    async with with_stopped_server() as (connect, bookie, store, _):
+        yield connect, bookie, store
 
-    with_stopped_server(through)
 
-
-def with_stopped_server(story: Callable[[Connect, Bookie, MemoryStore, trio.Event], Awaitable[None]]) -> None:
-    """The story may stop the bookie itself."""
-
-    async def main(world: World) -> None:
-        tree = MemoryTree()
-        store = MemoryStore(tree)
+@asynccontextmanager
+async def with_stopped_server() -> AsyncIterator[tuple[Connect, Bookie, MemoryStore, trio.Event]]:
+    """A test may stop the bookie itself."""
+    tree = MemoryTree()
+    store = MemoryStore(tree)
+    async with in_world(1) as world:
         async with opened(world, tree) as bookie, trio.open_nursery() as nursery:
             stop = trio.Event()
             serve = partial(serve_bookie, world, bookie, store, bind_address="0.0.0.0", stop=stop)
@@ -78,17 +80,15 @@ def with_stopped_server(story: Callable[[Connect, Bookie, MemoryStore, trio.Even
             async def connect() -> Socket:
                 return Socket(await world.network.connect("host", address[1]))
 
-            await story(connect, bookie, store, stop)
+            yield connect, bookie, store, stop
             stop.set()
             begun = trio.current_time()
         assert trio.current_time() - begun < GRACE_S + 0.2, "it stops soon, whoever is connected"
         assert await bookies.available(store) == []
 
-    run_world(1, main)
 
-
-def test_adds_and_reads_go_over_the_wire() -> None:
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+async def test_adds_and_reads_go_over_the_wire() -> None:
+    async with with_server() as (connect, _, _):
         socket = await connect()
         await socket.send(add_frames(7, 0, 100))
         last = -1
@@ -102,11 +102,9 @@ def test_adds_and_reads_go_over_the_wire() -> None:
         assert isinstance(answer, v2.ReadResponse)
         assert bytes(answer.entry) == entry(7, 42)
 
-    with_server(story)
 
-
-def test_big_entries_go_over_the_wire() -> None:
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+async def test_big_entries_go_over_the_wire() -> None:
+    async with with_server() as (connect, _, _):
         socket = await connect()
         payload = bytes(range(256)) * 8000
         await socket.send(add_frames(7, 0, 2, payload))
@@ -117,16 +115,13 @@ def test_big_entries_go_over_the_wire() -> None:
             answer = await socket.take()
         assert bytes(answer.entry) == entry(7, 0, payload)
 
-    with_server(story)
-
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_entries_of_any_size_that_come_fast_are_stored_as_they_were_sent(version: int) -> None:
+async def test_entries_of_any_size_that_come_fast_are_stored_as_they_were_sent(version: int) -> None:
     """They leave the chunk they came in before it is filled again."""
     sizes = [100, 17_000, 60_000, 60_000, 60_000, 100_000, v2.LENT_MAX + 1, 60_000] * 8
     entries = [entry(7, number, bytes([number]) * size) for number, size in enumerate(sizes)]
-
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+    async with with_server() as (connect, _, _):
         socket, reading = await connect(), await connect()
         if version == 3:
             frames = v3.add_requests(1, 7, range(len(entries)), KEY, entries)
@@ -144,18 +139,14 @@ def test_entries_of_any_size_that_come_fast_are_stored_as_they_were_sent(version
             assert isinstance(answer, v2.ReadResponse)
             assert bytes(answer.entry) == expected, f"entry {number}, {len(expected)} bytes"
 
-    with_server(story)
 
-
-def test_the_bookie_is_announced_while_it_serves() -> None:
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+async def test_the_bookie_is_announced_while_it_serves() -> None:
+    async with with_server() as (_, _, store):
         assert await bookies.available(store) == [CONFIG.bookie_id]
         info = await bookies.service_info(store, CONFIG.bookie_id)
         assert info is not None
         assert info.bookie_endpoint is not None
         assert info.bookie_endpoint.port == CONFIG.port
-
-    with_server(story)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +162,8 @@ def test_the_bookie_is_announced_while_it_serves() -> None:
     ],
     ids=["http", "tls", "0", "3", "over the limit", "negative", "random"],
 )
-def test_garbage_closes_its_connection_and_no_other(garbage: bytes) -> None:
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+async def test_garbage_closes_its_connection_and_no_other(garbage: bytes) -> None:
+    async with with_server() as (connect, _, _):
         good, bad = await connect(), await connect()
         await bad.send(garbage)
         answer = await bad.take()
@@ -183,11 +174,9 @@ def test_garbage_closes_its_connection_and_no_other(garbage: bytes) -> None:
         await good.send(add_frames(7, 0, 1))
         assert await good.take() == v2.AddAcks(Rc.OK, 7, 0, 0)
 
-    with_server(story)
 
-
-def test_a_client_that_goes_leaves_its_adds_done() -> None:
-    async def story(connect: Callable[[], Awaitable[Socket]], bookie: Bookie, store: MemoryStore) -> None:
+async def test_a_client_that_goes_leaves_its_adds_done() -> None:
+    async with with_server() as (connect, _, _):
         first = await connect()
         await first.send(add_frames(7, 0, 5) + v2.read_request(7, -1, v2.DO_FENCING, KEY))
         await first.take()
@@ -196,11 +185,9 @@ def test_a_client_that_goes_leaves_its_adds_done() -> None:
         await second.send(add_frames(7, 5, 1))
         assert await second.take() == v2.AddAcks(Rc.FENCED, 7, 5, 5)
 
-    with_server(story)
 
-
-def test_a_bookie_that_stops_waits_for_no_connection_that_asks_nothing() -> None:
-    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+async def test_a_bookie_that_stops_waits_for_no_connection_that_asks_nothing() -> None:
+    async with with_stopped_server() as (connect, _, _, stop):
         idle, used = await connect(), await connect()
         await used.send(add_frames(7, 0, 1))
         await used.take()
@@ -210,11 +197,9 @@ def test_a_bookie_that_stops_waits_for_no_connection_that_asks_nothing() -> None
         assert await used.take() is None
         assert trio.current_time() - begun < 0.1
 
-    with_stopped_server(story)
 
-
-def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
-    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+async def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
+    async with with_stopped_server() as (connect, bookie, _, stop):
         idle, adding, reading = await connect(), await connect(), await connect()
         append = bookie.journal.append
         added = 0
@@ -249,11 +234,9 @@ def test_a_bookie_that_stops_answers_what_it_has_received() -> None:
         assert [await adding.take(), await reading.take()] == [None, None]
         assert trio.current_time() - begun < GRACE_S / 2
 
-    with_stopped_server(story)
 
-
-def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() -> None:
-    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+async def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() -> None:
+    async with with_stopped_server() as (connect, bookie, _, stop):
         socket = await connect()
         payload = bytes(1 << 20)
         await socket.send(add_frames(7, 0, 8, payload))
@@ -275,11 +258,9 @@ def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() -> None:
         assert await socket.take() is None
         assert trio.current_time() - begun < GRACE_S / 2
 
-    with_stopped_server(story)
 
-
-def test_answers_that_a_peer_takes_slowly_leave_before_the_connection_is_closed() -> None:
-    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+async def test_answers_that_a_peer_takes_slowly_leave_before_the_connection_is_closed() -> None:
+    async with with_stopped_server() as (connect, _, _, stop):
         socket = await connect()
         payload = bytes(1 << 20)
         await socket.send(add_frames(7, 0, 1, payload))
@@ -293,11 +274,9 @@ def test_answers_that_a_peer_takes_slowly_leave_before_the_connection_is_closed(
             assert isinstance(answer, v2.ReadResponse), f"answer {number}"
         assert await socket.take() is None
 
-    with_stopped_server(story)
 
-
-def test_a_peer_that_does_not_take_its_answers_is_not_waited_for() -> None:
-    async def story(connect: Connect, bookie: Bookie, store: MemoryStore, stop: trio.Event) -> None:
+async def test_a_peer_that_does_not_take_its_answers_is_not_waited_for() -> None:
+    async with with_stopped_server() as (connect, bookie, store, stop):
         socket = await connect()
         payload = bytes(1 << 20)
         await socket.send(add_frames(7, 0, 8, payload) + b"".join(v2.read_request(7, 0) for _ in range(8)))
@@ -306,5 +285,3 @@ def test_a_peer_that_does_not_take_its_answers_is_not_waited_for() -> None:
         stop.set()
         await trio.sleep(0.1)
         assert await bookies.available(store) == [], "its name goes before its connections do"
-
-    with_stopped_server(story)

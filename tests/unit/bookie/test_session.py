@@ -37,150 +37,116 @@ def journalled(bookie: Bookie) -> list[object]:
     ]
 
 
-def test_an_add_is_answered_when_it_is_in_the_journal_and_not_before() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        client.send(add_frames(7, 0, 3))
-        assert client.answers == []
-        assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 2)]
-        assert journalled(bookie) == [LedgerKey(7, KEY), (7, 0, 2)]
-
-    with_bookie(story)
+async def test_an_add_is_answered_when_it_is_in_the_journal_and_not_before(bookie: Bookie) -> None:
+    client = Client(bookie)
+    client.send(add_frames(7, 0, 3))
+    assert client.answers == []
+    assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 2)]
+    assert journalled(bookie) == [LedgerKey(7, KEY), (7, 0, 2)]
 
 
-def test_answers_of_a_pass_leave_in_one_write_even_over_several_receives() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for first in range(0, 50, 10):
-            client.send(add_frames(7, first, 10))
-        assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 49)]
-        assert client.writes == 1
-
-    with_bookie(story)
+async def test_answers_of_a_pass_leave_in_one_write_even_over_several_receives(bookie: Bookie) -> None:
+    client = Client(bookie)
+    for first in range(0, 50, 10):
+        client.send(add_frames(7, first, 10))
+    assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 49)]
+    assert client.writes == 1
 
 
-def test_each_session_gets_its_own_answers() -> None:
-    async def story(bookie: Bookie) -> None:
-        first, second = Client(bookie), Client(bookie)
-        first.send(add_frames(7, 0, 2))
-        second.send(add_frames(8, 0, 2))
-        assert await first.take() == [v2.AddAcks(Rc.OK, 7, 0, 1)]
-        assert await second.take() == [v2.AddAcks(Rc.OK, 8, 0, 1)]
-
-    with_bookie(story)
+async def test_each_session_gets_its_own_answers(bookie: Bookie) -> None:
+    first, second = Client(bookie), Client(bookie)
+    first.send(add_frames(7, 0, 2))
+    second.send(add_frames(8, 0, 2))
+    assert await first.take() == [v2.AddAcks(Rc.OK, 7, 0, 1)]
+    assert await second.take() == [v2.AddAcks(Rc.OK, 8, 0, 1)]
 
 
-def test_entries_are_read_back_as_they_came_from_memory_and_from_disk() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 5)
-        assert bytes((await client.read(7, 3)).entry) == entry(7, 3)
-        assert (bookie.stats.reads, bookie.stats.reads_cached) == (1, 1)
-        await bookie.checkpoint()
-        assert bytes((await client.read(7, 3)).entry) == entry(7, 3)
-        assert (bookie.stats.reads, bookie.stats.reads_cached) == (2, 1)
-
-    with_bookie(story)
+async def test_entries_are_read_back_as_they_came_from_memory_and_from_disk(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 5)
+    assert bytes((await client.read(7, 3)).entry) == entry(7, 3)
+    assert (bookie.stats.reads, bookie.stats.reads_cached) == (1, 1)
+    await bookie.checkpoint()
+    assert bytes((await client.read(7, 3)).entry) == entry(7, 3)
+    assert (bookie.stats.reads, bookie.stats.reads_cached) == (2, 1)
 
 
-def test_minus_one_reads_the_last_entry_wherever_it_is() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 5)
-        assert bytes((await client.read(7, -1)).entry) == entry(7, 4)
-        await bookie.checkpoint()
-        assert bytes((await client.read(7, -1)).entry) == entry(7, 4)
-        await client.add(7, 5)
-        assert bytes((await client.read(7, -1)).entry) == entry(7, 5)
-
-    with_bookie(story)
+async def test_minus_one_reads_the_last_entry_wherever_it_is(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 5)
+    assert bytes((await client.read(7, -1)).entry) == entry(7, 4)
+    await bookie.checkpoint()
+    assert bytes((await client.read(7, -1)).entry) == entry(7, 4)
+    await client.add(7, 5)
+    assert bytes((await client.read(7, -1)).entry) == entry(7, 5)
 
 
-def test_a_missing_entry_and_a_missing_ledger_are_told_apart() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        assert (await client.read(7, 1)).rc == Rc.NO_ENTRY
-        assert (await client.read(8, 0)).rc == Rc.NO_LEDGER
-        assert (await client.read(8, -1)).rc == Rc.NO_LEDGER
-        assert (await client.read(7, -2)).rc == Rc.BAD_REQUEST
-
-    with_bookie(story)
+async def test_a_missing_entry_and_a_missing_ledger_are_told_apart(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0)
+    assert (await client.read(7, 1)).rc == Rc.NO_ENTRY
+    assert (await client.read(8, 0)).rc == Rc.NO_LEDGER
+    assert (await client.read(8, -1)).rc == Rc.NO_LEDGER
+    assert (await client.read(7, -2)).rc == Rc.BAD_REQUEST
 
 
-def test_another_master_key_is_refused_for_adds_and_fences() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        assert await client.ask(add_frame(7, 1, key=OTHER_KEY)) == [v2.AddAcks(Rc.UNAUTHORIZED, 7, 1, 1)]
-        assert (await client.fence(7, OTHER_KEY)).rc == Rc.UNAUTHORIZED
-        assert (await client.add(7, 1)) == v2.AddAcks(Rc.OK, 7, 1, 1)
-
-    with_bookie(story)
+async def test_another_master_key_is_refused_for_adds_and_fences(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0)
+    assert await client.ask(add_frame(7, 1, key=OTHER_KEY)) == [v2.AddAcks(Rc.UNAUTHORIZED, 7, 1, 1)]
+    assert (await client.fence(7, OTHER_KEY)).rc == Rc.UNAUTHORIZED
+    assert (await client.add(7, 1)) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
 
-def test_a_fence_is_in_the_journal_before_it_is_answered_even_without_an_entry() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
+async def test_a_fence_is_in_the_journal_before_it_is_answered_even_without_an_entry(bookie: Bookie) -> None:
+    client = Client(bookie)
+    client.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
+    assert client.answers == []
+    (answer,) = await client.take()
+    assert isinstance(answer, v2.ReadResponse)
+    assert answer.rc == Rc.NO_ENTRY
+    assert journalled(bookie) == [LedgerKey(7, KEY), Fence(7)]
+
+
+async def test_after_a_fence_only_recovery_adds_are_taken(bookie: Bookie) -> None:
+    writer, recovery = Client(bookie), Client(bookie)
+    await writer.add(7, 0)
+    answer = await recovery.fence(7)
+    assert bytes(answer.entry) == entry(7, 0)
+    assert await writer.add(7, 1) == v2.AddAcks(Rc.FENCED, 7, 1, 1)
+    assert await recovery.add(7, 1, flags=v2.RECOVERY_ADD) == v2.AddAcks(Rc.OK, 7, 1, 1)
+
+
+async def test_adds_behind_a_fence_in_the_same_pass_are_refused_and_those_before_it_are_seen_by_it(
+    bookie: Bookie,
+) -> None:
+    client = Client(bookie)
+    client.send(
+        add_frames(7, 0, 2) + v2.read_request(7, -1, v2.DO_FENCING, KEY) + add_frames(7, 2, 1),
+    )
+    answers = await client.take(3)
+    assert v2.AddAcks(Rc.OK, 7, 0, 1) in answers
+    assert v2.AddAcks(Rc.FENCED, 7, 2, 2) in answers
+    (read,) = [answer for answer in answers if isinstance(answer, v2.ReadResponse)]
+    assert bytes(read.entry) == entry(7, 1)
+
+
+async def test_fences_at_once_write_one_record_and_later_ones_none(bookie: Bookie) -> None:
+    clients = [Client(bookie) for _ in range(5)]
+    for client in clients:
         client.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
-        assert client.answers == []
-        (answer,) = await client.take()
-        assert isinstance(answer, v2.ReadResponse)
-        assert answer.rc == Rc.NO_ENTRY
-        assert journalled(bookie) == [LedgerKey(7, KEY), Fence(7)]
-
-    with_bookie(story)
+    for client in clients:
+        await client.take()
+    await clients[0].fence(7)
+    assert journalled(bookie) == [LedgerKey(7, KEY), Fence(7)]
+    assert bookie.stats.fences == 1
 
 
-def test_after_a_fence_only_recovery_adds_are_taken() -> None:
-    async def story(bookie: Bookie) -> None:
-        writer, recovery = Client(bookie), Client(bookie)
-        await writer.add(7, 0)
-        answer = await recovery.fence(7)
-        assert bytes(answer.entry) == entry(7, 0)
-        assert await writer.add(7, 1) == v2.AddAcks(Rc.FENCED, 7, 1, 1)
-        assert await recovery.add(7, 1, flags=v2.RECOVERY_ADD) == v2.AddAcks(Rc.OK, 7, 1, 1)
-
-    with_bookie(story)
-
-
-def test_adds_behind_a_fence_in_the_same_pass_are_refused_and_those_before_it_are_seen_by_it() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        client.send(
-            add_frames(7, 0, 2) + v2.read_request(7, -1, v2.DO_FENCING, KEY) + add_frames(7, 2, 1),
-        )
-        answers = await client.take(3)
-        assert v2.AddAcks(Rc.OK, 7, 0, 1) in answers
-        assert v2.AddAcks(Rc.FENCED, 7, 2, 2) in answers
-        (read,) = [answer for answer in answers if isinstance(answer, v2.ReadResponse)]
-        assert bytes(read.entry) == entry(7, 1)
-
-    with_bookie(story)
-
-
-def test_fences_at_once_write_one_record_and_later_ones_none() -> None:
-    async def story(bookie: Bookie) -> None:
-        clients = [Client(bookie) for _ in range(5)]
-        for client in clients:
-            client.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
-        for client in clients:
-            await client.take()
-        await clients[0].fence(7)
-        assert journalled(bookie) == [LedgerKey(7, KEY), Fence(7)]
-        assert bookie.stats.fences == 1
-
-    with_bookie(story)
-
-
-def test_a_read_only_bookie_takes_only_adds_of_high_priority() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        bookie.read_only = True
-        assert await client.add(7, 0) == v2.AddAcks(Rc.READ_ONLY, 7, 0, 0)
-        assert await client.add(7, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 7, 0, 0)
-
-    with_bookie(story)
+async def test_a_read_only_bookie_takes_only_adds_of_high_priority(bookie: Bookie) -> None:
+    client = Client(bookie)
+    bookie.read_only = True
+    assert await client.add(7, 0) == v2.AddAcks(Rc.READ_ONLY, 7, 0, 0)
+    assert await client.add(7, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 7, 0, 0)
 
 
 def batch(answers: list[v2.Response]) -> list[bytes]:
@@ -190,97 +156,74 @@ def batch(answers: list[v2.Response]) -> list[bytes]:
     return [bytes(each) for each in answer.entries]
 
 
-def test_batch_reads_stop_at_count_size_and_the_first_gap() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 10)
-        await client.add(7, 11, 2)
-        one = 4 + len(entry(7, 0))
-        for _ in range(2):
-            assert batch(await client.ask(v2.batch_read_request(7, 0, 1, 3, 1 << 20))) == [
-                entry(7, i) for i in range(3)
-            ]
-            assert len(batch(await client.ask(v2.batch_read_request(7, 0, 2, 100, 36 + 4 * one)))) == 4
-            assert len(batch(await client.ask(v2.batch_read_request(7, 0, 3, 100, 35 + 4 * one)))) == 3
-            assert len(batch(await client.ask(v2.batch_read_request(7, 0, 4, 100, 1)))) == 1
-            assert len(batch(await client.ask(v2.batch_read_request(7, 4, 5, 0, 1 << 40)))) == 6
-            await bookie.checkpoint()
-
-    with_bookie(story)
-
-
-def test_batch_reads_of_what_is_not_there_say_so() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 2)
-        assert await client.ask(v2.batch_read_request(7, 2, 5, 10, 1000)) == [
-            v2.BatchResponse(Rc.NO_ENTRY, 7, 2, 5, [])
-        ]
-        assert await client.ask(v2.batch_read_request(8, 0, 6, 10, 1000)) == [
-            v2.BatchResponse(Rc.NO_LEDGER, 8, 0, 6, [])
-        ]
-        assert await client.ask(v2.batch_read_request(7, -1, 7, 10, 1000)) == [
-            v2.BatchResponse(Rc.BAD_REQUEST, 7, -1, 7, [])
-        ]
-
-    with_bookie(story)
-
-
-def test_a_big_entry_in_two_pieces_is_kept_and_read_whole() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        payload = bytes(range(256)) * 400
-        head = DIGEST.seal(7, 0, -1, len(payload), payload)
-        await client.ask((v2.add_head(len(head) + len(payload), KEY) + head, payload))
-        assert bytes((await client.read(7, 0)).entry) == head + payload
+async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 10)
+    await client.add(7, 11, 2)
+    one = 4 + len(entry(7, 0))
+    for _ in range(2):
+        assert batch(await client.ask(v2.batch_read_request(7, 0, 1, 3, 1 << 20))) == [entry(7, i) for i in range(3)]
+        assert len(batch(await client.ask(v2.batch_read_request(7, 0, 2, 100, 36 + 4 * one)))) == 4
+        assert len(batch(await client.ask(v2.batch_read_request(7, 0, 3, 100, 35 + 4 * one)))) == 3
+        assert len(batch(await client.ask(v2.batch_read_request(7, 0, 4, 100, 1)))) == 1
+        assert len(batch(await client.ask(v2.batch_read_request(7, 4, 5, 0, 1 << 40)))) == 6
         await bookie.checkpoint()
-        assert bytes((await client.read(7, 0)).entry) == head + payload
-
-    with_bookie(story)
 
 
-def test_what_is_not_served_is_answered_and_the_session_goes_on() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        client.send(pack("!iBBH", 4, 2, Opcode.GET_BOOKIE_INFO, 0) + pack("!iBBH", 4, 9, 9, 0))
-        assert await client.take(2) == [
-            v2.OtherResponse(Opcode.GET_BOOKIE_INFO, Rc.BAD_REQUEST, -1, -1),
-            v2.OtherResponse(9, Rc.BAD_VERSION, -1, -1),
-        ]
-        client.send(pack("!iBBH", 4, 2, Opcode.AUTH, 0))
-        assert await client.take() == [v2.AuthResponse(b"\x0a\x12AuthDisabledPlugin\x12\x00")]
-        assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
-
-    with_bookie(story)
+async def test_batch_reads_of_what_is_not_there_say_so(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 2)
+    assert await client.ask(v2.batch_read_request(7, 2, 5, 10, 1000)) == [v2.BatchResponse(Rc.NO_ENTRY, 7, 2, 5, [])]
+    assert await client.ask(v2.batch_read_request(8, 0, 6, 10, 1000)) == [v2.BatchResponse(Rc.NO_LEDGER, 8, 0, 6, [])]
+    assert await client.ask(v2.batch_read_request(7, -1, 7, 10, 1000)) == [
+        v2.BatchResponse(Rc.BAD_REQUEST, 7, -1, 7, [])
+    ]
 
 
-def test_garbage_closes_the_session_after_what_came_before_it() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0)
-        client.send(v2.read_request(7, 0) + b"GET / HTTP/1.1\r\n\r\n")
-        assert [type(answer).__name__ for answer in client.answers] == ["ReadResponse"]
-        assert client.session.closed
-        client.send(v2.read_request(7, 0))
-        assert len(client.answers) == 1
-
-    with_bookie(story)
+async def test_a_big_entry_in_two_pieces_is_kept_and_read_whole(bookie: Bookie) -> None:
+    client = Client(bookie)
+    payload = bytes(range(256)) * 400
+    head = DIGEST.seal(7, 0, -1, len(payload), payload)
+    await client.ask((v2.add_head(len(head) + len(payload), KEY) + head, payload))
+    assert bytes((await client.read(7, 0)).entry) == head + payload
+    await bookie.checkpoint()
+    assert bytes((await client.read(7, 0)).entry) == head + payload
 
 
-def test_a_closed_session_is_answered_nothing_but_its_adds_are_carried_out() -> None:
-    async def story(bookie: Bookie) -> None:
-        client, other = Client(bookie), Client(bookie)
-        client.send(add_frames(7, 0, 2))
-        client.session.close()
-        await other.add(8, 0)
-        assert client.raw == b""
-        assert (7, 0, 1) in journalled(bookie)
+async def test_what_is_not_served_is_answered_and_the_session_goes_on(bookie: Bookie) -> None:
+    client = Client(bookie)
+    client.send(pack("!iBBH", 4, 2, Opcode.GET_BOOKIE_INFO, 0) + pack("!iBBH", 4, 9, 9, 0))
+    assert await client.take(2) == [
+        v2.OtherResponse(Opcode.GET_BOOKIE_INFO, Rc.BAD_REQUEST, -1, -1),
+        v2.OtherResponse(9, Rc.BAD_VERSION, -1, -1),
+    ]
+    client.send(pack("!iBBH", 4, 2, Opcode.AUTH, 0))
+    assert await client.take() == [v2.AuthResponse(b"\x0a\x12AuthDisabledPlugin\x12\x00")]
+    assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
 
-    with_bookie(story)
+
+async def test_garbage_closes_the_session_after_what_came_before_it(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0)
+    client.send(v2.read_request(7, 0) + b"GET / HTTP/1.1\r\n\r\n")
+    assert [type(answer).__name__ for answer in client.answers] == ["ReadResponse"]
+    assert client.session.closed
+    client.send(v2.read_request(7, 0))
+    assert len(client.answers) == 1
 
 
-def test_reads_above_the_bound_are_refused() -> None:
-    async def story(bookie: Bookie) -> None:
+async def test_a_closed_session_is_answered_nothing_but_its_adds_are_carried_out(bookie: Bookie) -> None:
+    client, other = Client(bookie), Client(bookie)
+    client.send(add_frames(7, 0, 2))
+    client.session.close()
+    await other.add(8, 0)
+    assert client.raw == b""
+    assert (7, 0, 1) in journalled(bookie)
+
+
+@pytest.mark.seeded
+async def test_reads_above_the_bound_are_refused() -> None:
+    async with with_bookie(config=replace(CONFIG, reads_in_flight_max=2, read_workers=1)) as bookie:
         client = Client(bookie)
         await client.add(7, 0)
         client.send(b"".join(v2.read_request(7, i) for i in range(1, 5)))
@@ -289,43 +232,35 @@ def test_reads_above_the_bound_are_refused() -> None:
         assert codes == [Rc.NO_ENTRY] * 2 + [Rc.TOO_MANY_REQUESTS] * 2
         assert bookie.reads_in_flight == 0
 
-    with_bookie(story, config=replace(CONFIG, reads_in_flight_max=2, read_workers=1))
+
+@pytest.mark.expect_error("read failed")
+async def test_a_damaged_entry_is_an_io_error_and_never_a_missing_one(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 3)
+    await bookie.checkpoint()
+    path = "/data/ledgers/current/0.log"
+    file = bookie.world.disk.open(path)
+    file.pwrite(b"\xff" * 20, 1024 + 4)
+    assert (await client.read(7, 0)).rc == Rc.IO
+    assert (await client.read(7, 1)).rc == Rc.OK
 
 
 @pytest.mark.expect_error("read failed")
-def test_a_damaged_entry_is_an_io_error_and_never_a_missing_one() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 3)
-        await bookie.checkpoint()
-        path = "/data/ledgers/current/0.log"
-        file = bookie.world.disk.open(path)
-        file.pwrite(b"\xff" * 20, 1024 + 4)
-        assert (await client.read(7, 0)).rc == Rc.IO
-        assert (await client.read(7, 1)).rc == Rc.OK
-
-    with_bookie(story)
-
-
-@pytest.mark.expect_error("read failed")
-def test_a_read_that_fails_fails_alone_among_those_that_travel_with_it() -> None:
-    async def story(bookie: Bookie) -> None:
-        client = Client(bookie)
-        await client.add(7, 0, 3 * SHARE)
-        await bookie.checkpoint()
-        file = bookie.world.disk.open("/data/ledgers/current/0.log")
-        file.pwrite(b"\xff" * 20, 1024 + 4)
-        asked = [*range(0, 3 * SHARE, 2), 1000, -1]
-        client.send(b"".join(v2.read_request(7, entry_id) for entry_id in asked))
-        answers = await client.take(len(asked))
-        found: dict[int, tuple[int, bytes]] = {}
-        for answer in answers:
-            assert isinstance(answer, v2.ReadResponse)
-            found[answer.entry_id] = (answer.rc, bytes(answer.entry))
-        assert found.pop(0) == (Rc.IO, b"")
-        assert found.pop(1000) == (Rc.NO_ENTRY, b"")
-        assert found.pop(-1) == (Rc.OK, entry(7, 3 * SHARE - 1))
-        assert found == {i: (Rc.OK, entry(7, i)) for i in range(2, 3 * SHARE, 2)}
-        assert bookie.reads_in_flight == 0
-
-    with_bookie(story)
+async def test_a_read_that_fails_fails_alone_among_those_that_travel_with_it(bookie: Bookie) -> None:
+    client = Client(bookie)
+    await client.add(7, 0, 3 * SHARE)
+    await bookie.checkpoint()
+    file = bookie.world.disk.open("/data/ledgers/current/0.log")
+    file.pwrite(b"\xff" * 20, 1024 + 4)
+    asked = [*range(0, 3 * SHARE, 2), 1000, -1]
+    client.send(b"".join(v2.read_request(7, entry_id) for entry_id in asked))
+    answers = await client.take(len(asked))
+    found: dict[int, tuple[int, bytes]] = {}
+    for answer in answers:
+        assert isinstance(answer, v2.ReadResponse)
+        found[answer.entry_id] = (answer.rc, bytes(answer.entry))
+    assert found.pop(0) == (Rc.IO, b"")
+    assert found.pop(1000) == (Rc.NO_ENTRY, b"")
+    assert found.pop(-1) == (Rc.OK, entry(7, 3 * SHARE - 1))
+    assert found == {i: (Rc.OK, entry(7, i)) for i in range(2, 3 * SHARE, 2)}
+    assert bookie.reads_in_flight == 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -19,10 +18,9 @@ import trio
 
 from broker.config import BrokerOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.unit.broker.counted_steps import CALLS_MAX, Steps
 from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
 
-CALLS_MAX = 30_000
-"""Maximum calls of functions in one step: below 10 ms."""
 STEP_MAX_S = 0.010
 FRAME = 5 << 20
 LAST = (1 << 63) - 1
@@ -30,36 +28,6 @@ ENDS = (0, 1, LAST - 1, LAST, LAST + 1, (1 << 64) - 2, (1 << 64) - 1)
 
 
 Command = Callable[[Peer], Awaitable[None]]
-
-
-class Steps(trio.abc.Instrument):
-    """The longest step of any task but that of the test, in calls (virtual) or in seconds of the processor (real)."""
-
-    def __init__(self, test: trio.lowlevel.Task, *, real: bool) -> None:
-        self._test = test
-        self._real = real
-        self._before = 0.0
-        self._calls = 0
-        self.longest = 0.0
-        self.where = ""
-
-    def _now(self) -> float:
-        return time.thread_time() if self._real else self._calls
-
-    def _called(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_call"):
-            self._calls += 1
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._before = self._now()
-        if not self._real and task is not self._test:
-            sys.setprofile(self._called)
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        sys.setprofile(None)
-        took = self._now() - self._before
-        if task is not self._test and took > self.longest:
-            self.longest, self.where = took, task.name
 
 
 def ids(count: int, first: int = 0, ledger: int = 1, **options: Any) -> list[pb.MessageIdData]:

@@ -11,7 +11,8 @@ story(body): runs `body(client, broker)` on a host of its own. A test changes wh
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Stream, World
-from simulation.machines.world import Universe, run
+from simulation.machines.world import Universe, in_universe, on_host
 from tests.unit.wire.pulsar.build import frame
 
 T = TypeVar("T")
@@ -311,32 +312,14 @@ def _answer(kind: pb.BaseCommand.Type, part: str, request_id: int, **fields: Any
     return answer
 
 
-def story(body: Callable[[Client, FakeBroker], Awaitable[T]], *, url: str = URL, seed: int = 0, **options: Any) -> T:
-    """Run `body` against a broker; returns what it returns, raises what it raises."""
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    async def main(universe: Universe) -> None:
+@asynccontextmanager
+async def story(*, url: str = URL, seed: int = 0, **options: Any) -> AsyncIterator[tuple[Client, FakeBroker]]:
+    """A client, of these options, and the broker it is connected to; each on a host."""
+    async with in_universe(seed, keep=True) as universe:
         broker = FakeBroker(universe)
         universe.host(HOST).start(broker.serve)
-        over = trio.Event()
-
-        async def client_main(world: World, stop: trio.Event) -> None:
-            try:
-                async with open_client(world, url, ClientOptions(**options)) as client:
-                    results.append(await body(client, broker))
-            except Exception as error:
-                failures.append(error)
-            finally:
-                over.set()
-
-        universe.host("client").start(client_main)
-        await over.wait()
-
-    run(seed, main, keep=True)
-    if failures:
-        raise failures[0]
-    return results[0]
+        async with on_host(universe, "client") as world, open_client(world, url, ClientOptions(**options)) as client:
+            yield client, broker
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -24,8 +24,9 @@ from quire.world.real import real_world
 from tests.unit.client.fake_broker import HOST, PORT, TOPIC, URL, B, FakeBroker, Session, story
 
 
-def test_topics_and_partitions_are_asked_for_by_their_full_names() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_topics_and_partitions_are_asked_for_by_their_full_names() -> None:
+    async with story() as (client, broker):
         assert await client.partitions("t") == 3
         assert await client.partitions("t", create=True) == 3
         assert await client.topics("public/default") == [
@@ -37,11 +38,10 @@ def test_topics_and_partitions_are_asked_for_by_their_full_names() -> None:
         assert [each.metadata_auto_creation_enabled for each in asked] == [False, True]
         assert broker.of(B.GET_TOPICS_OF_NAMESPACE)[0].getTopicsOfNamespace.namespace == "public/default"
 
-    story(body)
 
-
-def test_everything_shares_one_connection_to_a_broker() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_everything_shares_one_connection_to_a_broker() -> None:
+    async with story() as (client, broker):
         async with trio.open_nursery() as nursery:
             for name in ("a", "b", "c"):
                 nursery.start_soon(client.reader, name, MessageId.EARLIEST)
@@ -51,18 +51,17 @@ def test_everything_shares_one_connection_to_a_broker() -> None:
         ids = [each.subscribe.consumer_id for each in broker.of(B.SUBSCRIBE)]
         assert len(set(ids)) == len(ids) == 6
 
-    story(body)
 
-
-def test_the_next_host_is_tried_when_one_cannot_be_reached() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_the_next_host_is_tried_when_one_cannot_be_reached() -> None:
+    async with story(url=f"pulsar://nowhere:1,elsewhere:2,{HOST}:{PORT}") as (client, _):
         assert await client.partitions("t") == 3
 
-    story(body, url=f"pulsar://nowhere:1,elsewhere:2,{HOST}:{PORT}")
 
+@pytest.mark.seeded
+async def test_a_redirect_is_followed_with_its_authority() -> None:
+    async with story() as (client, broker):
 
-def test_a_redirect_is_followed_with_its_authority() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
         def redirect(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
             if command.lookupTopic.authoritative:
                 return False
@@ -78,11 +77,11 @@ def test_a_redirect_is_followed_with_its_authority() -> None:
         await client.reader(TOPIC, MessageId.EARLIEST)
         assert [each.lookupTopic.authoritative for each in broker.of(B.LOOKUP)] == [False, True]
 
-    story(body)
 
+@pytest.mark.seeded
+async def test_redirects_without_end_are_given_up() -> None:
+    async with story(operation_timeout_s=3) as (client, broker):
 
-def test_redirects_without_end_are_given_up() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
         def redirect(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
             answer = B(type=B.LOOKUP_RESPONSE)
             answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
@@ -95,11 +94,11 @@ def test_redirects_without_end_are_given_up() -> None:
         with pytest.raises(ServiceUnavailableError, match="more than 20 redirects"):
             await client.reader(TOPIC, MessageId.EARLIEST)
 
-    story(body, operation_timeout_s=3)
 
+@pytest.mark.seeded
+async def test_a_proxy_is_told_which_broker_is_meant() -> None:
+    async with story() as (client, broker):
 
-def test_a_proxy_is_told_which_broker_is_meant() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
         def proxied(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
             answer = B(type=B.LOOKUP_RESPONSE)
             answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
@@ -113,9 +112,8 @@ def test_a_proxy_is_told_which_broker_is_meant() -> None:
         await client.reader(TOPIC, MessageId.EARLIEST)
         assert [each.connect.proxy_to_broker_url for each in broker.of(B.CONNECT)] == ["", "inside:7000"]
 
-    story(body)
 
-
+@pytest.mark.seeded
 @pytest.mark.parametrize("kind", [B.PARTITIONED_METADATA, B.LOOKUP, B.PRODUCER])
 @pytest.mark.parametrize(
     ("code", "error"),
@@ -126,7 +124,7 @@ def test_a_proxy_is_told_which_broker_is_meant() -> None:
         (pb.IncompatibleSchema, ServerRefusedError),
     ],
 )
-def test_what_is_final_is_raised_at_once(kind: int, code: int, error: type[ClientError]) -> None:
+async def test_what_is_final_is_raised_at_once(kind: int, code: int, error: type[ClientError]) -> None:
     async def body(client: Client, broker: FakeBroker) -> None:
         broker.refuse[kind] = [(code, "because")]
         begun = trio.current_time()
@@ -134,22 +132,26 @@ def test_what_is_final_is_raised_at_once(kind: int, code: int, error: type[Clien
             await (client.partitions("t") if kind == B.PARTITIONED_METADATA else client.producer("t"))
         assert trio.current_time() - begun < 0.5
 
-    story(body)
+    async with story() as (client, broker):
+        await body(client, broker)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("kind", [B.PARTITIONED_METADATA, B.LOOKUP, B.PRODUCER])
 @pytest.mark.parametrize("code", [pb.ServiceNotReady, pb.MetadataError, pb.UnknownError, pb.TooManyRequests])
-def test_what_is_passing_is_tried_again(kind: int, code: int) -> None:
+async def test_what_is_passing_is_tried_again(kind: int, code: int) -> None:
     async def body(client: Client, broker: FakeBroker) -> None:
         broker.refuse[kind] = [(code, "later")] * 3
         await (client.partitions("t") if kind == B.PARTITIONED_METADATA else client.producer("t"))
         assert broker.refuse[kind] == []
 
-    story(body)
+    async with story() as (client, broker):
+        await body(client, broker)
 
 
-def test_the_last_cause_is_told_when_trying_did_not_help() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_the_last_cause_is_told_when_trying_did_not_help() -> None:
+    async with story(operation_timeout_s=5) as (client, broker):
         broker.refuse[B.LOOKUP] = [(pb.ServiceNotReady, "still loading")] * 1000
         begun = trio.current_time()
         with pytest.raises(ServiceUnavailableError, match=f"reader of {TOPIC}.*5 s.*still loading"):
@@ -157,37 +159,33 @@ def test_the_last_cause_is_told_when_trying_did_not_help() -> None:
         assert 4.9 < trio.current_time() - begun < 5.1
         assert len(broker.of(B.LOOKUP)) < 20  # pauses get longer
 
-    story(body, operation_timeout_s=5)
 
-
-def test_a_broker_that_is_not_there_is_named() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_broker_that_is_not_there_is_named() -> None:
+    async with story(url="pulsar://nowhere:1", operation_timeout_s=3) as (client, _):
         with pytest.raises(ServiceUnavailableError, match="cannot connect to nowhere:1"):
             await client.partitions("t")
 
-    story(body, url="pulsar://nowhere:1", operation_timeout_s=3)
 
-
-def test_a_broker_that_accepts_and_says_nothing_is_given_up() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_broker_that_accepts_and_says_nothing_is_given_up() -> None:
+    async with story(operation_timeout_s=3, connect_timeout_s=1) as (client, broker):
         broker.deaf = True
         with pytest.raises(ServiceUnavailableError, match="no answer to CONNECT in 1 s"):
             await client.partitions("t")
 
-    story(body, operation_timeout_s=3, connect_timeout_s=1)
 
-
-def test_a_broker_that_wants_a_password_refuses_for_good() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_broker_that_wants_a_password_refuses_for_good() -> None:
+    async with story() as (client, broker):
         broker.refuse[B.CONNECT] = [(pb.AuthenticationError, "who are you")]
         with pytest.raises(NotAllowedError, match="who are you"):
             await client.partitions("t")
 
-    story(body)
 
-
-def test_a_silent_connection_is_asked_and_then_replaced() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_silent_connection_is_asked_and_then_replaced() -> None:
+    async with story(keep_alive_interval_s=10) as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         await trio.sleep(100)
         assert len(broker.of(B.PING)) >= 4
@@ -197,21 +195,19 @@ def test_a_silent_connection_is_asked_and_then_replaced() -> None:
         await reader.last_message_id()
         assert broker.connections == 2
 
-    story(body, keep_alive_interval_s=10)
 
-
-def test_a_ping_is_answered() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_ping_is_answered() -> None:
+    async with story() as (client, broker):
         await client.partitions("t")
         broker.sessions[0].send(B(type=B.PING, ping=pb.CommandPing()))
         await trio.sleep(1)
         assert len(broker.of(B.PONG)) == 1
 
-    story(body)
 
-
-def test_a_broker_that_breaks_the_protocol_loses_the_connection_and_not_the_client() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_a_broker_that_breaks_the_protocol_loses_the_connection_and_not_the_client() -> None:
+    async with story() as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         broker.sessions[0]._unsent += b"\xff" * 100
         broker.sessions[0]._some.set()
@@ -219,11 +215,10 @@ def test_a_broker_that_breaks_the_protocol_loses_the_connection_and_not_the_clie
         await reader.last_message_id()
         assert broker.connections == 2
 
-    story(body)
 
-
-def test_answers_and_news_that_nobody_asked_for_are_passed_over() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+@pytest.mark.seeded
+async def test_answers_and_news_that_nobody_asked_for_are_passed_over() -> None:
+    async with story() as (client, broker):
         await client.partitions("t")
         session = broker.sessions[0]
         session._success(99)
@@ -234,10 +229,9 @@ def test_answers_and_news_that_nobody_asked_for_are_passed_over() -> None:
         assert await client.partitions("t") == 3
         assert broker.connections == 1
 
-    story(body)
 
-
-def test_an_error_of_the_caller_leaves_the_client_as_it_is() -> None:
+@pytest.mark.seeded
+async def test_an_error_of_the_caller_leaves_the_client_as_it_is() -> None:
     class MineError(Exception):
         pass
 
@@ -246,48 +240,36 @@ def test_an_error_of_the_caller_leaves_the_client_as_it_is() -> None:
         raise MineError
 
     with pytest.raises(MineError):
-        story(body)
+        async with story() as (client, broker):
+            await body(client, broker)
 
 
-def test_what_a_closed_client_opened_says_so() -> None:
-    kept: list[object] = []
-
-    async def body(client: Client, broker: FakeBroker) -> None:
-        kept.append(client)
-        kept.append(await client.producer(TOPIC))
-
-    story(body)
-
-    async def after() -> None:
-        client, producer = kept
-        assert isinstance(client, Client)
-        with pytest.raises(ClosedError, match="closed"):
-            await producer.flush()  # type: ignore[attr-defined]
-        with pytest.raises(ClosedError, match="closed"):
-            await client.partitions(TOPIC)
-
-    trio.run(after)
+@pytest.mark.seeded
+async def test_what_a_closed_client_opened_says_so() -> None:
+    async with story() as (client, _):
+        producer = await client.producer(TOPIC)
+    with pytest.raises(ClosedError, match="closed"):
+        await producer.flush()
+    with pytest.raises(ClosedError, match="closed"):
+        await client.partitions(TOPIC)
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("topic", ["", "a//b", "x://a/b/c", "persistent://a/b"])
-def test_a_name_that_no_topic_can_have_is_refused_without_asking(topic: str) -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_name_that_no_topic_can_have_is_refused_without_asking(topic: str) -> None:
+    async with story() as (client, broker):
         with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
             await client.partitions(topic)
         with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
             await client.topics("no-slash")
         assert broker.connections == 0
 
-    story(body)
 
-
-def test_a_url_of_another_scheme_is_refused_when_the_client_is_opened() -> None:
-    async def main() -> None:
-        with pytest.raises(ValueError, match="TLS is not supported yet"):
-            async with open_client(real_world(), "pulsar+ssl://h:6651"):
-                pass
-
-    trio.run(main)
+@pytest.mark.real_clock
+async def test_a_url_of_another_scheme_is_refused_when_the_client_is_opened() -> None:
+    with pytest.raises(ValueError, match="TLS is not supported yet"):
+        async with open_client(real_world(), "pulsar+ssl://h:6651"):
+            pass
 
 
 @pytest.mark.parametrize("wrong", [{"operation_timeout_s": 0}, {"backoff_max_s": 0.01}, {"receive_bytes_max": 0}])

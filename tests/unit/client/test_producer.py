@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.client.client import Client
 from quire.client.errors import (
     ClosedError,
     NotAllowedError,
@@ -14,7 +13,9 @@ from quire.client.message_id import MessageId
 from quire.client.packing import Packed, pack
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import peek
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session, story, until
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, Session, story, until
+
+pytestmark = pytest.mark.seeded
 
 
 def packed(count: int, *, size: int = 20, first: int = 0) -> list[Packed]:
@@ -22,8 +23,8 @@ def packed(count: int, *, size: int = 20, first: int = 0) -> list[Packed]:
     return pack(values, [None] * count, None, None, batch=False)
 
 
-def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         assert producer.name == "made-by-broker"
         assert producer.last_ids == MessageId.EARLIEST
@@ -38,21 +39,17 @@ def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_th
         assert {each.producer_name for each in seen} == {"made-by-broker"}
         assert all(f"{number}/".encode() in entry for number, entry in enumerate(broker.entries))
 
-    story(body)
 
-
-def test_the_number_of_messages_of_a_batch_is_told() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_the_number_of_messages_of_a_batch_is_told() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         await producer.send(pack([b"a", b"b", b"c"], [None] * 3, None, None))
         await producer.flush()
         assert [each.send.num_messages for each in broker.of(B.SEND)] == [3]
 
-    story(body)
 
-
-def test_no_more_than_the_bound_is_under_way() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_no_more_than_the_bound_is_under_way() -> None:
+    async with story() as (client, broker):
         held: list[tuple[Session, pb.BaseCommand, bytes]] = []
 
         def hold(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
@@ -75,22 +72,18 @@ def test_no_more_than_the_bound_is_under_way() -> None:
             await until(lambda: len(held) == 15)
             nursery.cancel_scope.cancel()
 
-    story(body)
 
-
-def test_no_more_bytes_than_the_bound_are_under_way() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_no_more_bytes_than_the_bound_are_under_way() -> None:
+    async with story() as (client, broker):
         broker.silent.add(B.SEND)
         producer = await client.producer(TOPIC, pending_bytes_max=5000)
         with trio.move_on_after(5):
             await producer.send(packed(30, size=1000))
         assert producer.pending == 5
 
-    story(body)
 
-
-def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numbers() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numbers() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         await producer.send(packed(10))
         await producer.flush()
@@ -107,11 +100,9 @@ def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numb
         assert again[1].producer.producer_name == "made-by-broker"
         assert len({each.producer.producer_id for each in again}) == 1
 
-    story(body)
 
-
-def test_a_producer_that_the_broker_closes_comes_again_and_goes_on() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_producer_that_the_broker_closes_comes_again_and_goes_on() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC, name="mine")
         session = broker.sessions[0]
         session.producers.clear()
@@ -124,11 +115,9 @@ def test_a_producer_that_the_broker_closes_comes_again_and_goes_on() -> None:
         assert broker.published[-3:] == [("mine", 0), ("mine", 1), ("mine", 2)]
         assert broker.connections == 1
 
-    story(body)
 
-
-def test_a_send_that_fails_in_passing_is_sent_again_from_there_on() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_send_that_fails_in_passing_is_sent_again_from_there_on() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         broker.refuse[B.SEND] = [(pb.PersistenceError, "later")]
         await producer.send(packed(1))
@@ -136,11 +125,9 @@ def test_a_send_that_fails_in_passing_is_sent_again_from_there_on() -> None:
         assert broker.published == [("made-by-broker", 0)]
         assert len(broker.of(B.CLOSE_PRODUCER)) == 1
 
-    story(body)
 
-
-def test_a_refusal_is_raised_from_then_on() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_refusal_is_raised_from_then_on() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         broker.refuse[B.SEND] = [(pb.TopicTerminatedError, "it is over")]
         await producer.send(packed(1))
@@ -149,11 +136,9 @@ def test_a_refusal_is_raised_from_then_on() -> None:
                 await call()
             assert caught.value.code == pb.TopicTerminatedError
 
-    story(body)
 
-
-def test_a_receipt_out_of_order_makes_it_begin_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_receipt_out_of_order_makes_it_begin_again() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
 
         def skip(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
@@ -167,11 +152,9 @@ def test_a_receipt_out_of_order_makes_it_begin_again() -> None:
         assert len(broker.of(B.PRODUCER)) == 2
         assert broker.published[-1] == ("made-by-broker", 0)
 
-    story(body)
 
-
-def test_a_receipt_for_what_was_answered_before_is_passed_over() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_receipt_for_what_was_answered_before_is_passed_over() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         await producer.send(packed(3))
         await producer.flush()
@@ -190,11 +173,9 @@ def test_a_receipt_for_what_was_answered_before_is_passed_over() -> None:
         assert len(broker.of(B.PRODUCER)) == 1
         assert producer.last_ids == MessageId(LEDGER, 4)
 
-    story(body)
 
-
-def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> None:
+    async with story(operation_timeout_s=10) as (client, broker):
         producer = await client.producer(TOPIC)
         broker.silent.add(B.SEND)
         await producer.send(packed(3))
@@ -207,11 +188,9 @@ def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> None:
         await producer.flush()
         assert [number for _, number in broker.published] == [0, 1, 2]
 
-    story(body, operation_timeout_s=10)
 
-
-def test_a_message_above_the_brokers_limit_is_refused_here() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_message_above_the_brokers_limit_is_refused_here() -> None:
+    async with story() as (client, broker):
         broker.message_size_max = 1000
         producer = await client.producer(TOPIC)
         await producer.send(packed(1, size=900))
@@ -222,20 +201,16 @@ def test_a_message_above_the_brokers_limit_is_refused_here() -> None:
         await producer.flush()
         assert [number for _, number in broker.published] == [0, 1]
 
-    story(body)
 
-
-def test_a_name_that_is_taken_is_asked_for_again_until_it_is_free() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_name_that_is_taken_is_asked_for_again_until_it_is_free() -> None:
+    async with story() as (client, broker):
         broker.refuse[B.PRODUCER] = [(pb.ProducerBusy, "taken")] * 3
         producer = await client.producer(TOPIC, name="mine")
         assert producer.name == "mine"
 
-    story(body)
 
-
-def test_close_tells_the_broker_and_ends_every_wait() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_close_tells_the_broker_and_ends_every_wait() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         broker.silent.add(B.SEND)
         await producer.send(packed(1))
@@ -251,11 +226,9 @@ def test_close_tells_the_broker_and_ends_every_wait() -> None:
         await producer.close()
         assert len(broker.of(B.CLOSE_PRODUCER)) == 1
 
-    story(body)
 
-
-def test_sends_of_one_pass_leave_with_one_write() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_sends_of_one_pass_leave_with_one_write() -> None:
+    async with story() as (client, broker):
         producer = await client.producer(TOPIC)
         lines = broker.universe.trace.lines
         before = len(lines)
@@ -266,5 +239,3 @@ def test_sends_of_one_pass_leave_with_one_write() -> None:
         assert len(broker.published) == 50
         writes = [line for line in lines[before:] if " client Sent " in line]
         assert len(writes) == 1
-
-    story(body)

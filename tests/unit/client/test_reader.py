@@ -3,14 +3,15 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.client.client import Client
 from quire.client.deliveries import Deliveries
 from quire.client.errors import ClientError, ClosedError, ServiceUnavailableError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.client.reader import FIRST_PART, Reader
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, story, until
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, story, until
 from tests.unit.wire.pulsar.build import entry
+
+pytestmark = pytest.mark.seeded
 
 
 def entries(count: int, size: int = 20, **fields: int) -> list[bytes]:
@@ -30,8 +31,8 @@ async def take(reader: Reader, count: int) -> Deliveries:
     return found
 
 
-def test_a_reader_gets_every_entry_from_its_start_on_in_order() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_reader_gets_every_entry_from_its_start_on_in_order() -> None:
+    async with story() as (client, broker):
         stored = entries(3000)
         broker.append(*stored)
         reader = await client.reader(TOPIC, MessageId(LEDGER, 5))
@@ -42,11 +43,9 @@ def test_a_reader_gets_every_entry_from_its_start_on_in_order() -> None:
         assert not broker.of(B.SUBSCRIBE)[0].subscribe.durable
         assert not broker.of(B.SUBSCRIBE)[0].subscribe.force_topic_creation
 
-    story(body)
 
-
-def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken() -> None:
+    async with story() as (client, broker):
         broker.append(*entries(100))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=10)
         consumer = broker.consumers[0]
@@ -57,22 +56,18 @@ def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken()
             assert reader.queued_bytes > 0
             taken += len(await reader.receive())
 
-    story(body)
 
-
-def test_permits_count_the_messages_of_a_batch() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_permits_count_the_messages_of_a_batch() -> None:
+    async with story() as (client, broker):
         broker.append(*entries(4, num_messages_in_batch=100))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=160)
         await take(reader, 4)
         await until(lambda: sum(each.flow.messagePermits for each in broker.of(B.FLOW)) >= 400 + 160)
         assert sum(each.flow.messagePermits for each in broker.of(B.FLOW)) == 400 + 160
 
-    story(body)
 
-
-def test_large_messages_get_fewer_permits_than_the_window() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_large_messages_get_fewer_permits_than_the_window() -> None:
+    async with story(receive_bytes_max=100_000) as (client, broker):
         broker.append(*entries(60, size=10_000))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=1000)
         taken = len(await reader.receive())
@@ -83,11 +78,9 @@ def test_large_messages_get_fewer_permits_than_the_window() -> None:
         assert sizes[0] == 1000 // FIRST_PART
         assert all(permits <= 10 for permits in sizes[1:])
 
-    story(body, receive_bytes_max=100_000)
 
-
-def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came() -> None:
+    async with story() as (client, broker):
         stored = entries(300)
         broker.append(*stored[:100])
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=50)
@@ -101,11 +94,9 @@ def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came() -> None:
         assert found == stored
         assert len(broker.of(B.SUBSCRIBE)) > 5
 
-    story(body)
 
-
-def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss() -> None:
+    async with story() as (client, broker):
         broker.append(*entries(100))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=20)
         await take(reader, 2)  # a first part of the window
@@ -117,11 +108,9 @@ def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss() -> None:
         assert broker.consumers[0].next == 21
         await take(reader, 20)
 
-    story(body)
 
-
-def test_a_reader_at_the_end_comes_again_where_it_began() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_reader_at_the_end_comes_again_where_it_began() -> None:
+    async with story() as (client, broker):
         stored = entries(20)
         broker.append(*stored[:10])
         reader = await client.reader(TOPIC, MessageId.LATEST)
@@ -129,22 +118,18 @@ def test_a_reader_at_the_end_comes_again_where_it_began() -> None:
         broker.append(*stored[10:])  # nobody is attached
         assert (await take(reader, 10)).entries == stored[10:]
 
-    story(body)
 
-
-def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning() -> None:
+    async with story() as (client, broker):
         reader = await client.reader(TOPIC, MessageId.LATEST)
         broker.drop()
         stored = entries(3)
         broker.append(*stored)
         assert (await take(reader, 3)).entries == stored
 
-    story(body)
 
-
-def test_a_consumer_that_the_broker_closes_subscribes_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_consumer_that_the_broker_closes_subscribes_again() -> None:
+    async with story() as (client, broker):
         stored = entries(10)
         broker.append(*stored[:5])
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
@@ -155,22 +140,18 @@ def test_a_consumer_that_the_broker_closes_subscribes_again() -> None:
         assert broker.connections == 1
         assert len(broker.of(B.LOOKUP)) == 2
 
-    story(body)
 
-
-def test_last_message_id_tells_of_the_topic_and_survives_a_loss() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_last_message_id_tells_of_the_topic_and_survives_a_loss() -> None:
+    async with story() as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         assert await reader.last_message_id() == MessageId(-1, -1)
         broker.append(*entries(3))
         broker.drop()
         assert await reader.last_message_id() == MessageId(LEDGER, 2)
 
-    story(body)
 
-
-def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> None:
+    async with story(receive_bytes_max=2000) as (client, broker):
         broker.append(*entries(400, size=1000))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=400)
         await until(lambda: reader.queued_bytes > 2000)
@@ -178,11 +159,9 @@ def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> N
         assert (await reader.last_message_id()).entry_id == 399
         await take(reader, 400)
 
-    story(body, receive_bytes_max=2000)
 
-
-def test_a_connection_is_not_read_while_too_much_waits_to_be_taken_and_is_not_lost_for_it() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_connection_is_not_read_while_too_much_waits_to_be_taken_and_is_not_lost_for_it() -> None:
+    async with story(receive_bytes_max=1_000_000, keep_alive_interval_s=10) as (client, broker):
         broker.append(*entries(40, size=200_000))
         reader = await client.reader(TOPIC, MessageId.EARLIEST, window=1000)
         await trio.sleep(200)
@@ -191,11 +170,9 @@ def test_a_connection_is_not_read_while_too_much_waits_to_be_taken_and_is_not_lo
         assert len(broker.of(B.PING)) > 5
         await take(reader, 40)
 
-    story(body, receive_bytes_max=1_000_000, keep_alive_interval_s=10)
 
-
-def test_receive_gives_up_when_the_broker_stays_away_and_goes_on_when_it_is_back() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_receive_gives_up_when_the_broker_stays_away_and_goes_on_when_it_is_back() -> None:
+    async with story(operation_timeout_s=10) as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         broker.silent.add(B.SUBSCRIBE)
         broker.drop()
@@ -208,22 +185,18 @@ def test_receive_gives_up_when_the_broker_stays_away_and_goes_on_when_it_is_back
         broker.append(*stored)
         assert (await take(reader, 2)).entries == stored
 
-    story(body, operation_timeout_s=10)
 
-
-def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() -> None:
+    async with story(operation_timeout_s=10, keep_alive_interval_s=5) as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         with trio.move_on_after(1000) as patience:
             await reader.receive()
         assert patience.cancelled_caught
         assert broker.connections == 1
 
-    story(body, operation_timeout_s=10, keep_alive_interval_s=5)
 
-
-def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good() -> None:
+    async with story() as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         broker.refuse[B.SUBSCRIBE] = [(pb.TopicNotFound, "gone")]
         broker.drop()
@@ -231,11 +204,9 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good() -> None:
             with pytest.raises(TopicNotFoundError, match="gone"):
                 await reader.receive()
 
-    story(body)
 
-
-def test_close_tells_the_broker_and_may_be_called_twice() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_close_tells_the_broker_and_may_be_called_twice() -> None:
+    async with story() as (client, broker):
         broker.append(*entries(50))
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         await until(lambda: reader.queued_bytes > 0)
@@ -246,21 +217,17 @@ def test_close_tells_the_broker_and_may_be_called_twice() -> None:
         with pytest.raises(ClosedError, match="closed"):
             await reader.receive()
 
-    story(body)
 
-
-def test_close_does_not_wait_long_for_a_broker_that_says_nothing() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_close_does_not_wait_long_for_a_broker_that_says_nothing() -> None:
+    async with story() as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         broker.silent.add(B.CLOSE_CONSUMER)
         with trio.fail_after(6):
             await reader.close()
 
-    story(body)
 
-
-def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
+    async with story() as (client, _):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
         async with trio.open_nursery() as nursery:
 
@@ -272,12 +239,8 @@ def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
             await trio.sleep(1)
             await reader.close()
 
-    story(body)
 
-
-def test_a_window_without_room_is_refused() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_window_without_room_is_refused() -> None:
+    async with story() as (client, _):
         with pytest.raises(ValueError, match="window"):
             await client.reader(TOPIC, MessageId.EARLIEST, window=0)
-
-    story(body)

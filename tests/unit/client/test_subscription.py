@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.client.client import Client
 from quire.client.errors import (
     ClosedError,
     ConsumerBusyError,
@@ -13,12 +12,14 @@ from quire.client.errors import (
 )
 from quire.client.message_id import MessageId
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session, story
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, Session, story
 from tests.unit.wire.pulsar.build import entry
 
+pytestmark = pytest.mark.seeded
 
-def test_a_new_subscription_begins_at_the_first_entry_or_where_it_is_told_to() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+
+async def test_a_new_subscription_begins_at_the_first_entry_or_where_it_is_told_to() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 10)
         first = await client.subscription(TOPIC, "first")
         second = await client.subscription(TOPIC, "second", start=MessageId(LEDGER, 4))
@@ -31,11 +32,9 @@ def test_a_new_subscription_begins_at_the_first_entry_or_where_it_is_told_to() -
             assert command.subscribe.subType == pb.CommandSubscribe.Exclusive
             assert command.subscribe.initialPosition == pb.CommandSubscribe.Earliest
 
-    story(body)
 
-
-def test_an_acknowledge_covers_everything_up_to_its_entry_and_never_moves_back() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_an_acknowledge_covers_everything_up_to_its_entry_and_never_moves_back() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 10)
         subscription = await client.subscription(TOPIC, "s")
         await subscription.acknowledge(MessageId(LEDGER, 6))
@@ -44,11 +43,9 @@ def test_an_acknowledge_covers_everything_up_to_its_entry_and_never_moves_back()
         [ack] = broker.of(B.ACK)
         assert ack.ack.ack_type == pb.CommandAck.Cumulative
 
-    story(body)
 
-
-def test_an_acknowledge_whose_answer_is_lost_is_asked_for_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_an_acknowledge_whose_answer_is_lost_is_asked_for_again() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 10)
         subscription = await client.subscription(TOPIC, "s")
 
@@ -62,22 +59,18 @@ def test_an_acknowledge_whose_answer_is_lost_is_asked_for_again() -> None:
         assert broker.mark_delete["s"] == 6
         assert len(broker.of(B.ACK)) == 2
 
-    story(body)
 
-
-def test_a_consumer_that_the_broker_forgot_subscribes_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_consumer_that_the_broker_forgot_subscribes_again() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 10)
         subscription = await client.subscription(TOPIC, "s")
         broker.refuse[B.ACK] = [(pb.ConsumerNotFound, "who?")]
         await subscription.acknowledge(MessageId(LEDGER, 6))
         assert len(broker.of(B.SUBSCRIBE)) == 2
 
-    story(body)
 
-
-def test_after_a_seek_the_position_is_next_though_it_was_acknowledged() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_after_a_seek_the_position_is_next_though_it_was_acknowledged() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 10)
         subscription = await client.subscription(TOPIC, "s")
         await subscription.acknowledge(MessageId(LEDGER, 6))
@@ -86,30 +79,24 @@ def test_after_a_seek_the_position_is_next_though_it_was_acknowledged() -> None:
         await subscription.acknowledge(MessageId(LEDGER, 5))
         assert await subscription.mark_delete() == MessageId(LEDGER, 5)
 
-    story(body)
 
-
-def test_a_subscription_that_another_holds_is_waited_for() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_subscription_that_another_holds_is_waited_for() -> None:
+    async with story() as (client, broker):
         broker.refuse[B.SUBSCRIBE] = [(pb.ConsumerBusy, "taken")] * 4
         await client.subscription(TOPIC, "s")
 
-    story(body)
 
-
-def test_a_subscription_that_another_keeps_is_an_error_that_says_so() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_subscription_that_another_keeps_is_an_error_that_says_so() -> None:
+    async with story(operation_timeout_s=5) as (client, broker):
         broker.refuse[B.SUBSCRIBE] = [(pb.ConsumerBusy, "taken")] * 400
         begun = trio.current_time()
         with pytest.raises(ConsumerBusyError, match=f"subscription 's' of {TOPIC}.*taken"):
             await client.subscription(TOPIC, "s")
         assert 4.9 < trio.current_time() - begun < 5.1
 
-    story(body, operation_timeout_s=5)
 
-
-def test_a_topic_that_was_deleted_is_not_made_again() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_topic_that_was_deleted_is_not_made_again() -> None:
+    async with story() as (client, broker):
         subscription = await client.subscription(TOPIC, "s")
         await client.subscription(TOPIC, "other", create_topic=False)
         broker.drop()
@@ -121,11 +108,9 @@ def test_a_topic_that_was_deleted_is_not_made_again() -> None:
         with pytest.raises(TopicNotFoundError):
             await subscription.mark_delete()
 
-    story(body)
 
-
-def test_what_the_broker_forbids_is_final_at_once() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_what_the_broker_forbids_is_final_at_once() -> None:
+    async with story() as (client, broker):
         subscription = await client.subscription(TOPIC, "s")
         broker.refuse[B.SEEK] = [(pb.NotAllowedError, "no seeks here")]
         begun = trio.current_time()
@@ -133,32 +118,26 @@ def test_what_the_broker_forbids_is_final_at_once() -> None:
             await subscription.seek(MessageId.EARLIEST)
         assert trio.current_time() - begun < 1
 
-    story(body)
 
-
-def test_a_request_without_an_answer_gives_up() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_a_request_without_an_answer_gives_up() -> None:
+    async with story(operation_timeout_s=5) as (client, broker):
         subscription = await client.subscription(TOPIC, "s")
         broker.silent.add(B.ACK)
         with pytest.raises(ServiceUnavailableError, match="no answer"):
             await subscription.acknowledge(MessageId(LEDGER, 1))
 
-    story(body, operation_timeout_s=5)
 
-
-def test_unsubscribe_deletes_and_closes() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_unsubscribe_deletes_and_closes() -> None:
+    async with story() as (client, broker):
         subscription = await client.subscription(TOPIC, "s")
         await subscription.unsubscribe()
         assert broker.mark_delete == {}
         with pytest.raises(ClosedError, match="closed"):
             await subscription.mark_delete()
 
-    story(body)
 
-
-def test_close_leaves_the_subscription_where_it_stands() -> None:
-    async def body(client: Client, broker: FakeBroker) -> None:
+async def test_close_leaves_the_subscription_where_it_stands() -> None:
+    async with story() as (client, broker):
         broker.append(*[entry()] * 3)
         subscription = await client.subscription(TOPIC, "s")
         await subscription.acknowledge(MessageId(LEDGER, 1))
@@ -166,5 +145,3 @@ def test_close_leaves_the_subscription_where_it_stands() -> None:
         assert broker.consumers == []
         again = await client.subscription(TOPIC, "s", start=MessageId.EARLIEST)
         assert await again.mark_delete() == MessageId(LEDGER, 1)
-
-    story(body)

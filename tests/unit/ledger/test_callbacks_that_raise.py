@@ -20,7 +20,6 @@ from quire.world.doors import World
 from quire.world.faults import Faults
 from quire.world.outbox import Outbox
 from quire.world.unwrap import leaves
-from simulation.machines.world import run_world
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads
 
 ENDS = "internal error, the server ends"
@@ -97,19 +96,17 @@ async def test_without_a_server_the_exception_goes_its_way() -> None:
     assert [type(each) for each in leaves(raised.value)] == [KeyError]
 
 
+@pytest.mark.seeded(3)
 @pytest.mark.expect_error(ENDS)
-def test_a_connection_to_a_bookie_reports_what_its_answers_cause() -> None:
-    async def main(world: World) -> None:
-        listener = await world.network.listen("127.0.0.1", 0)
-        async with server(world.faults, where="cause: KeyError") as nursery:
-            link = TcpLink(world.network, nursery, "{}:{}".format(*listener.address), faults=world.faults)
-            link.set_receiver(boom)
-            stream = await listener.accept()
-            data = b"\0\0\0\4\0\0\0\0"
-            while data := data[stream.send_nowait([data]) :]:
-                await stream.wait_writable()
-
-    run_world(3, main)
+async def test_a_connection_to_a_bookie_reports_what_its_answers_cause(world: World) -> None:
+    listener = await world.network.listen("127.0.0.1", 0)
+    async with server(world.faults, where="cause: KeyError") as nursery:
+        link = TcpLink(world.network, nursery, "{}:{}".format(*listener.address), faults=world.faults)
+        link.set_receiver(boom)
+        stream = await listener.accept()
+        data = b"\0\0\0\4\0\0\0\0"
+        while data := data[stream.send_nowait([data]) :]:
+            await stream.wait_writable()
 
 
 @pytest.mark.expect_error(ENDS)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
-
 import pytest
 import trio
 
-from bookie.server import serve_client
 from quire.ledger import LedgerConfig, PlacementConfig, open_client, open_client_on
 from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
 from quire.metadata import bookies
@@ -17,106 +12,66 @@ from quire.metadata.errors import InvalidConnectStringError, NoNodeError, Unsupp
 from quire.metadata.layouts import LONG_HIERARCHICAL
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.service.serve import serve_connections
 from quire.world.doors import World
-from simulation.machines.world import run_world
-from tests.unit.bookie.build import cluster, opened
-from tests.unit.ledger.reading.test_reader import read_all
-
-BOOKIE_ID = "a-bookie-with-a-name"
+from tests.unit.ledger.reads import read_all
+from tests.unit.ledger.served_bookie import BOOKIE_ID, a_bookie
 
 
-@asynccontextmanager
-async def a_bookie(world: World, tree: MemoryTree) -> AsyncIterator[MemoryStore]:
-    """One bookie, registered under an id that is no address; yields a store of its own session."""
-    store = await cluster(tree, world)
-    async with opened(world, tree) as bookie:
-        listener = await world.network.listen("127.0.0.1", 0)
-        host, port = listener.address
-        serve = partial(
-            serve_connections,
-            listener,
-            partial(serve_client, bookie),
-            stop=trio.Event(),
-            grace_s=1,
-            name="bookie",
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(serve)
-            info = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host=host, port=port),))
-            await bookies.register(store, BOOKIE_ID, info)
-            yield store
-            nursery.cancel_scope.cancel()
-
-
-def test_a_client_finds_bookies_by_what_they_registered_and_ids_in_the_originals_sequence() -> None:
-    async def main(world: World) -> None:
-        async with a_bookie(world, MemoryTree()) as store:
-            async with open_client_on(world, store) as client:
-                writer = await client.create()
-                assert writer.metadata.fragments[0].bookies == (BOOKIE_ID,)
-                assert [await writer.write(each) for each in (b"one", b"two")] == [0, 1]
-                await writer.close()
-                assert await read_all(await client.open(writer.ledger_id, recover=False)) == [b"one", b"two"]
-                assert (writer.ledger_id, (await client.create()).ledger_id) == (0, 1)
-            assert await store.children("/ledgers/idgen") == [], "made and deleted"
-
-    run_world(1, main)
-
-
-def test_a_bookie_that_has_gone_is_not_chosen() -> None:
-    async def main(world: World) -> None:
-        async with a_bookie(world, MemoryTree()) as store, open_client_on(world, store) as client:
-            await bookies.unregister(store, BOOKIE_ID)
-            await trio.sleep(1)
-            with pytest.raises(NotEnoughBookiesError):
-                await client.create()
-
-    run_world(2, main)
-
-
-def test_a_cluster_that_is_not_there_or_laid_out_otherwise_is_refused_plainly() -> None:
-    async def main(world: World) -> None:
-        store = MemoryStore(MemoryTree())
-        with pytest.raises(NoNodeError, match="never initialised"):
-            async with open_client_on(world, store):
-                raise AssertionError("opened")
-        await initialize_layout(store, rng=world.rng, layout=LONG_HIERARCHICAL)
-        with pytest.raises(UnsupportedLayoutError, match="longhierarchical"):
-            async with open_client_on(world, store, layout="hierarchical"):
-                raise AssertionError("opened")
+async def test_a_client_finds_bookies_by_what_they_registered_and_ids_in_the_originals_sequence(world: World) -> None:
+    async with a_bookie(world, MemoryTree()) as store:
         async with open_client_on(world, store) as client:
-            assert [each async for each in client.list_ledgers()] == []
-
-    run_world(3, main)
-
-
-def test_a_policy_that_is_not_known_is_refused_when_the_client_is_opened() -> None:
-    async def main(world: World) -> None:
-        async with a_bookie(world, MemoryTree()) as store:
-            config = LedgerConfig(placement=PlacementConfig(policy="alphabetical"))
-            with pytest.raises(PlacementPolicyError, match="alphabetical"):
-                async with open_client_on(world, store, config):
-                    raise AssertionError("opened")
-
-    run_world(4, main)
+            writer = await client.create()
+            assert writer.metadata.fragments[0].bookies == (BOOKIE_ID,)
+            assert [await writer.write(each) for each in (b"one", b"two")] == [0, 1]
+            await writer.close()
+            assert await read_all(await client.open(writer.ledger_id, recover=False)) == [b"one", b"two"]
+            assert (writer.ledger_id, (await client.create()).ledger_id) == (0, 1)
+        assert await store.children("/ledgers/idgen") == [], "made and deleted"
 
 
-def test_what_the_block_raises_is_raised_as_it_is() -> None:
-    async def main(world: World) -> None:
-        async with a_bookie(world, MemoryTree()) as store:
-            with pytest.raises(ZeroDivisionError):
-                async with open_client_on(world, store):
-                    raise ZeroDivisionError
+@pytest.mark.seeded(2)
+async def test_a_bookie_that_has_gone_is_not_chosen(world: World) -> None:
+    async with a_bookie(world, MemoryTree()) as store, open_client_on(world, store) as client:
+        await bookies.unregister(store, BOOKIE_ID)
+        await trio.sleep(1)
+        with pytest.raises(NotEnoughBookiesError):
+            await client.create()
 
-    run_world(5, main)
+
+@pytest.mark.seeded(3)
+async def test_a_cluster_that_is_not_there_or_laid_out_otherwise_is_refused_plainly(world: World) -> None:
+    store = MemoryStore(MemoryTree())
+    with pytest.raises(NoNodeError, match="never initialised"):
+        async with open_client_on(world, store):
+            raise AssertionError("opened")
+    await initialize_layout(store, rng=world.rng, layout=LONG_HIERARCHICAL)
+    with pytest.raises(UnsupportedLayoutError, match="longhierarchical"):
+        async with open_client_on(world, store, layout="hierarchical"):
+            raise AssertionError("opened")
+    async with open_client_on(world, store) as client:
+        assert [each async for each in client.list_ledgers()] == []
 
 
-def test_a_uri_that_is_none_is_refused_before_anything_is_connected() -> None:
-    async def main(world: World) -> None:
-        for uri in ("zk+round://host/ledgers", "zk+hierarchical://host", "zk+hierarchical://host:port/ledgers"):
-            with pytest.raises(InvalidConnectStringError):
-                async with open_client(world, uri):
-                    raise AssertionError("opened")
+@pytest.mark.seeded(4)
+async def test_a_policy_that_is_not_known_is_refused_when_the_client_is_opened(world: World) -> None:
+    async with a_bookie(world, MemoryTree()) as store:
+        config = LedgerConfig(placement=PlacementConfig(policy="alphabetical"))
+        with pytest.raises(PlacementPolicyError, match="alphabetical"):
+            async with open_client_on(world, store, config):
+                raise AssertionError("opened")
 
-    run_world(6, main)
+
+@pytest.mark.seeded(5)
+async def test_what_the_block_raises_is_raised_as_it_is(world: World) -> None:
+    async with a_bookie(world, MemoryTree()) as store:
+        with pytest.raises(ZeroDivisionError):
+            async with open_client_on(world, store):
+                raise ZeroDivisionError
+
+
+@pytest.mark.seeded(6)
+async def test_a_uri_that_is_none_is_refused_before_anything_is_connected(world: World) -> None:
+    for uri in ("zk+round://host/ledgers", "zk+hierarchical://host", "zk+hierarchical://host:port/ledgers"):
+        with pytest.raises(InvalidConnectStringError):
+            async with open_client(world, uri):
+                raise AssertionError("opened")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -23,10 +23,12 @@ from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import cluster, opened
 from tests.unit.ledger.fake_bookie import Confirmations, payloads
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
+
+pytestmark = pytest.mark.seeded
 
 Connect = Callable[[str], BookieLink]
 
@@ -53,24 +55,22 @@ Way = Callable[..., object]
 WAYS = pytest.mark.parametrize("way", [in_process, over_the_network])
 
 
-def with_clients(way: Way, story: Callable[[LedgerClient, LedgerClient], Awaitable[None]]) -> None:
-    """Run `story` with two clients of one bookie."""
-
-    async def main(world: World) -> None:
-        tree = MemoryTree()
+@asynccontextmanager
+async def with_clients(way: Way) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
+    """Two clients of one bookie."""
+    tree = MemoryTree()
+    async with in_world(5) as world:
         store = await cluster(tree, world)
         ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=world.rng)
         async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):  # type: ignore[attr-defined]
             make = partial(open_ledger_client, world, ledgers, connect, lambda: [bookie_id])
             async with make() as one, make() as two:
-                await story(one, two)
-
-    run_world(5, main)
+                yield one, two
 
 
 @WAYS
-def test_what_is_confirmed_is_read_back(way: Way) -> None:
-    async def story(client: LedgerClient, _: LedgerClient) -> None:
+async def test_what_is_confirmed_is_read_back(way: Way) -> None:
+    async with with_clients(way) as (client, _):
         writer = await client.create(password=b"secret")
         seen = Confirmations(writer)
         expected: list[bytes] = []
@@ -88,12 +88,10 @@ def test_what_is_confirmed_is_read_back(way: Way) -> None:
         with pytest.raises(NoSuchEntryError):
             await reader.read(200, 200, size_max=100)
 
-    with_clients(way, story)
-
 
 @WAYS
-def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> None:
-    async def story(one: LedgerClient, two: LedgerClient) -> None:
+async def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> None:
+    async with with_clients(way) as (one, two):
         writer = await one.create()
         seen = Confirmations(writer)
         writer.append(payloads(0, 49))
@@ -107,12 +105,10 @@ def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> Non
         assert isinstance(await seen.until_failed(), LedgerFencedError)
         assert seen.last <= reader.last_entry_id
 
-    with_clients(way, story)
-
 
 @WAYS
-def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -> None:
-    async def story(one: LedgerClient, two: LedgerClient) -> None:
+async def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -> None:
+    async with with_clients(way) as (one, two):
         writer = await one.create()
         seen = Confirmations(writer)
         reader = await two.open(writer.ledger_id, recover=True)
@@ -120,12 +116,10 @@ def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -
         writer.append(payloads(0, 0))
         assert isinstance(await seen.until_failed(), LedgerFencedError)
 
-    with_clients(way, story)
-
 
 @WAYS
-def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> None:
-    async def story(client: LedgerClient, _: LedgerClient) -> None:
+async def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> None:
+    async with with_clients(way) as (client, _):
         writer = await client.create()
         seen = Confirmations(writer)
         writer.append(payloads(0, 9))
@@ -134,5 +128,3 @@ def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> Non
         reader = await client.open(writer.ledger_id, recover=True)
         assert reader.last_entry_id >= 9
         assert await read_all(reader) == payloads(0, reader.last_entry_id)
-
-    with_clients(way, story)

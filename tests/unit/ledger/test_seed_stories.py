@@ -10,7 +10,7 @@ from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper.entry import read_header
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
 
 
 @pytest.mark.parametrize("reached", [0, 1, 2, 3])

@@ -28,7 +28,7 @@ from quire.spark.planning.ranges import TopicRange
 from quire.spark.reading.columns import SCHEMA
 from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RangePartition
 from quire.spark.trace import read_trace
-from tests.unit.spark.reading.test_columns import struct
+from tests.unit.spark.struct import struct
 
 TOPIC = "persistent://public/default/x"
 START, END = Offsets({TOPIC: Place(1, 0)}), Offsets({TOPIC: Place(1, 5)})

@@ -337,3 +337,148 @@ def test_what_would_check_nothing_fails(made: Run, name: str, reason: str) -> No
 
 def test_without_the_plugin_an_async_test_is_no_pass(tmp_path: Path) -> None:
     assert run(tmp_path, "async def test_it(): assert 1 == 2\n", "").outcomes == {"test_it": "FAILED"}
+
+
+SEEDED = """
+import pytest
+import trio
+from hypothesis import given, settings, strategies as st
+
+from simulation.machines.world import in_universe
+from tests.support import async_tests
+
+ORDERS = {}
+
+
+async def order():
+    met = []
+
+    async def meet(number):
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+            met.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(meet, number)
+    return met
+
+
+@pytest.mark.seeded(7)
+async def test_seven():
+    ORDERS["seven"] = await order()
+    begun = trio.current_time()
+    await trio.sleep(3600)
+    assert 3600 <= trio.current_time() - begun < 3601
+
+
+@pytest.mark.seeded(7)
+async def test_seven_again():
+    assert await order() == ORDERS["seven"]
+
+
+@pytest.mark.seeded(8)
+async def test_eight():
+    assert await order() != ORDERS["seven"]
+
+
+@pytest.mark.seeded
+async def test_one():
+    ORDERS["one"] = await order()
+
+
+async def test_a_universe_is_seeded_with_one(universe):
+    assert universe.seed == async_tests.SEED == 1
+    ORDERS["universe"] = await order()
+
+
+async def test_the_same_universe(universe):
+    assert await order() == ORDERS["universe"]
+
+
+@pytest.mark.seeded(9)
+async def test_world(world, universe):
+    assert universe.seed == 9
+    assert universe.host("host").running
+    world.disk.make_dirs("/made")
+    assert world.disk.exists("/made")
+
+
+async def test_error_beside_a_world(world):
+    raise KeyError("in the test")
+
+
+async def test_wakes_never(universe):
+    await trio.sleep_forever()
+
+
+async def test_not_seeded():
+    async with in_universe(1):
+        pass
+
+
+@pytest.mark.seeded
+@pytest.mark.real_clock
+async def test_both():
+    pass
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+async def test_parameter(universe, seed):
+    assert universe.seed == seed
+    ORDERS.setdefault("as parameter", {})[seed] = await order()
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+async def test_parameter_again(universe, seed):
+    assert await order() == ORDERS["as parameter"][seed]
+    assert await order() != ORDERS["as parameter"][15 - seed]
+
+
+@pytest.mark.seeded(7)
+@settings(max_examples=5)
+@given(st.integers(0, 99))
+async def test_each_example(number):
+    assert await order() == ORDERS["seven"]
+"""
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    plugins = 'pytest_plugins = ("tests.support.async_tests", "tests.support.universes")\n'
+    return run(tmp_path_factory.mktemp("seeded"), SEEDED, plugins)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_seven",
+        "test_seven_again",
+        "test_eight",
+        "test_one",
+        "test_a_universe_is_seeded_with_one",
+        "test_the_same_universe",
+        "test_world",
+        "test_parameter[7]",
+        "test_parameter[8]",
+        "test_parameter_again[7]",
+        "test_parameter_again[8]",
+        "test_each_example",
+    ],
+)
+def test_a_seeded_test_takes_its_order_from_the_seed(seeded: Run, name: str) -> None:
+    assert seeded.outcomes[name] == "PASSED"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("test_error_beside_a_world", "KeyError: 'in the test'"),
+        ("test_wakes_never", "TooSlowError"),
+        ("test_not_seeded", "a universe lives in a loop that takes its choices from a seed"),
+        ("test_both", "either `seeded`, or"),
+    ],
+)
+def test_a_seeded_test_fails_for_its_own_reason(seeded: Run, name: str, reason: str) -> None:
+    text = seeded.must_fail(name, reason)
+    assert "ExceptionGroup" not in text.splitlines()[-1]

@@ -25,7 +25,9 @@ from tests.unit.autorecovery.live import (
     until,
     write,
 )
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
+
+pytestmark = pytest.mark.seeded
 
 
 async def with_one_entry_lost(client: LedgerClient) -> int:
@@ -37,86 +39,72 @@ async def with_one_entry_lost(client: LedgerClient) -> int:
     return ledger_id
 
 
-def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error) -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await with_one_entry_lost(client)
-            metadata = await client.read_metadata(ledger_id)
-            await marks_of(cluster).mark(ledger_id, ["b1"])
-            async with recovering(cluster) as stats:
-
-                async def told() -> bool:
-                    return stats.worker.unreadable > 0
-
-                await until(told)
-                assert not await nothing_is_marked(cluster)()
-            assert (await client.read_metadata(ledger_id)).fragments == metadata.fragments
-            reader = await client.open(ledger_id, password=b"secret", recover=False)
-            with pytest.raises(NoSuchEntryError):
-                await reader.read(3, 3)
-
+async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error) -> None:
     expect_error("entries are lost")
-    with_bookies(story, count=4)
+    async with with_bookies(count=4) as cluster, client_of(cluster) as client:
+        ledger_id = await with_one_entry_lost(client)
+        metadata = await client.read_metadata(ledger_id)
+        await marks_of(cluster).mark(ledger_id, ["b1"])
+        async with recovering(cluster) as stats:
+
+            async def told() -> bool:
+                return stats.worker.unreadable > 0
+
+            await until(told)
+            assert not await nothing_is_marked(cluster)()
+        assert (await client.read_metadata(ledger_id)).fragments == metadata.fragments
+        reader = await client.open(ledger_id, password=b"secret", recover=False)
+        with pytest.raises(NoSuchEntryError):
+            await reader.read(3, 3)
 
 
-def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> None:
+async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> None:
     """Its bookies say that they have no such ledger, as soon as they have looked for what is theirs."""
+    async with with_bookies(count=4) as cluster, client_of(cluster) as client:
+        ledger_id = await with_one_entry_lost(client)
+        repairs = LedgerRepair(cluster.world, client, CONFIG, WorkerStats())
 
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await with_one_entry_lost(client)
-            repairs = LedgerRepair(cluster.world, client, CONFIG, WorkerStats())
+        async def replicate(metadata: LedgerMetadata, bad: BadFragment) -> None:
+            await client.delete(ledger_id)
+            raise NoSuchEntryError("nobody has the ledger any more")
 
-            async def replicate(metadata: LedgerMetadata, bad: BadFragment) -> None:
-                await client.delete(ledger_id)
-                raise NoSuchEntryError("nobody has the ledger any more")
-
-            repairs._replicator.replicate = replicate  # type: ignore[method-assign, assignment]
-            with pytest.raises(NoSuchLedgerError):
-                await repairs.repair(ledger_id, ["b1"])
-
-    with_bookies(story, count=4)
+        repairs._replicator.replicate = replicate  # type: ignore[method-assign, assignment]
+        with pytest.raises(NoSuchLedgerError):
+            await repairs.repair(ledger_id, ["b1"])
 
 
-def test_of_whom_the_mark_names_everything_is_read_where_samples_are_read_of_others() -> None:
+async def test_of_whom_the_mark_names_everything_is_read_where_samples_are_read_of_others() -> None:
     """A sample may miss what another sample has found."""
-
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await write(client, 200)
-            await damage(client, ledger_id, "b1", 100)
-            config = replace(CONFIG, verification_percentage=1)
-            assert await LedgerRepair(cluster.world, client, config, WorkerStats()).repair(ledger_id, ["b1"])
-            await all_copies_are_good(cluster, client, ledger_id, 200)
-
-    with_bookies(story)
+    async with with_bookies() as cluster, client_of(cluster) as client:
+        ledger_id = await write(client, 200)
+        await damage(client, ledger_id, "b1", 100)
+        config = replace(CONFIG, verification_percentage=1)
+        assert await LedgerRepair(cluster.world, client, config, WorkerStats()).repair(ledger_id, ["b1"])
+        await all_copies_are_good(cluster, client, ledger_id, 200)
 
 
-def test_copies_are_moved_until_the_placement_policy_is_met_where_that_is_wished() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await write(client, 30, quorums=(2, 2, 2))
-            one, two = (await client.read_metadata(ledger_id)).fragments[0].bookies
-            racks = {each: {"rack": "/r1" if each in (one, two) else "/r2"} for each in cluster.bookies}
-            await cluster.store().create("/bookies", json.dumps({"default": racks}).encode())
+async def test_copies_are_moved_until_the_placement_policy_is_met_where_that_is_wished() -> None:
+    async with with_bookies(count=4) as cluster, client_of(cluster) as client:
+        ledger_id = await write(client, 30, quorums=(2, 2, 2))
+        one, two = (await client.read_metadata(ledger_id)).fragments[0].bookies
+        racks = {each: {"rack": "/r1" if each in (one, two) else "/r2"} for each in cluster.bookies}
+        await cluster.store().create("/bookies", json.dumps({"default": racks}).encode())
 
-            async def adherence() -> Adherence:
-                return client.placement.adherence((await client.read_metadata(ledger_id)).fragments[0].bookies, 2, 2)
+        async def adherence() -> Adherence:
+            return client.placement.adherence((await client.read_metadata(ledger_id)).fragments[0].bookies, 2, 2)
 
-            async def is_seen() -> bool:
-                return await adherence() is Adherence.FAIL
+        async def is_seen() -> bool:
+            return await adherence() is Adherence.FAIL
 
-            await until(is_seen)
-            marks = marks_of(cluster)
-            await marks.mark(ledger_id, [])
-            async with recovering(cluster):
-                await until(nothing_is_marked(cluster))
-            assert await adherence() is Adherence.FAIL
-            await marks.mark(ledger_id, [])
-            async with recovering(cluster, replace(CONFIG, repair_placement=True)):
-                await until(nothing_is_marked(cluster))
-            assert await adherence() is Adherence.MEETS_STRICT
-            assert len({one, two} & {*(await client.read_metadata(ledger_id)).fragments[0].bookies}) == 1
-            await all_copies_are_good(cluster, client, ledger_id, 30)
-
-    with_bookies(story, count=4)
+        await until(is_seen)
+        marks = marks_of(cluster)
+        await marks.mark(ledger_id, [])
+        async with recovering(cluster):
+            await until(nothing_is_marked(cluster))
+        assert await adherence() is Adherence.FAIL
+        await marks.mark(ledger_id, [])
+        async with recovering(cluster, replace(CONFIG, repair_placement=True)):
+            await until(nothing_is_marked(cluster))
+        assert await adherence() is Adherence.MEETS_STRICT
+        assert len({one, two} & {*(await client.read_metadata(ledger_id)).fragments[0].bookies}) == 1
+        await all_copies_are_good(cluster, client, ledger_id, 30)

@@ -24,11 +24,13 @@ from tests.unit.autorecovery.live import (
     until,
     write,
 )
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
+
+pytestmark = pytest.mark.seeded
 
 
-def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_done_once_it_can() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_done_once_it_can() -> None:
+    async with with_bookies() as cluster:
         spare = cluster.bookies["b3"]
         spare.set_read_only(True)
         async with client_of(cluster) as client:
@@ -47,29 +49,24 @@ def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_done_onc
                 await until(nothing_is_marked(cluster), seconds=60)
             await all_copies_are_good(cluster, client, ledger_id, 10)
 
-    with_bookies(story)
+
+async def test_others_are_repaired_while_some_cannot_be() -> None:
+    async with with_bookies(count=4) as cluster, client_of(cluster) as client:
+        stuck = [await write(client, 10, quorums=(4, 4, 3)) for _ in range(20)]
+        well = [await write(client, 10, quorums=(2, 2, 2), on="b1") for _ in range(20)]
+        async with recovering(cluster):
+            await bookie_stops(cluster, "b1")
+            await until(partial(nobody_names, client, "b1", well), seconds=60)
+        for ledger_id in well:
+            await all_copies_are_good(cluster, client, ledger_id, 10)
+        for ledger_id in stuck:
+            assert "b1" in (await client.read_metadata(ledger_id)).fragments[0].bookies
 
 
-def test_others_are_repaired_while_some_cannot_be() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            stuck = [await write(client, 10, quorums=(4, 4, 3)) for _ in range(20)]
-            well = [await write(client, 10, quorums=(2, 2, 2), on="b1") for _ in range(20)]
-            async with recovering(cluster):
-                await bookie_stops(cluster, "b1")
-                await until(partial(nobody_names, client, "b1", well), seconds=60)
-            for ledger_id in well:
-                await all_copies_are_good(cluster, client, ledger_id, 10)
-            for ledger_id in stuck:
-                assert "b1" in (await client.read_metadata(ledger_id)).fragments[0].bookies
-
-    with_bookies(story, count=4)
-
-
-def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again(
+async def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(cluster: LiveCluster) -> None:
+    async with with_bookies(count=1) as cluster:
         marks = marks_of(cluster)
         looked_at: list[tuple[str, ...]] = []
 
@@ -84,11 +81,9 @@ def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again
             await until(nothing_is_marked(cluster))
         assert looked_at == [("b1",), ("b1", "b2")]
 
-    with_bookies(story, count=1)
 
-
-def test_several_ledgers_are_repaired_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_several_ledgers_are_repaired_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_bookies(count=1) as cluster:
         running = most = 0
 
         async def repair(self: LedgerRepair, ledger_id: int, marked: Collection[str]) -> bool:
@@ -106,8 +101,6 @@ def test_several_ledgers_are_repaired_at_once_and_no_more(monkeypatch: pytest.Mo
             await until(nothing_is_marked(cluster))
         assert most == LEDGERS_AT_ONCE
 
-    with_bookies(story, count=1)
-
 
 class Forgetful(MemoryStore):
     """The answer to the first lock is lost."""
@@ -122,14 +115,11 @@ class Forgetful(MemoryStore):
         return made
 
 
-def test_a_lock_that_was_made_unheard_of_does_not_keep_the_ledger_from_everybody() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await write(client, 10)
-            store = Forgetful(cluster.tree)
-            async with recovering(cluster, store=store):
-                await marks_of(cluster).mark(ledger_id, ["b1"])
-                await until(nothing_is_marked(cluster), seconds=60)
-            assert store.lost == 1
-
-    with_bookies(story, count=3)
+async def test_a_lock_that_was_made_unheard_of_does_not_keep_the_ledger_from_everybody() -> None:
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        ledger_id = await write(client, 10)
+        store = Forgetful(cluster.tree)
+        async with recovering(cluster, store=store):
+            await marks_of(cluster).mark(ledger_id, ["b1"])
+            await until(nothing_is_marked(cluster), seconds=60)
+        assert store.lost == 1

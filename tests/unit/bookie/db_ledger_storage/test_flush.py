@@ -84,7 +84,7 @@ def test_a_crash_at_any_step_of_a_flush_loses_nothing_older_and_shows_nothing_fa
         raise AssertionError("the flush never came to its end")
 
 
-def test_rows_come_after_the_sync_of_the_entries_and_facts_of_ledgers_after_the_rows(run_of):
+async def test_rows_come_after_the_sync_of_the_entries_and_facts_of_ledgers_after_the_rows(run_of, universe: Universe):
     async def story(universe: Universe) -> list[tuple[str, str]]:
         host = universe.host("bookie")
         storage = await started(host)
@@ -99,11 +99,11 @@ def test_rows_come_after_the_sync_of_the_entries_and_facts_of_ledgers_after_the_
                     steps.append((name, path.rpartition("/")[2].strip("'\",")))
         return steps
 
-    steps = run(1, story, keep=True)
+    steps = await story(universe)
     assert steps[-3:] == [("FileSynced", "0.log"), ("MapSynced", "locations"), ("MapSynced", "ledgers")]
 
 
-def test_nothing_is_written_when_there_is_nothing_to_write():
+async def test_nothing_is_written_when_there_is_nothing_to_write(universe: Universe):
     async def story(universe: Universe) -> list[str]:
         host = universe.host("bookie")
         storage = await started(host)
@@ -113,10 +113,10 @@ def test_nothing_is_written_when_there_is_nothing_to_write():
         assert storage.stats.flushes == 0
         return universe.trace.lines[before:]
 
-    assert run(1, story, keep=True) == []
+    assert await story(universe) == []
 
 
-def test_a_long_flush_is_synced_on_the_way(run_of):
+async def test_a_long_flush_is_synced_on_the_way(run_of, universe: Universe):
     async def story(universe: Universe) -> int:
         host = universe.host("bookie")
         storage = DbLedgerStorage(host.world(), "/b", StorageOptions(sync_every_bytes=4 << 20))
@@ -126,4 +126,4 @@ def test_a_long_flush_is_synced_on_the_way(run_of):
         await storage.flush()
         return sum("FileSynced" in line and "0.log" in line for line in universe.trace.lines)
 
-    assert run(1, story, keep=True) in range(4, 8)
+    assert await story(universe) in range(4, 8)

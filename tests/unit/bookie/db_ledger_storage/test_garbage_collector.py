@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import doctest
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from struct import pack
 
 import pytest
@@ -17,7 +18,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
 from quire.world.real import real_world
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, run
+from simulation.machines.world import in_universe
 
 BIG = 1 << 30
 FOLDER = "/b/current"
@@ -33,12 +34,11 @@ def live(*ledgers: int) -> Callable[[], AsyncIterable[int]]:
     return ledger_ids
 
 
-def with_host(body: Callable[[Host, DbLedgerStorage], Awaitable[None]]) -> None:
-    async def story(universe: Universe) -> None:
+@asynccontextmanager
+async def with_host() -> AsyncIterator[tuple[Host, DbLedgerStorage]]:
+    async with in_universe(1) as universe:
         host = universe.host("bookie")
-        await body(host, await started(host))
-
-    run(1, story)
+        yield host, await started(host)
 
 
 async def started(host: Host) -> DbLedgerStorage:
@@ -71,8 +71,9 @@ def test_a_log_is_anchored_by_the_highest_local_ledger_that_it_holds():
     assert anchor_of(LogMetadata(log_id=2, size=1, ledgers={}), {1}) == -1
 
 
-def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
+    async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2, 3, 4)
         assert logs_of(host) == ["0.log", "1.log", "2.log", "3.log"]
         sizes = {name: len(host.disk.read(f"{FOLDER}/{name}")) for name in logs_of(host)}
@@ -86,46 +87,42 @@ def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
         assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 10 * 44
         assert (await storage.collect_garbage(live(2, 4))).logs == ()
 
-    with_host(body)
 
-
-def test_a_log_that_one_live_ledger_needs_stays(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_log_that_one_live_ledger_needs_stays(run_of):
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1, 2, count=5)
         await fill(storage, run_of, 3)
         assert (await storage.collect_garbage(live(2, 3))).logs == ()
         assert (await storage.collect_garbage(live(3))).logs == (0,)
 
-    with_host(body)
 
-
-def test_the_log_that_is_written_never_goes(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_the_log_that_is_written_never_goes(run_of):
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1, count=3)
         assert (await storage.collect_garbage(live())).logs == ()
         await fill(storage, run_of, 2, count=3)
         assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
-    with_host(body)
 
-
-def test_nothing_goes_when_the_metadata_cannot_be_read(run_of):
+@pytest.mark.seeded
+async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of):
     async def broken() -> AsyncIterator[int]:
         yield 1
         raise OSError("metadata is away")
 
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2)
         with pytest.raises(OSError, match="metadata is away"):
             await storage.collect_garbage(broken)
         assert storage.ledgers() == [1, 2]
         assert len(logs_of(host)) == 2
 
-    with_host(body)
 
-
-def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1)
 
         async def ledger_ids() -> AsyncIterator[int]:
@@ -136,12 +133,11 @@ def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
         assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
         assert storage.reader.last_entry_id(9) == 2
 
-    with_host(body)
 
-
-def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
+@pytest.mark.seeded
+async def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
     # bookkeeper#4607: an entry log without a ledgers map looked empty, and live data was deleted.
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2, count=3)
         host.cut_power()
         storage = await started(host)
@@ -149,12 +145,11 @@ def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
         assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
         assert (await storage.collect_garbage(live())).logs == (0,)
 
-    with_host(body)
 
-
-def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(run_of, log_events):
+@pytest.mark.seeded
+async def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(run_of, log_events):
     # A scan stops at the damage and does not see ledger 2 behind it; the index does.
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2, count=3)
         host.cut_power()
         host.disk.flip(f"{FOLDER}/0.log", 1024 + 44, 5)
@@ -163,12 +158,11 @@ def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into
         assert any("holds more" in event["event"] for event in log_events)
         assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
-    with_host(body)
 
-
-def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events):
+@pytest.mark.seeded
+async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events):
     # bookkeeper#2373: a corrupt entry log stopped the collector.
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2, 3)
         await storage.close()
         host.end()
@@ -179,12 +173,11 @@ def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events
         assert collected.logs == (1,)
         assert any("cannot be read" in event["event"] for event in log_events)
 
-    with_host(body)
 
-
-def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
+@pytest.mark.seeded
+async def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
     # A crash between the two indexes of a first flush leaves them; the journal brings the ledger back if it lives.
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1, 2)
         storage._ledgers.forget(1)
         storage._ledgers.forget(2)
@@ -192,20 +185,18 @@ def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
         assert (collected.ledgers, collected.logs) == ((1,), (0,))
         assert await storage.local_ledgers() == {2}
 
-    with_host(body)
 
-
-def test_a_round_over_sealed_logs_reads_no_row_of_the_index(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_round_over_sealed_logs_reads_no_row_of_the_index(run_of):
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1, 2, 3, 4)
         assert (await storage.collect_garbage(live(2, 4))).logs == (0, 2)
         assert storage.stats.garbage_steps == 0
 
-    with_host(body)
 
-
-def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_steps(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_steps(run_of):
+    async with with_host() as (host, storage):
         storage._options = StorageOptions()
         await fill(storage, run_of, 1, count=5)
         host.cut_power()  # a log without a map: only the index knows what leads there
@@ -219,11 +210,10 @@ def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_ste
         assert (await storage.collect_garbage(live(2))).logs == (0,)
         assert storage.stats.garbage_steps == 100_000 // ROWS_PER_STEP + 1
 
-    with_host(body)
 
-
-def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, monkeypatch):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, monkeypatch):
+    async with with_host() as (_, storage):
         await fill(storage, run_of, 1, 2, count=5)
         await fill(storage, run_of, 3)
         asked: list[int] = []
@@ -241,11 +231,10 @@ def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, 
         assert asked == [0, 0], "its anchor, ledger 2, is gone"
         assert (await storage.collect_garbage(live(3))).logs == (0,)
 
-    with_host(body)
 
-
+@pytest.mark.real_clock
 @pytest.mark.full
-def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_milliseconds(run_of, tmp_path):
+async def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_milliseconds(run_of, tmp_path):
     async def main() -> tuple[list[float], float]:
         world = real_world()
         storage = DbLedgerStorage(world, str(tmp_path))
@@ -282,7 +271,7 @@ def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_ten_mi
     interval = sys.getswitchinterval()
     sys.setswitchinterval(0.0002)
     try:
-        waits, took = trio.run(main)
+        waits, took = await main()
     finally:
         sys.setswitchinterval(interval)
     most = waits[-1 - len(waits) // 1000]  # a busy machine takes the processor away for longer than any step

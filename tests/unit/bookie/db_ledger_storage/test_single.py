@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,22 +12,23 @@ from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, StorageDamagedError
 from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 from tests.unit.bookie.build import entry, run_of
+
+pytestmark = pytest.mark.seeded
 
 LOG = "/data/current/0.log"
 
 
-def with_storage(story: Callable[[DbLedgerStorage, World], Awaitable[None]]) -> None:
-    async def main(world: World) -> None:
+@asynccontextmanager
+async def with_storage() -> AsyncIterator[tuple[DbLedgerStorage, World]]:
+    async with in_world(1) as world:
         storage = DbLedgerStorage(world, "/data", StorageOptions(read_ahead_entries=8))
         await storage.open()
         try:
-            await story(storage, world)
+            yield storage, world
         finally:
             await storage.close()
-
-    run_world(1, main)
 
 
 def single(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> bytes | None:
@@ -41,8 +43,8 @@ def flip(world: World, place: int) -> None:
     file.close()
 
 
-def test_every_entry_but_the_last_of_the_log_is_read_at_once() -> None:
-    async def story(storage: DbLedgerStorage, world: World) -> None:
+async def test_every_entry_but_the_last_of_the_log_is_read_at_once() -> None:
+    async with with_storage() as (storage, _):
         storage.add(run_of(7, 0, 20))
         storage.add(run_of(8, 0, 3, bytes(5000)))
         storage.add(run_of(9, 0, 3, bytes(300_000)))
@@ -53,11 +55,9 @@ def test_every_entry_but_the_last_of_the_log_is_read_at_once() -> None:
         assert single(storage, 9, 2) is None
         assert bytes(storage.reader.read_entry(9, 2)) == entry(9, 2, bytes(300_000))
 
-    with_storage(story)
 
-
-def test_what_is_not_in_the_index_is_told_by_the_thorough_way() -> None:
-    async def story(storage: DbLedgerStorage, world: World) -> None:
+async def test_what_is_not_in_the_index_is_told_by_the_thorough_way() -> None:
+    async with with_storage() as (storage, _):
         storage.set_master_key(7, b"k")
         storage.add(run_of(7, 0, 2))
         await storage.flush()
@@ -65,12 +65,10 @@ def test_what_is_not_in_the_index_is_told_by_the_thorough_way() -> None:
         with pytest.raises(NoEntryError):
             storage.reader.read_entry(7, 5)
 
-    with_storage(story)
-
 
 @pytest.mark.parametrize("byte", [0, 1, 2, 3, 4, 11, 12, 19])
-def test_a_flipped_bit_in_size_or_ids_is_damage_and_never_another_entry(byte: int) -> None:
-    async def story(storage: DbLedgerStorage, world: World) -> None:
+async def test_a_flipped_bit_in_size_or_ids_is_damage_and_never_another_entry(byte: int) -> None:
+    async with with_storage() as (storage, world):
         storage.set_master_key(7, b"k")
         storage.add(run_of(7, 0, 20))
         await storage.flush()
@@ -80,11 +78,9 @@ def test_a_flipped_bit_in_size_or_ids_is_damage_and_never_another_entry(byte: in
         with pytest.raises(StorageDamagedError):
             storage.reader.read_entry(7, 5)
 
-    with_storage(story)
 
-
-def test_who_reads_one_after_the_other_gets_the_next_ones_from_memory_and_who_jumps_does_not() -> None:
-    async def story(storage: DbLedgerStorage, world: World) -> None:
+async def test_who_reads_one_after_the_other_gets_the_next_ones_from_memory_and_who_jumps_does_not() -> None:
+    async with with_storage() as (storage, _):
         storage.add(run_of(7, 0, 100))
         await storage.flush()
         for entry_id in (50, 3, 80, 20):
@@ -93,5 +89,3 @@ def test_who_reads_one_after_the_other_gets_the_next_ones_from_memory_and_who_ju
         assert storage.stats.disk_reads == 4
         storage.reader.read_entry(7, 21)
         assert storage.reader.get_cached(7, 22) is not None
-
-    with_storage(story)

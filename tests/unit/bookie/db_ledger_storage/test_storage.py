@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from struct import unpack_from
 from typing import TypeVar
@@ -21,7 +22,7 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, run, run_world
+from simulation.machines.world import Universe, in_universe, in_world, run, run_world
 
 T = TypeVar("T")
 BIG = 1 << 30
@@ -41,28 +42,25 @@ def ids_of(parts: list[Buffer]) -> list[int]:
     return ids
 
 
-def with_storage(body: Callable[[DbLedgerStorage], Awaitable[T]], options: StorageOptions | None = None) -> T:
-    async def main(world: World) -> T:
+@asynccontextmanager
+async def with_storage(options: StorageOptions | None = None) -> AsyncIterator[DbLedgerStorage]:
+    async with in_world(1) as world:
         storage = DbLedgerStorage(world, "/b", options)
         await storage.open()
         for ledger in range(1, 4):
             storage.set_master_key(ledger, b"k")
-        result = await body(storage)
+        yield storage
         await storage.close()
-        return result
-
-    return run_world(1, main)
 
 
-def with_host(body: Callable[[Host, DbLedgerStorage], Awaitable[T]], options: StorageOptions | None = None) -> T:
-    async def story(universe: Universe) -> T:
+@asynccontextmanager
+async def with_host(options: StorageOptions | None = None) -> AsyncIterator[tuple[Host, DbLedgerStorage]]:
+    async with in_universe(1) as universe:
         host = universe.host("bookie")
         storage = DbLedgerStorage(host.world(), "/b", options)
         await storage.open()
         storage.set_master_key(1, b"k")
-        return await body(host, storage)
-
-    return run(1, story)
+        yield host, storage
 
 
 STEPS = st.lists(
@@ -145,8 +143,9 @@ def check_read(
             storage.reader.read_run(ledger, first, count_max, size_max)
 
 
-def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(5)))
         await storage.flush()
         storage.add(run_of(1, range(5, 10)))
@@ -155,11 +154,10 @@ def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
         assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == records_of(1, range(15))
         assert storage.reader.last_entry_id(1) == 14
 
-    with_storage(body)
 
-
-def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(250)))
         await storage.flush()
         assert ids_of(storage.reader.read_run(1, 0, 200, BIG)) == list(range(200))
@@ -170,11 +168,10 @@ def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of):
         assert ids_of(storage.reader.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
         assert storage.stats.disk_reads == 2
 
-    with_storage(body)
 
-
-def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(1000)))
         await storage.flush()
         for entry_id in range(1000):
@@ -182,11 +179,10 @@ def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of):
             assert ids_of(parts) == [entry_id]
         assert storage.stats.disk_reads == 10
 
-    with_storage(body)
 
-
-def test_who_reads_in_large_batches_gets_full_ones_only(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_who_reads_in_large_batches_gets_full_ones_only(run_of):
+    async with with_storage(StorageOptions(read_ahead_bytes=100_000)) as storage:
         storage.add(run_of(1, range(1000), 1000))
         await storage.flush()
         for size_max in (70_000, 128 << 10, 300_000):
@@ -200,21 +196,19 @@ def test_who_reads_in_large_batches_gets_full_ones_only(run_of):
                 first += counts[-1]
             assert set(counts[:-1]) == {size_max // 1004}, counts
 
-    with_storage(body, StorageOptions(read_ahead_bytes=100_000))
 
-
-def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of):
+    async with with_storage(StorageOptions(read_ahead_bytes=50_000)) as storage:
         storage.add(run_of(1, range(100), 10_000))
         await storage.flush()
         storage.reader.read_run(1, 0, 1, BIG)
         assert storage.stats.disk_read_bytes <= 50_000 + 10_004
 
-    with_storage(body, StorageOptions(read_ahead_bytes=50_000))
 
-
-def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, [3]))
         for flushed in (False, True):
             if flushed:
@@ -232,11 +226,10 @@ def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
         with pytest.raises(LedgerInLimboError, match="limbo"):
             storage.reader.read_run(2, 0, 1, BIG)
 
-    with_storage(body)
 
-
-def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_given(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_given(run_of):
+    async with with_host() as (host, storage):
         storage.add(run_of(1, range(10)))
         await storage.flush()
         host.disk.flip(LOG, 1024 + 44 * 6 + 15, 2)
@@ -248,12 +241,11 @@ def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_
         with pytest.raises(StorageDamagedError):
             storage.reader.read_run(1, 0, 1, BIG)
 
-    with_host(body)
 
-
-def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of):
+@pytest.mark.seeded
+async def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of):
     # bookkeeper#4843: a checkpoint that skips an empty cache moves the mark past a fence that only the journal knows.
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+    async with with_host() as (host, storage):
         await storage.flush()
         storage.set_fenced(1)
         storage.set_fenced(77)
@@ -271,12 +263,11 @@ def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of):
         assert (storage.master_key(1), storage.master_key(77), storage.master_key(78)) == (b"k", b"", None)
         assert storage.ledger(78) is None
 
-    with_host(body)
 
-
+@pytest.mark.seeded
 @pytest.mark.parametrize("trouble", ["sync", "full"])
-def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_it(run_of, records_of, trouble):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+async def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_it(run_of, records_of, trouble):
+    async with with_host() as (host, storage):
         storage.add(run_of(1, range(3)))
         await storage.flush()
         storage.add(run_of(1, range(3, 6), 500))
@@ -302,11 +293,10 @@ def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_
         assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == data
         assert storage.is_fenced(1)
 
-    with_host(body)
 
-
-def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_are_refused(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_are_refused(run_of):
+    async with with_storage(StorageOptions(write_cache_bytes_max=50_000, flush_at_bytes=20_000)) as storage:
         asked: list[int] = []
         storage.on_flush_due = lambda: asked.append(storage.write_cache_bytes)
         added = 0
@@ -327,35 +317,32 @@ def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_ar
         assert len(asked) == 1
         assert ids_of(storage.reader.read_run(1, 0, 1000, BIG)) == list(range(added + 1))
 
-    with_storage(body, StorageOptions(write_cache_bytes_max=50_000, flush_at_bytes=20_000))
+
+@pytest.mark.seeded(3)
+async def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of, universe: Universe):
+    host = universe.host("bookie")
+    storage = DbLedgerStorage(host.world(), "/b")
+    await storage.open()
+    storage.set_master_key(1, b"k")
+    storage.add(run_of(1, range(5)))
+    universe.nursery.start_soon(storage.flush, name="flush")
+    while storage._cache.flushing is None:
+        await trio.lowlevel.checkpoint()
+    storage.add(run_of(1, range(5, 8)))
+    storage.set_fenced(1)
+    assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
+    await storage.flush()
+    assert storage.write_cache_bytes == 0
+    host.cut_power()
+    storage = DbLedgerStorage(host.world(), "/b")
+    await storage.open()
+    assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
+    assert storage.is_fenced(1)
 
 
-def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of):
-    async def story(universe: Universe) -> None:
-        host = universe.host("bookie")
-        storage = DbLedgerStorage(host.world(), "/b")
-        await storage.open()
-        storage.set_master_key(1, b"k")
-        storage.add(run_of(1, range(5)))
-        universe.nursery.start_soon(storage.flush, name="flush")
-        while storage._cache.flushing is None:
-            await trio.lowlevel.checkpoint()
-        storage.add(run_of(1, range(5, 8)))
-        storage.set_fenced(1)
-        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
-        await storage.flush()
-        assert storage.write_cache_bytes == 0
-        host.cut_power()
-        storage = DbLedgerStorage(host.world(), "/b")
-        await storage.open()
-        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
-        assert storage.is_fenced(1)
-
-    run(3, story)
-
-
-def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(run_of):
-    async def body(host: Host, storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(run_of):
+    async with with_host() as (host, storage):
         storage.set_master_key(2, b"k")
         storage.add(run_of(1, range(5)))
         storage.add(run_of(2, range(5)))
@@ -374,11 +361,10 @@ def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(
         assert await storage.local_ledgers() == {2}
         assert ids_of(storage.reader.read_run(2, 0, 10, BIG)) == list(range(5))
 
-    with_host(body)
 
-
-def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(10), version=1))
         await storage.flush()
         storage.reader.read_run(1, 0, 1, BIG)
@@ -389,11 +375,10 @@ def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of
             version = 2 if entry_id in (4, 5, 6) else 1
             assert b"".join(map(bytes, parts))[4:] == entry_of(1, entry_id, version=version)
 
-    with_storage(body)
 
-
-def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_new_version(run_of, records_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_new_version(run_of, records_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(10), version=1))
         storage._cache.begin_flush()
         storage.add(run_of(1, range(4, 7), version=2))
@@ -405,8 +390,6 @@ def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_
         assert b"".join(map(bytes, cached)) == expected[2 * 44 :]
         await storage.flush()
         assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
-
-    with_storage(body)
 
 
 def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of):
@@ -430,39 +413,34 @@ def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of):
         run(seed, story)
 
 
-def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of):
-    async def story(universe: Universe) -> None:
-        storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
-        await storage.open()
-        storage.set_master_key(1, b"k")
-        storage.add(run_of(1, range(5)))
-        # The lock is held as a flush holds it while its worker goes through the table.
-        async with trio.open_nursery() as nursery, storage._flush_lock:
-            table = storage._cache.begin_flush()
-            nursery.start_soon(storage.delete_ledger, 1, name="delete")
-            await trio.sleep(10)
-            assert table.entries == 5
-        assert table.entries == 0
-
-    run(1, story)
+async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, universe: Universe):
+    storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
+    await storage.open()
+    storage.set_master_key(1, b"k")
+    storage.add(run_of(1, range(5)))
+    # The lock is held as a flush holds it while its worker goes through the table.
+    async with trio.open_nursery() as nursery, storage._flush_lock:
+        table = storage._cache.begin_flush()
+        nursery.start_soon(storage.delete_ledger, 1, name="delete")
+        await trio.sleep(10)
+        assert table.entries == 5
+    assert table.entries == 0
 
 
-def test_indexes_may_lie_in_a_folder_of_their_own(run_of):
-    async def main(world: World) -> None:
-        storage = DbLedgerStorage(world, "/b", index_directory="/i")
-        await storage.open()
-        storage.set_master_key(1, b"k")
-        storage.add(run_of(1, [0]))
-        await storage.flush()
-        await storage.close()
-        assert world.disk.names("/b/current") == ["0.log", "forgottenFences", "lastId"]
-        assert world.disk.names("/i/current") == ["ledgers", "locations"]
-
-    run_world(1, main)
+async def test_indexes_may_lie_in_a_folder_of_their_own(run_of, world: World):
+    storage = DbLedgerStorage(world, "/b", index_directory="/i")
+    await storage.open()
+    storage.set_master_key(1, b"k")
+    storage.add(run_of(1, [0]))
+    await storage.flush()
+    await storage.close()
+    assert world.disk.names("/b/current") == ["0.log", "forgottenFences", "lastId"]
+    assert world.disk.names("/i/current") == ["ledgers", "locations"]
 
 
-def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of):
+    async with with_storage() as storage:
         far = (1 << 40) + 5
         for ledger in (0, 1 << 41):
             storage.set_master_key(ledger, b"k")
@@ -474,11 +452,10 @@ def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of):
             )
             assert storage.reader.last_entry_id(ledger) == far + 2
 
-    with_storage(body)
 
-
-def test_bisect_of_sizes_is_exact(run_of):
-    async def body(storage: DbLedgerStorage) -> None:
+@pytest.mark.seeded
+async def test_bisect_of_sizes_is_exact(run_of):
+    async with with_storage() as storage:
         storage.add(run_of(1, range(20)))
         ends = [44 * each for each in range(1, 21)]
         for flushed in (False, True):
@@ -488,55 +465,48 @@ def test_bisect_of_sizes_is_exact(run_of):
                 fits = max(1, bisect_left(ends, size_max + 1))
                 assert len(ids_of(storage.reader.read_run(1, 0, 100, size_max))) == fits, size_max
 
-    with_storage(body)
 
-
-def test_workers_read_every_entry_while_the_loop_adds_and_flushes(run_of, tmp_path):
+@pytest.mark.real_clock
+async def test_workers_read_every_entry_while_the_loop_adds_and_flushes(run_of, tmp_path):
     """Real threads and RocksDB: an entry added before a read began is found, wherever it is on its way to the disk."""
+    world = real_world(1)
+    storage = DbLedgerStorage(world, str(tmp_path), StorageOptions(log_size_max=200_000, read_ahead_entries=3))
+    await storage.open()
+    added = {1: 0, 2: 0}
+    for ledger in added:
+        storage.set_master_key(ledger, b"k")
+    done = False
+    reads = 0
 
-    async def main() -> None:
-        world = real_world(1)
-        storage = DbLedgerStorage(world, str(tmp_path), StorageOptions(log_size_max=200_000, read_ahead_entries=3))
-        await storage.open()
-        added = {1: 0, 2: 0}
-        for ledger in added:
-            storage.set_master_key(ledger, b"k")
-        done = False
-        reads = 0
+    async def write() -> None:
+        nonlocal done
+        for _ in range(150):
+            for ledger, first in added.items():
+                storage.add(run_of(ledger, range(first, first + 20), 60))
+                added[ledger] = first + 20
+            await trio.lowlevel.checkpoint()
+            if added[1] % 100 == 0:
+                await storage.flush()
+        done = True
 
-        async def write() -> None:
-            nonlocal done
-            for _ in range(150):
-                for ledger, first in added.items():
-                    storage.add(run_of(ledger, range(first, first + 20), 60))
-                    added[ledger] = first + 20
-                await trio.lowlevel.checkpoint()
-                if added[1] % 100 == 0:
-                    await storage.flush()
-            done = True
+    async def read(number: int) -> None:
+        nonlocal reads
+        rng = random.Random(number)
+        while not done:
+            ledger = rng.choice((1, 2))
+            if added[ledger]:
+                first = rng.randrange(added[ledger])
+                reach = added[ledger]
+                parts = await world.offload.run(partial(storage.reader.read_run, ledger, first, 50, BIG), name="read")
+                ids = ids_of(parts)
+                assert ids == list(range(first, first + len(ids)))
+                assert len(ids) == 50 or ids[-1] >= reach - 1
+                reads += 1
+            await trio.lowlevel.checkpoint()
 
-        async def read(number: int) -> None:
-            nonlocal reads
-            rng = random.Random(number)
-            while not done:
-                ledger = rng.choice((1, 2))
-                if added[ledger]:
-                    first = rng.randrange(added[ledger])
-                    reach = added[ledger]
-                    parts = await world.offload.run(
-                        partial(storage.reader.read_run, ledger, first, 50, BIG), name="read"
-                    )
-                    ids = ids_of(parts)
-                    assert ids == list(range(first, first + len(ids)))
-                    assert len(ids) == 50 or ids[-1] >= reach - 1
-                    reads += 1
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            for number in range(4):
-                nursery.start_soon(read, number)
-            nursery.start_soon(write)
-        assert reads > 20
-        await storage.close()
-
-    trio.run(main)
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(read, number)
+        nursery.start_soon(write)
+    assert reads > 20
+    await storage.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from bookie.run import Run
 from quire.world.doors import File, World
 from simulation.machines.disk import DiskImage
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, run, run_world
+from simulation.machines.world import Universe, in_world, run
 from tests.unit.bookie.build import KEY, run_of
 
 T = TypeVar("T")
@@ -202,18 +203,15 @@ def test_closing_gives_reserved_space_back() -> None:
 # --- the half on the loop
 
 
-def with_journal(
-    story: Callable[[Journal, World], Awaitable[T]],
-    config: JournalConfig | None = None,
-    previous: LogMark | None = None,
-) -> T:
-    async def main(world: World) -> T:
+@asynccontextmanager
+async def with_journal(
+    config: JournalConfig | None = None, previous: LogMark | None = None
+) -> AsyncIterator[tuple[Journal, World]]:
+    async with in_world(3) as world:
         world.disk.make_dirs(FOLDER)
         journal = Journal(world, FOLDER, config or JournalConfig(preallocate=0))
         await journal.open(previous)
-        return await story(journal, world)
-
-    return run_world(3, main)
+        yield journal, world
 
 
 class Told:
@@ -237,8 +235,9 @@ class Told:
                 await self._news.wait()
 
 
-def test_callbacks_come_in_order_after_the_sync_and_then_the_end_of_the_pass() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_callbacks_come_in_order_after_the_sync_and_then_the_end_of_the_pass() -> None:
+    async with with_journal() as (journal, world):
         told = Told()
         passes: list[int] = []
         journal.on_pass = lambda: passes.append(len(told.all))
@@ -252,11 +251,10 @@ def test_callbacks_come_in_order_after_the_sync_and_then_the_end_of_the_pass() -
         assert journal.queued_bytes == 0
         assert replayed(world) == [LedgerKey(1, KEY), (1, 0, 1), Fence(1)]
 
-    with_journal(story)
 
-
-def test_what_queues_during_a_sync_is_one_group() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_what_queues_during_a_sync_is_one_group() -> None:
+    async with with_journal() as (journal, _):
         told = Told()
         for first in range(50):
             journal.append(run_of(1, first, 1), told(str(first)))
@@ -265,11 +263,10 @@ def test_what_queues_during_a_sync_is_one_group() -> None:
         await told.wait(50)
         assert journal.groups <= 2
 
-    with_journal(story)
 
-
-def test_the_mark_covers_what_is_durable_and_nothing_else() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_the_mark_covers_what_is_durable_and_nothing_else() -> None:
+    async with with_journal() as (journal, world):
         told = Told()
         start = journal.mark()
         journal.append(run_of(1, 0, 1), told("a"))
@@ -278,30 +275,26 @@ def test_the_mark_covers_what_is_durable_and_nothing_else() -> None:
         assert journal.mark() == LogMark(start.file_id, start.offset + 512)
         assert list(Replay(world.disk, FOLDER, journal.mark()).batches()) == []
 
-    with_journal(story)
 
-
-def test_a_start_begins_a_new_file_behind_all_there_are() -> None:
-    async def main(world: World) -> None:
-        world.disk.make_dirs(FOLDER)
-        first = Journal(world, FOLDER, JournalConfig(preallocate=0))
-        await first.open(None)
-        told = Told()
-        first.append(run_of(1, 0, 1), told("a"))
-        await told.wait(1)
-        end = first.mark()
-        await first.aclose()
-        second = Journal(world, FOLDER, JournalConfig(preallocate=0))
-        await second.open(end)
-        ids = journal_ids(world.disk, FOLDER)
-        assert ids == [end.file_id, end.file_id + 1]
-        assert second.mark() == LogMark(end.file_id + 1, 512)
-        header = decode_header(world.disk.read(f"{FOLDER}/{ids[1]:x}.txn"), ids[1])
-        assert header is not None
-        assert header.previous == end
-        await second.aclose()
-
-    run_world(3, main)
+@pytest.mark.seeded(3)
+async def test_a_start_begins_a_new_file_behind_all_there_are(world: World) -> None:
+    world.disk.make_dirs(FOLDER)
+    first = Journal(world, FOLDER, JournalConfig(preallocate=0))
+    await first.open(None)
+    told = Told()
+    first.append(run_of(1, 0, 1), told("a"))
+    await told.wait(1)
+    end = first.mark()
+    await first.aclose()
+    second = Journal(world, FOLDER, JournalConfig(preallocate=0))
+    await second.open(end)
+    ids = journal_ids(world.disk, FOLDER)
+    assert ids == [end.file_id, end.file_id + 1]
+    assert second.mark() == LogMark(end.file_id + 1, 512)
+    header = decode_header(world.disk.read(f"{FOLDER}/{ids[1]:x}.txn"), ids[1])
+    assert header is not None
+    assert header.previous == end
+    await second.aclose()
 
 
 @pytest.mark.expect_error("journal failed")
@@ -362,8 +355,9 @@ def test_a_full_disk_is_told_and_logged_and_later_groups_go_on() -> None:
     on_host(story)
 
 
-def test_more_than_the_bound_has_no_room_but_one_record_always_has() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_more_than_the_bound_has_no_room_but_one_record_always_has() -> None:
+    async with with_journal(JournalConfig(preallocate=0, queue_size_max=1000 + ITEM_OVERHEAD)) as (journal, _):
         assert journal.has_room(5000)
         told = Told()
         journal.append(run_of(1, 0, 1, b"x" * 600), told("a"))
@@ -372,11 +366,10 @@ def test_more_than_the_bound_has_no_room_but_one_record_always_has() -> None:
         await told.wait(1)
         assert journal.has_room(500)
 
-    with_journal(story, JournalConfig(preallocate=0, queue_size_max=1000 + ITEM_OVERHEAD))
 
-
-def test_old_files_go_when_the_mark_has_passed_them_but_the_backups() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_old_files_go_when_the_mark_has_passed_them_but_the_backups() -> None:
+    async with with_journal(JournalConfig(preallocate=0, file_size_max=2048, backups=2)) as (journal, world):
         told = Told()
         for first in range(8):
             journal.append(run_of(1, first, 1, b"x" * 1000), told("a"))
@@ -388,22 +381,20 @@ def test_old_files_go_when_the_mark_has_passed_them_but_the_backups() -> None:
         await journal.checkpoint_complete(LogMark(ids[0], 512))
         assert journal_ids(world.disk, FOLDER) == ids[3:]
 
-    with_journal(story, JournalConfig(preallocate=0, file_size_max=2048, backups=2))
 
-
-def test_closing_writes_what_is_queued() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_closing_writes_what_is_queued() -> None:
+    async with with_journal() as (journal, world):
         told = Told()
         journal.append(run_of(1, 0, 1), told("a"))
         await journal.aclose()
         assert told.all == [("a", None)]
         assert replayed(world) == [(1, 0, 0)]
 
-    with_journal(story)
 
-
-def test_a_group_wait_gathers_what_comes_meanwhile() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_a_group_wait_gathers_what_comes_meanwhile() -> None:
+    async with with_journal(JournalConfig(preallocate=0, group_wait_s=2.0)) as (journal, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run, name="groups")
             told = Told()
@@ -417,11 +408,10 @@ def test_a_group_wait_gathers_what_comes_meanwhile() -> None:
             nursery.cancel_scope.cancel()
         await journal.aclose()
 
-    with_journal(story, JournalConfig(preallocate=0, group_wait_s=2.0))
 
-
-def test_half_a_megabyte_ends_the_group_wait() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_half_a_megabyte_ends_the_group_wait() -> None:
+    async with with_journal(JournalConfig(preallocate=0, group_wait_s=2.0)) as (journal, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(journal.run, name="groups")
             told = Told()
@@ -432,11 +422,10 @@ def test_half_a_megabyte_ends_the_group_wait() -> None:
             nursery.cancel_scope.cancel()
         await journal.aclose()
 
-    with_journal(story, JournalConfig(preallocate=0, group_wait_s=2.0))
 
-
-def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go() -> None:
-    async def story(journal: Journal, world: World) -> None:
+@pytest.mark.seeded
+async def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go() -> None:
+    async with with_journal() as (journal, _):
         told = Told()
         journal.hold()
         for first in range(0, 50, 10):
@@ -449,5 +438,3 @@ def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go(
         assert journal.groups == 1
         journal.append(run_of(1, 50, 1), told("after"))
         await told.wait(6)
-
-    with_journal(story)

@@ -12,11 +12,12 @@ from quire.cli.operations.replace_disk import replace_disk
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.output import Output
 from tests.unit.autorecovery.live import marks_of, recovering, until
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
 
 
-def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None:
-    async def story(cluster: LiveCluster) -> None:
+@pytest.mark.seeded
+async def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None:
+    async with with_bookies(count=2) as cluster:
         shell = cluster.shell(Output(io.StringIO(), io.StringIO(), as_json=False))
         operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
 
@@ -29,11 +30,10 @@ def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None
                 await replace_disk(operation, "b1", stop=None, wipe=None, start=None, refill=True)
             assert await marks_of(cluster).is_enabled()
 
-    with_bookies(story, count=2)
 
-
-def test_a_stop_command_that_fails_is_no_failure_if_the_bookie_had_died() -> None:
-    async def story(cluster: LiveCluster) -> None:
+@pytest.mark.seeded
+async def test_a_stop_command_that_fails_is_no_failure_if_the_bookie_had_died() -> None:
+    async with with_bookies(count=2) as cluster:
         said = io.StringIO()
         shell = cluster.shell(Output(said, said, as_json=False))
         operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
@@ -41,5 +41,3 @@ def test_a_stop_command_that_fails_is_no_failure_if_the_bookie_had_died() -> Non
         assert "`exit 2` ended with 2" in said.getvalue()
         with pytest.raises(ShellError, match="`exit 2` ended with 2"):
             await operation.stop("b1", "exit 2")
-
-    with_bookies(story, count=2)

@@ -11,11 +11,12 @@ from quire.cli.operations.rolling_restart import rolling_restart
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.output import Output
 from tests.unit.autorecovery.live import marks_of
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
 
 
-def test_the_auditor_is_told_to_wait_and_afterwards_what_it_was_told_before() -> None:
-    async def story(cluster: LiveCluster) -> None:
+@pytest.mark.seeded
+async def test_the_auditor_is_told_to_wait_and_afterwards_what_it_was_told_before() -> None:
+    async with with_bookies(count=2) as cluster:
         shell = cluster.shell(Output(io.StringIO(), io.StringIO(), as_json=False))
         operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
         marks = marks_of(cluster)
@@ -33,5 +34,3 @@ def test_the_auditor_is_told_to_wait_and_afterwards_what_it_was_told_before() ->
         assert before is not None
         assert after is not None
         assert (after.value, after.version) == (7, before.version + 2)
-
-    with_bookies(story, count=2)

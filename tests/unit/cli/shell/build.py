@@ -27,7 +27,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import MetadataStore
 from quire.servers.cluster_config import SHELL, ClusterConfig
 from quire.world.doors import World
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,7 @@ async def live(world: World, count: int) -> AsyncIterator[LiveCluster]:
             stop.set()
 
 
-def with_bookies(story: Callable[[LiveCluster], Awaitable[None]], *, count: int = 3, seed: int = 1) -> None:
-    async def main(world: World) -> None:
-        async with live(world, count) as cluster:
-            await story(cluster)
-
-    run_world(seed, main)
+@asynccontextmanager
+async def with_bookies(*, count: int = 3, seed: int = 1) -> AsyncIterator[LiveCluster]:
+    async with in_world(seed) as world, live(world, count) as cluster:
+        yield cluster

@@ -8,7 +8,9 @@ from quire.cli.shell import bookies
 from quire.cli.shell.bookies import size_text
 from quire.cli.shell.errors import UsageError
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, register
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
+
+pytestmark = pytest.mark.seeded
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +21,8 @@ def no_name_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookies, "_names", names)
 
 
-def test_bookies_are_listed_by_their_kind() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_bookies_are_listed_by_their_kind() -> None:
+    async with with_bookies(count=2) as cluster:
         endpoint = Endpoint(host="10.0.0.9", port=3181)
         info = BookieServiceInfo(endpoints=(endpoint,))
         await register(cluster.store(), "b9", info, read_only=True)
@@ -40,30 +42,24 @@ def test_bookies_are_listed_by_their_kind() -> None:
         assert everybody.out.splitlines()[0] == "All Bookies :"
         assert everybody.out.splitlines()[2] == "BookieID:b2, IP:UNKNOWN, Port:0, Hostname:UNKNOWN"
 
-    with_bookies(story, count=2)
 
-
-def test_nobody_is_there() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_nobody_is_there() -> None:
+    async with with_bookies(count=0) as cluster:
         assert (await cluster.run("listbookies", "-rw")).out == "No bookie exists!\n"
         assert (await cluster.run("bookieinfo")).out == "No bookie told its sizes\n"
         assert (await cluster.run("bookieinfo", "--json")).out == ""
 
-    with_bookies(story, count=0)
-
 
 @pytest.mark.parametrize("words", [(), ("-rw", "-ro"), ("-h",)])
-def test_one_kind_must_be_named(words: tuple[str, ...]) -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_one_kind_must_be_named(words: tuple[str, ...]) -> None:
+    async with with_bookies(count=0) as cluster:
         with pytest.raises(UsageError, match="give one of") as raised:
             await cluster.run("listbookies", *words)
         assert raised.value.code == 1
 
-    with_bookies(story, count=0)
 
-
-def test_every_bookie_tells_its_sizes_and_who_does_not_is_named() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_every_bookie_tells_its_sizes_and_who_does_not_is_named() -> None:
+    async with with_bookies(count=2) as cluster:
         gone = BookieServiceInfo(endpoints=(Endpoint(host="127.0.0.1", port=1),))
         await register(cluster.store(), "b3", gone)
         ran = await cluster.run("bookieinfo", "--json")
@@ -79,8 +75,6 @@ def test_every_bookie_tells_its_sizes_and_who_does_not_is_named() -> None:
         assert lines[1].endswith(f": \tFree: {size_text(first['free'])}\tTotal: {size_text(first['total'])}")
         assert lines[3] == f"Total free disk space in the cluster:\t{size_text(free)}"
         assert lines[4] == f"Total disk capacity in the cluster:\t{size_text(total)}"
-
-    with_bookies(story, count=2)
 
 
 def test_sizes_are_cut_not_rounded() -> None:

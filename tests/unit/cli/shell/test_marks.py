@@ -10,7 +10,9 @@ import trio
 from quire.cli.shell import bookies
 from quire.cli.shell.errors import ShellError, UsageError
 from tests.unit.autorecovery.live import bookie_stops, client_of, marks_of, nobody_names, recovering, until, write
-from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.cli.shell.build import with_bookies
+
+pytestmark = pytest.mark.seeded
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +23,8 @@ def no_name_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookies, "_names", names)
 
 
-def test_marked_ledgers_are_listed_as_the_original_does() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_marked_ledgers_are_listed_as_the_original_does() -> None:
+    async with with_bookies(count=1) as cluster:
         assert (await cluster.run("listunderreplicated")).out == ""
         marks = marks_of(cluster, owner="worker1")
         await marks.mark(7, ["b1"])
@@ -55,11 +57,9 @@ def test_marked_ledgers_are_listed_as_the_original_does() -> None:
             "\tLedgerId:7\tBookieId:worker1",
         ]
 
-    with_bookies(story, count=1)
 
-
-def test_auto_recovery_is_switched() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_auto_recovery_is_switched() -> None:
+    async with with_bookies(count=1) as cluster:
         marks = marks_of(cluster)
         assert (await cluster.run("autorecovery", "-e")).out == "Autorecovery already enabled. Doing nothing\n"
         assert "would be disabled" in (await cluster.run("autorecovery", "-d", "--dry-run")).out
@@ -73,11 +73,9 @@ def test_auto_recovery_is_switched() -> None:
             await cluster.run("autorecovery")
         assert refused.value.code == 1
 
-    with_bookies(story, count=1)
 
-
-def test_the_delay_is_printed_and_set() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_the_delay_is_printed_and_set() -> None:
+    async with with_bookies(count=1) as cluster:
         marks = marks_of(cluster)
         assert "is not set" in (await cluster.run("lostbookierecoverydelay", "-g")).out
         assert (await cluster.run("lostbookierecoverydelay", "-s", "30", "--dry-run")).code == 0
@@ -88,37 +86,32 @@ def test_the_delay_is_printed_and_set() -> None:
         with pytest.raises(UsageError):
             await cluster.run("lostbookierecoverydelay", "-g", "-s", "1")
 
-    with_bookies(story, count=1)
 
+async def test_the_auditor_is_named_and_told_to_look_before_the_delay_is_over() -> None:
+    async with with_bookies(count=4) as cluster, client_of(cluster) as client:
+        ledger_id = await write(client, 3)
+        lost = (await client.read_metadata(ledger_id)).fragments[0].bookies[0]
+        for command in ("triggeraudit", "whoisauditor"):
+            with pytest.raises(ShellError, match="auditor"):
+                await cluster.run(command)
+        await cluster.run("lostbookierecoverydelay", "-s", "36000")
+        async with recovering(cluster, name="b2"):
 
-def test_the_auditor_is_named_and_told_to_look_before_the_delay_is_over() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client_of(cluster) as client:
-            ledger_id = await write(client, 3)
-            lost = (await client.read_metadata(ledger_id)).fragments[0].bookies[0]
-            for command in ("triggeraudit", "whoisauditor"):
-                with pytest.raises(ShellError, match="auditor"):
-                    await cluster.run(command)
-            await cluster.run("lostbookierecoverydelay", "-s", "36000")
-            async with recovering(cluster, name="b2"):
+            async def is_elected() -> bool:
+                try:
+                    return (await cluster.run("whoisauditor")).out.startswith("Auditor: BookieID:b2, ")
+                except ShellError:
+                    return False
 
-                async def is_elected() -> bool:
-                    try:
-                        return (await cluster.run("whoisauditor")).out.startswith("Auditor: BookieID:b2, ")
-                    except ShellError:
-                        return False
-
-                await until(is_elected)
-                await bookie_stops(cluster, lost)
-                began = trio.current_time()
-                await cluster.run("triggeraudit", "--dry-run")
-                await trio.sleep(60)
-                assert lost in (await client.read_metadata(ledger_id)).fragments[0].bookies
+            await until(is_elected)
+            await bookie_stops(cluster, lost)
+            began = trio.current_time()
+            await cluster.run("triggeraudit", "--dry-run")
+            await trio.sleep(60)
+            assert lost in (await client.read_metadata(ledger_id)).fragments[0].bookies
+            await cluster.run("triggeraudit")
+            await until(partial(nobody_names, client, lost, [ledger_id]))
+            assert trio.current_time() - began < 600
+            await cluster.run("autorecovery", "-d")
+            with pytest.raises(ShellError, match="disabled"):
                 await cluster.run("triggeraudit")
-                await until(partial(nobody_names, client, lost, [ledger_id]))
-                assert trio.current_time() - began < 600
-                await cluster.run("autorecovery", "-d")
-                with pytest.raises(ShellError, match="disabled"):
-                    await cluster.run("triggeraudit")
-
-    with_bookies(story, count=4)

@@ -20,16 +20,17 @@ from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
 from quire.servers.cluster_config import SHELL, ClusterConfig
 from quire.world.doors import World
-from simulation.machines.world import run_world
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
+
+pytestmark = pytest.mark.seeded
 
 
 async def ledgers_left(cluster: LiveCluster) -> str:
     return (await cluster.run("listledgers")).out
 
 
-def test_a_sound_cluster_passes_and_keeps_nothing() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_a_sound_cluster_passes_and_keeps_nothing() -> None:
+    async with with_bookies() as cluster:
         ran = await cluster.run("simpletest", "-n", "250")
         assert (ran.code, ran.err) == (0, "")
         assert ran.out == "Ledger ID: 0\n250 entries written to ledger 0. Last entry Id 249\n"
@@ -37,29 +38,25 @@ def test_a_sound_cluster_passes_and_keeps_nothing() -> None:
         assert wide.values == [{"ledgerId": 1, "entries": 1, "lastEntryId": 0, "passed": True}]
         assert await ledgers_left(cluster) == ""
 
-    with_bookies(story)
 
-
-def test_a_long_test_waits_for_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_a_long_test_waits_for_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_bookies() as cluster:
         monkeypatch.setattr(probes, "WINDOW", 20)
         monkeypatch.setattr(probes, "BATCH", 10)
         assert (await cluster.run("simpletest", "-n", "333", "--json")).values[0]["lastEntryId"] == 332
 
-    with_bookies(story)
 
-
-def test_too_few_bookies_fail_the_test() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_too_few_bookies_fail_the_test() -> None:
+    async with with_bookies(count=2) as cluster:
         with pytest.raises(NotEnoughBookiesError):
             await cluster.run("simpletest")
         assert await ledgers_left(cluster) == ""
 
-    with_bookies(story, count=2)
 
-
-def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with with_bookies() as cluster:
         check = probes._check
 
         async def other(client: Any, ledger_id: int, payloads: list[bytes], *, unconfirmed: bool = False) -> None:
@@ -70,11 +67,9 @@ def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(monkey
             await cluster.run("simpletest", "-n", "10")
         assert await ledgers_left(cluster) == ""
 
-    with_bookies(story)
 
-
-def test_the_local_bookie_alone_is_tested() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_the_local_bookie_alone_is_tested() -> None:
+    async with with_bookies() as cluster:
         for name in ("b2", "b3"):
             cluster.stops[name].set()
         ran = await cluster.run("bookiesanity")
@@ -82,11 +77,9 @@ def test_the_local_bookie_alone_is_tested() -> None:
         assert (await cluster.run("bookiesanity", "-e", "3", "--json")).values[0]["bookieId"] == "b1"
         assert await ledgers_left(cluster) == ""
 
-    with_bookies(story)
 
-
-def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
+    async with with_bookies() as cluster:
         cluster.config = replace(cluster.config, bookie=replace(cluster.config.bookie, bookie_id="b9"))
         began = trio.current_time()
         with pytest.raises(LedgerError):
@@ -94,32 +87,27 @@ def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
         assert trio.current_time() - began < 10
         assert await ledgers_left(cluster) == ""
 
-    with_bookies(story)
 
+async def test_which_bookie_is_the_local_one(world: World) -> None:
+    def local(config: ClusterConfig) -> str:
+        shell = Shell(
+            world=world,
+            config=config,
+            output=Output(io.StringIO(), io.StringIO()),
+            ask=lambda question: False,
+            open_store=open_zookeeper,
+            ledger_ids=LedgerIdFormat.LONG,
+            entries=EntryFormat.STRING,
+        )
+        return local_bookie_id(shell)
 
-def test_which_bookie_is_the_local_one() -> None:
-    async def main(world: World) -> None:
-        def local(config: ClusterConfig) -> str:
-            shell = Shell(
-                world=world,
-                config=config,
-                output=Output(io.StringIO(), io.StringIO()),
-                ask=lambda question: False,
-                open_store=open_zookeeper,
-                ledger_ids=LedgerIdFormat.LONG,
-                entries=EntryFormat.STRING,
-            )
-            return local_bookie_id(shell)
-
-        given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
-        config = SHELL.build(given)
-        with pytest.raises(ShellError, match="the bookie is not identified"):
-            local(config)
-        cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
-        world.disk.make_dirs("/l/current")
-        world.disk.write_atomic("/l/current/VERSION", encode_cookie(cookie))
-        assert local(config) == "c:1"
-        assert local(SHELL.build({**given, "advertisedAddress": "h", "bookiePort": 9})) == "h:9"
-        assert local(SHELL.build({**given, "advertisedAddress": "h", "bookieId": "me"})) == "me"
-
-    run_world(1, main)
+    given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
+    config = SHELL.build(given)
+    with pytest.raises(ShellError, match="the bookie is not identified"):
+        local(config)
+    cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
+    world.disk.make_dirs("/l/current")
+    world.disk.write_atomic("/l/current/VERSION", encode_cookie(cookie))
+    assert local(config) == "c:1"
+    assert local(SHELL.build({**given, "advertisedAddress": "h", "bookiePort": 9})) == "h:9"
+    assert local(SHELL.build({**given, "advertisedAddress": "h", "bookieId": "me"})) == "me"

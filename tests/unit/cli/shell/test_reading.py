@@ -18,6 +18,8 @@ from quire.metadata.ledgers import LedgerState, ledger_path
 from quire.wire.bookkeeper.entry import DigestType
 from tests.unit.cli.shell.build import LiveCluster, Ran, with_bookies
 
+pytestmark = pytest.mark.seeded
+
 
 @asynccontextmanager
 async def client(cluster: LiveCluster) -> AsyncIterator[LedgerClient]:
@@ -40,8 +42,8 @@ def ids(ran: Ran) -> list[int]:
     return [value["entryId"] for value in ran.values]
 
 
-def test_a_closed_ledger_is_read_to_its_end_whatever_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_a_closed_ledger_is_read_to_its_end_whatever_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_bookies() as cluster:
         monkeypatch.setattr(reading, "READS_AT_ONCE", 3)
         ledger_id = await closed_ledger(cluster, 10)
         ran = await cluster.run("readledger", "-l", str(ledger_id))
@@ -51,50 +53,40 @@ def test_a_closed_ledger_is_read_to_its_end_whatever_its_password(monkeypatch: p
         some = await cluster.run("readledger", "-l", str(ledger_id), "-fe", "2", "-le", "6", "-m")
         assert some.out.splitlines()[1::2] == [f"entry {number}" for number in range(2, 7)]
 
-    with_bookies(story)
 
-
-def test_past_the_end_there_is_nothing_and_it_is_said() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_past_the_end_there_is_nothing_and_it_is_said() -> None:
+    async with with_bookies() as cluster:
         ledger_id = await closed_ledger(cluster, 4)
         ran = await cluster.run("readledger", "-l", str(ledger_id), "-fe", "2", "-le", "20", "--json")
         assert (ran.code, ids(ran), ran.err) == (0, [2, 3], "the ledger ends with entry 3\n")
         empty = await closed_ledger(cluster, 0)
         assert (await cluster.run("readledger", "-l", str(empty))).out == ""
 
-    with_bookies(story)
+
+async def test_an_open_ledger_is_read_past_what_is_confirmed_and_it_is_said() -> None:
+    async with with_bookies() as cluster, client(cluster) as ledgers:
+        writer = await ledgers.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        for number in range(5):
+            await writer.write(b"x%d" % number)
+        ran = await cluster.run("readledger", "-l", str(writer.ledger_id), "--json")
+        assert ids(ran) == [0, 1, 2, 3, 4]
+        assert "the entries past 3 are not confirmed" in ran.err
+        await writer.write(b"still open")
 
 
-def test_an_open_ledger_is_read_past_what_is_confirmed_and_it_is_said() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client(cluster) as ledgers:
-            writer = await ledgers.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            for number in range(5):
-                await writer.write(b"x%d" % number)
-            ran = await cluster.run("readledger", "-l", str(writer.ledger_id), "--json")
-            assert ids(ran) == [0, 1, 2, 3, 4]
-            assert "the entries past 3 are not confirmed" in ran.err
-            await writer.write(b"still open")
-
-    with_bookies(story)
+async def test_a_forced_recovery_closes_the_ledger_before() -> None:
+    async with with_bookies() as cluster, client(cluster) as ledgers:
+        writer = await ledgers.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        await writer.write(b"x")
+        ran = await cluster.run("readledger", "-l", str(writer.ledger_id), "-r", "-le", "9", "--json")
+        assert (ids(ran), ran.err) == ([0], "the ledger ends with entry 0\n")
+        assert (await ledgers.read_metadata(writer.ledger_id)).state is LedgerState.CLOSED
+        with pytest.raises(LedgerError):
+            await writer.write(b"y")
 
 
-def test_a_forced_recovery_closes_the_ledger_before() -> None:
-    async def story(cluster: LiveCluster) -> None:
-        async with client(cluster) as ledgers:
-            writer = await ledgers.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            await writer.write(b"x")
-            ran = await cluster.run("readledger", "-l", str(writer.ledger_id), "-r", "-le", "9", "--json")
-            assert (ids(ran), ran.err) == ([0], "the ledger ends with entry 0\n")
-            assert (await ledgers.read_metadata(writer.ledger_id)).state is LedgerState.CLOSED
-            with pytest.raises(LedgerError):
-                await writer.write(b"y")
-
-    with_bookies(story)
-
-
-def test_one_bookie_shows_what_it_has_and_is_not_blamed_for_the_rest() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_one_bookie_shows_what_it_has_and_is_not_blamed_for_the_rest() -> None:
+    async with with_bookies() as cluster:
         ledger_id = await closed_ledger(cluster, 6)
         async with client(cluster) as ledgers:
             (fragment,) = (await ledgers.read_metadata(ledger_id)).fragments
@@ -104,11 +96,9 @@ def test_one_bookie_shows_what_it_has_and_is_not_blamed_for_the_rest() -> None:
         part = await cluster.run("readledger", "-l", str(ledger_id), "-b", bookie, "-fe", "1", "-le", "3", "-m")
         assert part.out.splitlines()[1::2] == ["entry 2", "entry 3"]
 
-    with_bookies(story)
 
-
-def test_an_entry_that_a_bookie_should_have_and_has_not_is_a_failure() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_an_entry_that_a_bookie_should_have_and_has_not_is_a_failure() -> None:
+    async with with_bookies() as cluster:
         ledger_id = await closed_ledger(cluster, 4, write_quorum=3)
         store, path = cluster.store(), ledger_path("/ledgers", ledger_id)
         node = await store.get(path)
@@ -121,11 +111,9 @@ def test_an_entry_that_a_bookie_should_have_and_has_not_is_a_failure() -> None:
         with pytest.raises(LedgerError, match=f"entry {ledger_id}:4 cannot be read"):
             await cluster.run("readledger", "-l", str(ledger_id))
 
-    with_bookies(story)
 
-
-def test_what_makes_no_sense_is_refused() -> None:
-    async def story(cluster: LiveCluster) -> None:
+async def test_what_makes_no_sense_is_refused() -> None:
+    async with with_bookies() as cluster:
         with pytest.raises(ShellError, match="there is no ledger 77"):
             await cluster.run("readledger", "-l", "77")
         with pytest.raises(ShellError, match="there is no ledger 77"):
@@ -135,5 +123,3 @@ def test_what_makes_no_sense_is_refused() -> None:
         ledger_id = await closed_ledger(cluster, 2)
         with pytest.raises(ShellError, match="bookie b9: bookie b9 cannot be reached"):
             await cluster.run("readledger", "-l", str(ledger_id), "-b", "b9")
-
-    with_bookies(story)

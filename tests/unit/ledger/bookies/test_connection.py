@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import trio
 
-from bookie.bookie import Bookie
 from bookie.sessions.session import BookieSession
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link_local import LocalLink
@@ -49,21 +48,17 @@ class Receiver:
         return [self.codes[entry_id] for entry_id in sorted(self.codes)]
 
 
-def conversation(protocol: WireProtocol, write_flags: int = 0) -> list[Any]:
+async def conversation(protocol: WireProtocol, write_flags: int = 0) -> list[Any]:
     """Everything that can be asked, in an order in which each answer is certain."""
     said: list[Any] = []
-
-    async def story(bookie: Bookie) -> None:
-        async with trio.open_nursery() as nursery:
-            wheel = DeadlineWheel(1.0)
-            nursery.start_soon(wheel.run)
-            client = BookieClient(lambda _: LocalLink(partial(BookieSession, bookie)), wheel, WAIT_S, protocol=protocol)
-            with trio.fail_after(WAIT_S):
-                said.extend(await everything(client, write_flags))
-            client.close()
-            nursery.cancel_scope.cancel()
-
-    with_bookie(story, config=CONFIG)
+    async with with_bookie(config=CONFIG) as bookie, trio.open_nursery() as nursery:
+        wheel = DeadlineWheel(1.0)
+        nursery.start_soon(wheel.run)
+        client = BookieClient(lambda _: LocalLink(partial(BookieSession, bookie)), wheel, WAIT_S, protocol=protocol)
+        with trio.fail_after(WAIT_S):
+            said.extend(await everything(client, write_flags))
+        client.close()
+        nursery.cancel_scope.cancel()
     return said
 
 
@@ -100,24 +95,27 @@ async def everything(client: BookieClient, write_flags: int) -> list[Any]:
     return said
 
 
-def test_either_version_is_answered_the_same() -> None:
-    said = conversation("v2")
+@pytest.mark.seeded
+async def test_either_version_is_answered_the_same() -> None:
+    said = await conversation("v2")
     assert said[0] == [Rc.OK] * 5
     assert said[-1] == Rc.FENCED
     assert Availability.of(range(5)).encode() == next(
         each.availability for each in said if isinstance(each, v3.EntryList)
     )
-    assert conversation("v3") == said
+    assert await conversation("v3") == said
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_adds_of_deferred_sync_are_answered_too(protocol: WireProtocol) -> None:
-    said = conversation(protocol, v3.DEFERRED_SYNC)
+async def test_adds_of_deferred_sync_are_answered_too(protocol: WireProtocol) -> None:
+    said = await conversation(protocol, v3.DEFERRED_SYNC)
     assert said[:2] == [[Rc.OK] * 5, v3.Done(Rc.OK, LEDGER)]
 
 
-def test_the_entries_that_come_back_are_those_that_were_sent() -> None:
-    said = conversation("v3")
+@pytest.mark.seeded
+async def test_the_entries_that_come_back_are_those_that_were_sent() -> None:
+    said = await conversation("v3")
     rc, entry_id, entry = said[3]
     assert (rc, entry_id) == (Rc.OK, 3)
     assert read_header(entry).entry_id == 3

@@ -19,7 +19,7 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.bookkeeper.varints import encode
-from tests.unit.ledger.bookies.test_pool import Receiver, ScriptedLink
+from tests.unit.ledger.bookies.scripted import Receiver, ScriptedLink
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)

@@ -16,9 +16,8 @@ from quire.ledger.errors import (
 from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
-from simulation.machines.world import run_world
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.ledger.test_opening import BOOKIE_ID, a_bookie
+from tests.unit.ledger.served_bookie import BOOKIE_ID, a_bookie
 
 SICK = [Rc.IO, Rc.TOO_MANY_REQUESTS, Rc.UNKNOWN_LEDGER_STATE]
 WELL = [Rc.OK, Rc.NO_ENTRY, Rc.NO_LEDGER, Rc.FENCED, Rc.READ_ONLY]
@@ -105,20 +104,17 @@ def test_what_is_expected_of_a_bookie_follows_what_it_does() -> None:
     assert health.expected_s("b") > 0.003, "nearly every answer is within it"
 
 
-def test_errors_put_a_bookie_into_quarantine_for_its_time() -> None:
-    async def main(world: World) -> None:
-        watcher = WatcherConfig(health_check=True, health_check_errors=3, quarantine_s=100)
-        async with a_bookie(world, MemoryTree()) as store, open_client_on(world, store, watcher=watcher) as client:
-            context = client._context
-            assert context.watcher is not None
-            for _ in range(3):
-                context.health.refused(BOOKIE_ID, Rc.IO)
-            await trio.sleep(61)
-            assert context.watcher.cluster().quarantined == {BOOKIE_ID}
-            await trio.sleep(100)
-            assert context.watcher.cluster().quarantined == frozenset()
-
-    run_world(1, main)
+async def test_errors_put_a_bookie_into_quarantine_for_its_time(world: World) -> None:
+    watcher = WatcherConfig(health_check=True, health_check_errors=3, quarantine_s=100)
+    async with a_bookie(world, MemoryTree()) as store, open_client_on(world, store, watcher=watcher) as client:
+        context = client._context
+        assert context.watcher is not None
+        for _ in range(3):
+            context.health.refused(BOOKIE_ID, Rc.IO)
+        await trio.sleep(61)
+        assert context.watcher.cluster().quarantined == {BOOKIE_ID}
+        await trio.sleep(100)
+        assert context.watcher.cluster().quarantined == frozenset()
 
 
 async def test_a_failed_add_is_remembered_for_readers_too() -> None:

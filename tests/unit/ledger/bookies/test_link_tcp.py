@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -12,7 +13,7 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Listener, Stream, World
 from quire.world.outbox import Outbox
-from simulation.machines.world import run_world
+from simulation.machines.world import in_world
 
 
 class Passes:
@@ -61,14 +62,13 @@ class Peer:
         self.news = trio.Event()
 
 
-def with_peer(story: Callable[[Peer, World], Awaitable[None]], **options: object) -> None:
-    async def main(world: World) -> None:
+@asynccontextmanager
+async def with_peer(**options: object) -> AsyncIterator[tuple[Peer, World]]:
+    async with in_world(3) as world:
         listener = await world.network.listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
-            await story(Peer(world, nursery, listener, **options), world)
+            yield Peer(world, nursery, listener, **options), world
             nursery.cancel_scope.cancel()
-
-    run_world(3, main)
 
 
 async def received(stream: Stream, size: int) -> bytes:
@@ -89,8 +89,9 @@ async def send(stream: Stream, data: bytes) -> None:
         await stream.wait_writable()
 
 
-def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() -> None:
+    async with with_peer() as (peer, _):
         peer.link.send([b"one", (b"two-head", b"two-payload")])
         stream = await peer.listener.accept()
         assert await received(stream, 22) == b"onetwo-headtwo-payload"
@@ -98,13 +99,11 @@ def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() 
         peer.link.send([b"four"])
         assert await received(stream, 9) == b"threefour"
 
-    with_peer(story)
 
-
-def test_frames_of_a_pass_leave_when_the_turn_ends_it() -> None:
+@pytest.mark.seeded
+async def test_frames_of_a_pass_leave_when_the_turn_ends_it() -> None:
     passes = Passes()
-
-    async def story(peer: Peer, world: World) -> None:
+    async with with_peer(turn=passes) as (peer, _):
         peer.link.send([b"early"])
         stream = await peer.listener.accept()
         assert await received(stream, 5) == b"early"
@@ -117,14 +116,13 @@ def test_frames_of_a_pass_leave_when_the_turn_ends_it() -> None:
         passes.flush()
         assert await received(stream, 6) == b"onetwo"
 
-    with_peer(story, turn=passes)
 
-
-def test_what_answers_cause_leaves_in_their_own_pass() -> None:
+@pytest.mark.seeded
+async def test_what_answers_cause_leaves_in_their_own_pass() -> None:
     passes = Passes()
     seen: list[tuple[bool, int]] = []
+    async with with_peer(turn=passes) as (peer, _):
 
-    async def story(peer: Peer, world: World) -> None:
         def answer(chunk: Buffer) -> None:
             seen.append((passes.working, passes.flushes))
             peer.link.send([b"next"])
@@ -136,11 +134,10 @@ def test_what_answers_cause_leaves_in_their_own_pass() -> None:
         assert seen == [(True, before) for before in range(passes.flushes)]
         assert not passes.working
 
-    with_peer(story, turn=passes)
 
-
-def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
+    async with with_peer() as (peer, _):
         stream = await peer.listener.accept()
         data = v2.add_responses(Rc.OK, 7, range(3)) + v2.response_head(v2.Opcode.READ, Rc.OK, 7, 3, 300_000)
         data += bytes(300_000)
@@ -151,11 +148,10 @@ def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
         assert peer.responses[0] == v2.AddAcks(Rc.OK, 7, 0, 2)
         assert len(peer.responses[-1].entry) == 300_000
 
-    with_peer(story)
 
-
-def test_the_end_of_the_connection_is_told_once() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_the_end_of_the_connection_is_told_once() -> None:
+    async with with_peer() as (peer, _):
         stream = await peer.listener.accept()
         stream.close()
         await peer.hear()
@@ -165,21 +161,19 @@ def test_the_end_of_the_connection_is_told_once() -> None:
         peer.link.close()
         assert len(peer.errors) == 1
 
-    with_peer(story)
 
-
-def test_bytes_that_are_no_frame_break_the_link() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_bytes_that_are_no_frame_break_the_link() -> None:
+    async with with_peer() as (peer, _):
         stream = await peer.listener.accept()
         await send(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.hear()
         assert [type(each) for each in peer.errors] == [BookieProtocolError]
 
-    with_peer(story)
 
-
-def test_a_link_that_we_close_says_nothing_and_closes_the_connection() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_a_link_that_we_close_says_nothing_and_closes_the_connection() -> None:
+    async with with_peer() as (peer, _):
         stream = await peer.listener.accept()
         peer.link.send([b"x"])
         assert await received(stream, 1) == b"x"
@@ -188,11 +182,10 @@ def test_a_link_that_we_close_says_nothing_and_closes_the_connection() -> None:
             assert await stream.receive_into(memoryview(bytearray(10))) == 0
         assert peer.errors == []
 
-    with_peer(story)
 
-
-def test_a_bookie_that_takes_nothing_meets_a_bound() -> None:
-    async def story(peer: Peer, world: World) -> None:
+@pytest.mark.seeded
+async def test_a_bookie_that_takes_nothing_meets_a_bound() -> None:
+    async with with_peer(bytes_max=8 << 20) as (peer, _):
         stream = await peer.listener.accept()
         for _ in range(100):
             peer.link.send([bytes(1 << 20)])
@@ -202,44 +195,38 @@ def test_a_bookie_that_takes_nothing_meets_a_bound() -> None:
         assert "too slow" in str(peer.errors[0])
         stream.close()
 
-    with_peer(story, bytes_max=8 << 20)
+
+@pytest.mark.seeded(3)
+async def test_a_connection_that_never_stands_meets_a_bound_and_a_deadline(world: World) -> None:
+    async def nowhere(bookie_id: str) -> tuple[str, int]:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with trio.open_nursery() as nursery:
+        errors: list[BookieUnavailableError] = []
+        link = TcpLink(world.network, nursery, "a:1", resolve=nowhere, bytes_max=100)
+        link.closed = errors.append
+        link.send([bytes(60)])
+        assert errors == []
+        link.send([bytes(60)])
+        assert len(errors) == 1
+        link = TcpLink(world.network, nursery, "a:1", resolve=nowhere, connect_timeout_s=5)
+        link.closed = errors.append
+        await trio.sleep(4.9)
+        assert len(errors) == 1
+        await trio.sleep(0.2)
+        assert len(errors) == 2
 
 
-def test_a_connection_that_never_stands_meets_a_bound_and_a_deadline() -> None:
-    async def main(world: World) -> None:
-        async def nowhere(bookie_id: str) -> tuple[str, int]:
-            await trio.sleep_forever()
-            raise AssertionError
-
-        async with trio.open_nursery() as nursery:
-            errors: list[BookieUnavailableError] = []
-            link = TcpLink(world.network, nursery, "a:1", resolve=nowhere, bytes_max=100)
+@pytest.mark.seeded(3)
+async def test_a_refused_connection_and_a_name_that_is_no_address_break_the_link(world: World) -> None:
+    async with trio.open_nursery() as nursery:
+        errors: list[BookieUnavailableError] = []
+        for bookie_id in ("127.0.0.1:9", "no address"):
+            link = TcpLink(world.network, nursery, bookie_id)
             link.closed = errors.append
-            link.send([bytes(60)])
-            assert errors == []
-            link.send([bytes(60)])
-            assert len(errors) == 1
-            link = TcpLink(world.network, nursery, "a:1", resolve=nowhere, connect_timeout_s=5)
-            link.closed = errors.append
-            await trio.sleep(4.9)
-            assert len(errors) == 1
-            await trio.sleep(0.2)
-            assert len(errors) == 2
-
-    run_world(3, main)
-
-
-def test_a_refused_connection_and_a_name_that_is_no_address_break_the_link() -> None:
-    async def main(world: World) -> None:
-        async with trio.open_nursery() as nursery:
-            errors: list[BookieUnavailableError] = []
-            for bookie_id in ("127.0.0.1:9", "no address"):
-                link = TcpLink(world.network, nursery, bookie_id)
-                link.closed = errors.append
-            await trio.sleep(60)
-            assert len(errors) == 2
-
-    run_world(3, main)
+        await trio.sleep(60)
+        assert len(errors) == 2
 
 
 @pytest.mark.real_clock

@@ -1,62 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
 from quire.ledger.bookies.deadlines import DeadlineWheel
-from quire.ledger.bookies.link import Closed, Receive, ignore_closed
-from quire.ledger.bookies.pool import AddChannel, BookieClient, V2Connection
+from quire.ledger.bookies.pool import BookieClient, V2Connection
 from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieUnavailableError
 from quire.wire.bookkeeper import v2, v3
-from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
+from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Opcode, Rc
+from tests.unit.ledger.bookies.scripted import Receiver, ScriptedLink
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
 ADD = v2.add_head(36 + 7, KEY) + DIGEST.seal(8, 4, 3, 7, b"payload") + b"payload"
-
-
-class ScriptedLink:
-    """Records what is sent; the test answers."""
-
-    def __init__(self) -> None:
-        self.closed: Closed = ignore_closed
-        self.receive: Receive | None = None
-        self.sent: list[v2.Frame] = []
-        self.is_open = True
-
-    def set_receiver(self, receive: Receive) -> None:
-        self.receive = receive
-
-    def send(self, frames: Sequence[v2.Frame]) -> None:
-        self.sent += frames
-
-    def close(self) -> None:
-        self.is_open = False
-
-    def answer(self, *parts: Buffer) -> None:
-        assert self.receive is not None
-        self.receive(b"".join(parts))
-
-    def requests(self) -> list[v2.Request]:
-        requests = [request for frame in self.sent for request in v2.decode_requests(frame)]
-        self.sent.clear()
-        return requests
-
-
-class Receiver:
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, int, int]] = []
-        self.lost: list[BookieUnavailableError] = []
-
-    def adds_answered(self, channel: AddChannel, rc: int, first: int, last: int) -> None:
-        self.answers.append((rc, first, last))
-
-    def bookie_lost(self, channel: AddChannel, error: BookieUnavailableError) -> None:
-        self.lost.append(error)
 
 
 def found(entry_id: int, entry: bytes) -> bytes:

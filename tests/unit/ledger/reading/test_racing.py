@@ -18,7 +18,7 @@ from quire.ledger.reading.reader import LedgerReader
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.reading.test_reader import members, read_all, written
+from tests.unit.ledger.reads import members, read_all, written
 
 FIXED = ReadConfig(speculative_learned=False)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     DigestMismatchError,
     IncorrectParameterError,
@@ -16,37 +15,15 @@ from quire.ledger.errors import (
     NoSuchEntryError,
 )
 from quire.ledger.read_config import ReadConfig
-from quire.ledger.reading.reader import LedgerReader, open_entries
+from quire.ledger.reading.reader import open_entries
 from quire.metadata.ledgers import Fragment
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
+from tests.unit.ledger.reads import members, read_all, written
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
-
-
-async def written(client: LedgerClient, quorum: tuple[int, int, int], count: int, **options: object) -> LedgerReader:
-    """A closed ledger of `count` entries in runs of 7."""
-    size, write, ack = quorum
-    writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack, **options)  # type: ignore[arg-type]
-    seen = Confirmations(writer)
-    for first in range(0, count, 7):
-        writer.append(payloads(first, min(first + 6, count - 1)))
-    await seen.until(count - 1)
-    await writer.close()
-    return await client.open(writer.ledger_id, recover=False)
-
-
-def members(cluster: FakeCluster, reader: LedgerReader) -> list[FakeBookie]:
-    return cluster.of(reader.metadata.fragments[0].bookies)
-
-
-async def read_all(reader: LedgerReader, size_max: int = 1 << 20) -> list[bytes]:
-    found: list[bytes] = []
-    while len(found) <= reader.last_entry_id:
-        found += [bytes(each) for each in await reader.read(len(found), reader.last_entry_id, size_max=size_max)]
-    return found
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)

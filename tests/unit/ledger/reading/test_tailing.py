@@ -22,10 +22,9 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
-from simulation.machines.world import run_world
 from tests.unit.ledger import fake_reads_v3
 from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.test_opening import a_bookie
+from tests.unit.ledger.served_bookie import a_bookie
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 DIGEST = Digest(DigestType.CRC32C)
@@ -328,24 +327,21 @@ async def test_all_bookies_may_be_away_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_a_ledger_of_a_real_bookie_is_followed(protocol: WireProtocol) -> None:
-    async def main(world: World) -> None:
-        async with a_bookie(world, MemoryTree()) as store:
-            config = LedgerConfig(protocol=protocol, explicit_lac_interval_s=0.5)
-            async with open_client_on(world, store, config) as client:
-                writer = await client.create()
-                reader = await client.open_no_recovery(writer.ledger_id)
-                found: list[bytes] = []
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(collect, reader, found)
-                    for first in range(0, 40, 4):
-                        await write(writer, first, first + 3)
-                        await trio.sleep(0.1)
-                        assert len(found) >= first
-                    await trio.sleep(3)
-                    assert len(found) == 40, "the explicit LAC told of the last ones"
-                    assert await reader.read_last_confirmed() == 39
-                    await writer.close()
-                assert found == payloads(0, 39)
-
-    run_world(1, main)
+async def test_a_ledger_of_a_real_bookie_is_followed(protocol: WireProtocol, world: World) -> None:
+    async with a_bookie(world, MemoryTree()) as store:
+        config = LedgerConfig(protocol=protocol, explicit_lac_interval_s=0.5)
+        async with open_client_on(world, store, config) as client:
+            writer = await client.create()
+            reader = await client.open_no_recovery(writer.ledger_id)
+            found: list[bytes] = []
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(collect, reader, found)
+                for first in range(0, 40, 4):
+                    await write(writer, first, first + 3)
+                    await trio.sleep(0.1)
+                    assert len(found) >= first
+                await trio.sleep(3)
+                assert len(found) == 40, "the explicit LAC told of the last ones"
+                assert await reader.read_last_confirmed() == 39
+                await writer.close()
+            assert found == payloads(0, 39)

@@ -25,7 +25,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 4, 4)]
 

@@ -16,7 +16,7 @@ from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
 
 
 async def test_entries_in_any_order_of_their_ids_are_confirmed_in_the_order_of_their_ids() -> None:

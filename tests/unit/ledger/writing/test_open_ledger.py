@@ -15,7 +15,7 @@ from quire.wire.bookkeeper.entry import Digest, DigestType, read_header
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 from tests.unit.ledger.fake_bookie_v3 import BothCluster
-from tests.unit.ledger.reading.test_reader import read_all
+from tests.unit.ledger.reads import read_all
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["v2", "v3"])
 

@@ -14,7 +14,7 @@ from quire.metadata.zookeeper.calls import Call
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.metadata.zookeeper.session import Session
 from quire.service.log import Event
-from tests.unit.metadata.zookeeper.test_watches import heard
+from tests.unit.metadata.zookeeper.heard import heard
 
 
 @asynccontextmanager

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import pytest
-import trio
 from kazoo.protocol.states import EventType
-from trio.testing import wait_all_tasks_blocked
 
 from quire.metadata.errors import InvalidPathError, SessionExpiredError
-from quire.metadata.local.watches import TreeWatch
-from quire.metadata.store import Changed
 from quire.metadata.zookeeper.watches import Arming, ZooKeeperWatches
+from tests.unit.metadata.zookeeper.heard import heard
 
 pytestmark = pytest.mark.real_clock
 
@@ -38,20 +35,6 @@ class Server:
     def _arm_children(self, arming: Arming) -> None:
         self.children[arming.path] = arming
         self.log.append(f"children {arming.path}")
-
-
-async def heard(watch: TreeWatch) -> bool:
-    """Whether it tells of something before everybody waits."""
-    told: list[Changed] = []
-
-    async def listen() -> None:
-        told.append(await watch.next())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen, name="listen")
-        await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-    return told == [Changed(watch.path)]
 
 
 async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() -> None:

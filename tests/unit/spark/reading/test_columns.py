@@ -10,13 +10,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from quire.client.message_id import MessageId
@@ -36,25 +32,9 @@ from quire.spark.reading.columns import (
     names_of_option,
     names_of_schema,
 )
+from tests.unit.spark.struct import SPARK_TYPES, struct
 
 TOPIC = "persistent://public/default/x"
-SPARK_TYPES = {
-    "__key": BinaryType(),
-    "value": BinaryType(),
-    "__topic": StringType(),
-    "__partition": IntegerType(),
-    "__messageId": BinaryType(),
-    "__ledger": LongType(),
-    "__entry": LongType(),
-    "__batch": IntegerType(),
-    "__publishTime": TimestampType(),
-    "__eventTime": TimestampType(),
-    "__properties": MapType(StringType(), StringType()),
-}
-
-
-def struct(*names: str) -> StructType:
-    return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
 
 
 def messages(count: int = 1, **changed: list[Any]) -> Messages:

@@ -1,0 +1,42 @@
+"""Counts the calls of a function, for tests of requests of the largest size."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import trio
+
+CALLS_MAX = 30_000
+"""Maximum calls of functions in one step: below 10 ms."""
+
+
+class Steps(trio.abc.Instrument):
+    """The longest step of any task but that of the test, in calls (virtual) or in seconds of the processor (real)."""
+
+    def __init__(self, test: trio.lowlevel.Task, *, real: bool) -> None:
+        self._test = test
+        self._real = real
+        self._before = 0.0
+        self._calls = 0
+        self.longest = 0.0
+        self.where = ""
+
+    def _now(self) -> float:
+        return time.thread_time() if self._real else self._calls
+
+    def _called(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self._calls += 1
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._before = self._now()
+        if not self._real and task is not self._test:
+            sys.setprofile(self._called)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        sys.setprofile(None)
+        took = self._now() - self._before
+        if task is not self._test and took > self.longest:
+            self.longest, self.where = took, task.name
