@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
 
 import trio
 
@@ -54,8 +53,10 @@ class Clients:
     """Whether producers pause, because there are enough messages to check."""
     rest_s: float = 0.05
     """Maximum duration of such a pause."""
-    idle_s: float = inf
-    """Time without a message after which a consumer acknowledges what it has."""
+    idle_s: float = 5.0
+    """Time without a message after which a consumer acknowledges some of what it has.
+
+    Without it a Key_Shared consumer could hold the entries that keep a key from another consumer for ever."""
     _done: dict[str, int] = field(default_factory=dict)
     """Per producer: the number after the last one with a receipt."""
 

@@ -308,6 +308,21 @@ async def test_recovered_entries_keep_their_bytes_ids_and_lengths() -> None:
         ]
 
 
+async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_that_closes_first() -> None:
+    """It may confirm in a changed ensemble, which is stored only with the close: no tail may begin behind it."""
+    cluster = FakeCluster(3)
+    async with cluster.client(recovery_window=2) as client:
+        writer = await abandoned(cluster, client, (3, 3, 2), 5, 9)
+        lacks = cluster.of(writer.metadata.fragments[0].bookies)[1].entries[writer.ledger_id]
+        for entry_id in range(5, 14):
+            del lacks[entry_id]
+        for bookie in cluster.bookies.values():
+            bookie.delay_s = lambda: 0.001  # entries are confirmed before the next ones are read
+        await client.open(writer.ledger_id, recover=True)
+        copied = {entry_id: read_header(lacks[entry_id]).lac for entry_id in range(5, 14)}
+        assert copied == dict.fromkeys(range(5, 14), 4), "the LAC that recovery found"
+
+
 async def test_a_wrong_password_is_refused_before_and_by_the_bookies() -> None:
     cluster = FakeCluster(3)
     async with cluster.client() as client:
