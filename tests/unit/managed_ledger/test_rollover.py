@@ -6,19 +6,9 @@ from pathlib import Path
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.writing.rollover import RolloverLimits
 from tests.support.datadriven import Line, check, transcript
+from tests.unit.managed_ledger.limits import limits_of
 
 LIMITS = RolloverLimits(entries_max=10, size_max=1000, age_min_s=60, age_max_s=600)
-
-
-def limits_of(command: Line) -> RolloverLimits:
-    """The limits that the command's options give."""
-    least, greatest = Line.of(command.where, f"age {command.option('age')}").span()
-    return RolloverLimits(
-        entries_max=command.option_number("entries"),
-        size_max=command.option_number("size"),
-        age_min_s=least,
-        age_max_s=greatest,
-    )
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
