@@ -9,7 +9,7 @@ class AutoRecoveryError(Exception):
     """Root of all errors of this package, except those of metadata, ledgers and bookies."""
 
     passing: ClassVar[bool] = False
-    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
+    """Mark of errors after which the same call may succeed: those of a class whose docstring says "Passing"."""
 
 
 class IncompatibleUnderreplicationError(AutoRecoveryError):

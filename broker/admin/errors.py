@@ -43,7 +43,7 @@ class AdminError(Exception):
     """Root: catching it catches every refusal that the REST layer makes by itself. `status` is the answer's."""
 
     passing: ClassVar[bool] = False
-    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
+    """Mark of errors after which the same call may succeed: those of a class whose docstring says "Passing"."""
 
     status = 500
 

@@ -56,9 +56,9 @@ class CursorStats:
     mark_delete: Position
     read_position: Position
     waiting_read: bool
-    """Whether it has delivered everything and waits for entries."""
+    """Sign that it has delivered everything and waits for entries."""
     reading: bool
-    """Whether a read at the bookies is under way."""
+    """Sign of a read at the bookies that is under way."""
     consumed: int
     """Entries added minus backlog, so it may be below 0: both count from when the topic was loaded."""
     cursor_ledger_id: int
@@ -69,7 +69,7 @@ class CursorStats:
     """Acknowledged above the mark-delete position: (ledger id, first, last), inclusive."""
     state: str
     active: bool
-    """Whether it reads the tail, which is kept in the cache for it."""
+    """Sign that it reads the tail, which is kept in the cache for it."""
     entries_since_first_unacked: int
     """Entries from the first one that is not acknowledged up to the read position."""
     properties: tuple[tuple[str, int], ...] = ()

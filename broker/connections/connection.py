@@ -104,7 +104,7 @@ class Connection:
         self._answered: trio.Event | None = None
         """Set while reading is paused until something is answered."""
         self._resuming = False
-        """Whether `_resume_consumers` is under way."""
+        """Mark of a `_resume_consumers` that is under way."""
         self._reading: trio.CancelScope | None = None
         """Cancelled to release the buffer of the receive under way..."""
         self._receiving = False

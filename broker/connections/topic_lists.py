@@ -69,7 +69,7 @@ def topic_pattern(pattern: str) -> Callable[[TopicName], bool] | None:
 
 
 _Step = tuple[Callable[[str], object], bool, bool]
-"""Whether a character fits; whether there may be none; whether there may be more."""
+"""Three facts: a test of one character; none may be there; more than one may be there."""
 
 
 def _parse(pattern: str) -> list[_Step] | None:

@@ -27,7 +27,7 @@ class ClientError(Exception):
     """Root: catching it catches every failure of the package."""
 
     passing: bool = False
-    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
+    """Mark of errors after which the same call may succeed: those of a class whose docstring says "Passing"."""
 
 
 class ConnectionLostError(ClientError):

@@ -9,7 +9,7 @@ class CliError(Exception):
     """Root: catching it catches every failure of the package. Permanent: the message has the remedy."""
 
     passing: ClassVar[bool] = False
-    """Whether the same call may succeed when it is made again: in a class whose docstring says "Passing"."""
+    """Mark of errors after which the same call may succeed: those of a class whose docstring says "Passing"."""
 
 
 class InternalError(CliError):

@@ -33,7 +33,6 @@ from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
 from managed_ledger.ledger_list import LedgerList
-from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.services import Services
 from managed_ledger.writing.appends import Appends
 from managed_ledger.writing.pending import PendingAppend
@@ -225,8 +224,8 @@ def _list_closed_short() -> list[Patch]:
     """A takeover records the end of the last ledger one entry too early."""
     recover: Callable[..., Awaitable[LedgerList]] = opening._recover_last
 
-    async def short(services: Services, managed_ledger: ManagedLedger, value: LedgerList) -> LedgerList:
-        found = await recover(services, managed_ledger, value)
+    async def short(services: Services, name: str, value: LedgerList) -> LedgerList:
+        found = await recover(services, name, value)
         if not found.ledgers or found.ledgers[-1].entries < 2:
             return found
         last = replace(found.ledgers[-1], entries=found.ledgers[-1].entries - 1)

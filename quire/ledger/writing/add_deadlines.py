@@ -50,11 +50,6 @@ class AddDeadlines:
         """Return whether a channel opened at tick `opened` has had a whole timeout."""
         return opened <= now - self._bookie_ticks
 
-    def clear(self) -> None:
-        """Forget all moments: nothing is pending."""
-        self._moments.clear()
-        self._quorum_moments.clear()
-
     def _pop(self, moments: deque[tuple[int, object]], until: int) -> list[object]:
         due: list[object] = []
         while moments and moments[0][0] <= until:

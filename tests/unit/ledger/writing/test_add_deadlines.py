@@ -31,9 +31,6 @@ def test_quorums_have_a_time_of_their_own() -> None:
         assert deadlines.quorums_due(now) == []
     deadlines.passed(15, 15)
     assert deadlines.quorums_due(15) == [10]
-    deadlines.clear()
-    assert deadlines.quorums_due(100) == []
-    assert deadlines.passed(100, 100) == []
 
 
 def test_a_channel_is_late_only_if_it_was_open_for_the_whole_time() -> None:
