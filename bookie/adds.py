@@ -26,9 +26,9 @@ from bookie.errors import BookieError, WriteCacheFullError
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.requests import lac_of_entry, may_add
-from bookie.run import Run
 from bookie.stats import BookieStats
 from bookie.timers import Timer, Timers
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, Rc
 
 AddDone: TypeAlias = Callable[[Run, Rc], None]

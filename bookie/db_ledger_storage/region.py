@@ -23,8 +23,8 @@ from bookie.db_ledger_storage.entry_log_format import (
 )
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.errors import StorageDamagedError
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File
 
 _POSITION: Final = 0xFFFFFFFF

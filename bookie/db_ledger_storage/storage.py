@@ -30,8 +30,8 @@ from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.write_cache import WriteCache
 from bookie.errors import StorageDamagedError, StorageFailedError
-from bookie.run import Run
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)

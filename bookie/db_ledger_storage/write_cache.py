@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from bookie.errors import WriteCacheFullError
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 
 RUN_OVERHEAD: Final = 400
 """Bytes that a run costs besides its buffers: the object, its lists, its place in a table. Measured, rounded up."""

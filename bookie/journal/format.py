@@ -37,8 +37,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 
 MAGIC: Final = b"BKLG"
 VERSION: Final = 6

@@ -29,9 +29,9 @@ from bookie.journal.format import (
     seal_group,
 )
 from bookie.journal.seal import JournalSeal
-from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, File, NotSyncedError
 
 log = get_logger(__name__)

@@ -31,8 +31,8 @@ from bookie.journal.format import Force, LogMark, Record, file_name
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
-from bookie.run import Run
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
 
 log = get_logger(__name__)

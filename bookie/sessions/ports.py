@@ -11,10 +11,10 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.run import Run
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 

@@ -23,13 +23,13 @@ from typing import Any, Final, TypeVar
 from bookie.adds import Add, AddDone
 from bookie.reads import SHARE
 from bookie.requests import LAST_ENTRY, batch_limits, check_read
-from bookie.run import Run
 from bookie.sessions.entry_reads import read_entries
 from bookie.sessions.ports import PLUGIN, SessionBookie
 from bookie.sessions.version_3 import Version3
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
 
 log = get_logger(__name__)

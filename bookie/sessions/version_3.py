@@ -22,7 +22,6 @@ from typing import Final
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import BookieError, JournalFailedError
 from bookie.requests import LAST_ENTRY, check_read, rc_of
-from bookie.run import Run
 from bookie.sessions.entry_reads import last_confirmed, read_entry
 from bookie.sessions.long_polls import LongPolls
 from bookie.sessions.ports import PLUGIN, Session
@@ -30,6 +29,7 @@ from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.availability import Availability
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, Rc
 
 log = get_logger(__name__)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookie.db_ledger_storage.write_cache import RunTable, WriteCache, cut, cut_parts, run_cost
 from bookie.errors import WriteCacheFullError
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 8)), max_size=25

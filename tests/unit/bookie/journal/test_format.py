@@ -23,7 +23,7 @@ from bookie.journal.format import (
     record_bytes,
     seal_group,
 )
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from tests.unit.bookie.build import KEY, run_of
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from tests.unit.bookie.build import entry, run_of
 
 
