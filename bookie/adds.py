@@ -80,8 +80,6 @@ class Add(NamedTuple):
     """
 
     run: Run
-    key: bytes
-    flags: int
     deferred: bool
     done: AddDone
     adder: Adder
@@ -133,8 +131,8 @@ class Adds:
 
     def _carried_out(self, add: Add) -> bool:
         """Return False if there is no room; otherwise the add is in progress, or refused."""
-        run, key, flags, deferred, done, _ = add
-        ledger_id = run.ledger_id
+        run, deferred, done, _ = add
+        ledger_id, key, flags = run.ledger_id, run.key, run.flags
         bookie = self._bookie
         storage = bookie.storage
         journal = bookie.journal

@@ -116,7 +116,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
         parts = [data, rest]
     else:
         parts = [data if size == len(data) else memoryview(data)[:size]]
-    run = Run(wanted.ledger_id, wanted.first, count, parts, size, offsets[:count])
+    run = Run(wanted.ledger_id, wanted.first, parts, size, offsets[:count])
     return Region(run, bounded=count == taken < together)
 
 

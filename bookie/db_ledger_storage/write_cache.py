@@ -50,7 +50,6 @@ def cut(run: Run, first: int, last: int) -> Run:
     return Run(
         run.ledger_id,
         first,
-        last - first + 1,
         cut_parts(run, first, last),
         end - start,
         [offset - start for offset in offsets],

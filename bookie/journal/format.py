@@ -320,7 +320,7 @@ class RunBuilder:
         self._offsets = []
         part = self._data[self._start : self._end]
         ledger_id, self._ledger_id = self._ledger_id, -1
-        return Run(ledger_id, self._first, len(offsets), [part], len(part), offsets)
+        return Run(ledger_id, self._first, [part], len(part), offsets)
 
 
 def decode_records(data: memoryview, version: int, unknown: list[int]) -> Iterator[Record]:

@@ -97,7 +97,7 @@ class Session(Protocol):
     closed: bool
     """True if nothing is answered any more."""
 
-    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+    def store(self, run: Run, done: AddDone, *, deferred: bool = False) -> None:
         """Add a run to write cache and journal when there is room. `done` is called once, with the outcome."""
 
     def put(self, parts: Sequence[Buffer], size: int) -> None:

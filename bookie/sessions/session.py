@@ -102,8 +102,8 @@ class BookieSession:
                 if self.closed:
                     break
                 requests = self._decode(frame)
-                if len(requests) == 1 and type(requests[0]) is v2.AddRun:
-                    self._add(requests[0])
+                if len(requests) == 1 and type(requests[0]) is Run:
+                    self.bookie.adds.add(Add(requests[0], False, self._added, self))
                 else:
                     self._go_through(iter(requests))
         finally:
@@ -205,8 +205,8 @@ class BookieSession:
 
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
-            if type(request) is v2.AddRun:
-                self._add(request)
+            if type(request) is Run:
+                self.bookie.adds.add(Add(request, False, self._added, self))
                 continue
             self._serve(request)
             if self.closed:
@@ -233,19 +233,14 @@ class BookieSession:
 
     # --- adds
 
-    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+    def store(self, run: Run, done: AddDone, *, deferred: bool = False) -> None:
         """Add a run to write cache and journal, or let it wait for room there: `done` receives the outcome."""
-        self.bookie.adds.add(Add(run, key, flags, deferred, done, self))
+        self.bookie.adds.add(Add(run, deferred, done, self))
 
     def adds_left(self) -> None:
         """Called by `Adds` when fewer adds wait."""
         if self.on_room is not None and self.has_room:
             self.on_room()
-
-    def _add(self, add: v2.AddRun) -> None:
-        ledger_id, first, key, flags, parts, size, offsets = add
-        run = Run(ledger_id, first, len(offsets), parts, size, offsets)
-        self.bookie.adds.add(Add(run, key, flags, False, self._added, self))
 
     def _added(self, run: Run, rc: Rc) -> None:
         """Answer a run that is on disk or has failed, together with the run before it if the two are adjacent."""

@@ -190,7 +190,7 @@ def frames_of(name: str) -> list[tuple[int, str, bytes]]:
 
 def encode_request(request: v2.Request) -> bytes:
     match request:
-        case v2.AddRun():
+        case Run():
             records = b"".join(request.parts)
             return v2.add_head(len(records) - 4, request.key, request.flags) + records[4:]
         case v2.ReadRequest(ledger_id, entry_id, flags, key):
