@@ -131,7 +131,9 @@ class Journal:
         """End `hold`."""
         self._held = False
         if self._waiting and not self._config.group_wait_s:
-            self._release()
+            assert self._lane is not None
+            self._lane.put(self._waiting)
+            self._waiting = []
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
         """Call `on_durable` when everything reported so far is on disk. Raises as `append`."""

@@ -96,7 +96,8 @@ class BookieSession:
         """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD.
         Buffers must not change later if they hold entries above LENT_MAX. Not while the session is paused.
         """
-        self._begin_pass()
+        self._receiving = True
+        self.bookie.journal.hold()
         try:
             for frame in frames:
                 if self.closed:
@@ -123,21 +124,20 @@ class BookieSession:
         """Serve requests that had to wait, as far as there is room."""
         rest, self._rest = self._rest, None
         if rest is not None and not self.closed:
-            self._begin_pass()
+            self._receiving = True
+            self.bookie.journal.hold()
             try:
                 self._go_through(rest)
             finally:
                 self._end_pass()
 
-    def _begin_pass(self) -> None:
-        self._receiving = True
-        self.bookie.journal.hold()
-
     def _end_pass(self) -> None:
         self._receiving = False
         self.bookie.journal.let_go()
-        self._begin_reads()
-        self.flush()
+        if self._wanted or self._wanted_urgently:
+            self._begin_reads()
+        if self.out or self._acks is not None:
+            self.flush()
 
     def close(self) -> None:
         """Stop answering. Requests already received are still carried out."""
