@@ -25,13 +25,29 @@ from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, WriteCacheFullError
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.requests import lac_of_entry, may_add
-from bookie.run import Run
+from bookie.requests import lac_of_entry
 from bookie.stats import BookieStats
 from bookie.timers import Timer, Timers
-from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, Rc
+from quire.wire.bookkeeper.run import Run
+from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, Rc
 
 AddDone: TypeAlias = Callable[[Run, Rc], None]
+
+
+def may_add(
+    known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int, *, journal_failed: bool
+) -> Rc:
+    """Check whether this run may be added. `known_key` is None if the ledger is new here.
+
+    A fenced ledger accepts only adds of recovery. Room is not checked here: a run that may be added waits for it.
+    """
+    if read_only and not flags & HIGH_PRIORITY:
+        return Rc.READ_ONLY
+    if known_key is not None and known_key != key:
+        return Rc.UNAUTHORIZED
+    if fenced and not flags & RECOVERY_ADD:
+        return Rc.FENCED
+    return Rc.IO if journal_failed else Rc.OK
 
 
 class Adder(Protocol):
@@ -80,8 +96,6 @@ class Add(NamedTuple):
     """
 
     run: Run
-    key: bytes
-    flags: int
     deferred: bool
     done: AddDone
     adder: Adder
@@ -133,14 +147,15 @@ class Adds:
 
     def _carried_out(self, add: Add) -> bool:
         """Return False if there is no room; otherwise the add is in progress, or refused."""
-        run, key, flags, deferred, done, _ = add
-        ledger_id = run.ledger_id
+        run, deferred, done, _ = add
+        ledger_id, key, flags = run.ledger_id, run.key, run.flags
         bookie = self._bookie
         storage = bookie.storage
         journal = bookie.journal
         known_key, fenced = storage.key_and_fence(ledger_id)
         rc = may_add(known_key, key, fenced, bookie.read_only, flags, journal_failed=journal.failed is not None)
-        if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.take(run.size):
+        if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.room.take(run.size):
+            bookie.disks.ran_out()
             rc = Rc.READ_ONLY
         if rc is not Rc.OK:
             self._refused(add, rc)

@@ -278,7 +278,8 @@ class Bookie:
 
     def _journal_pass_done(self) -> None:
         self.stats.journal_syncs = self.journal.groups
-        self.adds.room_made()
+        if self.adds.waiting_bytes:
+            self.adds.room_made()
         self._pass_done()
 
     def _pass_done(self) -> None:

@@ -24,8 +24,8 @@ from bookie.journal.format import (
 )
 from bookie.journal.replay import Replay, journal_ids, written_ids
 from bookie.journal.seal import SEAL_FILE, ReplayPlan, plan_replay, read_seal
-from bookie.run import Run
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, NotSyncedError, World
 
 log = get_logger(__name__)

@@ -1,6 +1,6 @@
-"""Checks of a request: master key, fence, read-only state, limits. Pure.
+"""Checks of a request: master key, fence, read-only state, limits. Pure. For adds see `may_add` in adds.py.
 
-Source: BookKeeper's WriteEntryProcessor, ReadEntryProcessor, BatchedReadEntryProcessor, WriteLacProcessorV3,
+Source: BookKeeper's ReadEntryProcessor, BatchedReadEntryProcessor, WriteLacProcessorV3,
 LedgerDescriptorImpl.
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError
 from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, BatchReadRequest, Rc
+from quire.wire.bookkeeper.v2 import BatchReadRequest, Rc
 
 LAST_ENTRY: Final = -1
 """Entry id that requests the last entry of the ledger."""
@@ -42,22 +42,6 @@ def lac_of_package(package: bytes) -> int:
 def lac_of_entry(entry: Buffer) -> int:
     """Return the LAC known to the writer when it sent the entry; -1 for none."""
     return int.from_bytes(entry[16:24], "big", signed=True)
-
-
-def may_add(
-    known_key: bytes | None, key: bytes, fenced: bool, read_only: bool, flags: int, *, journal_failed: bool
-) -> Rc:
-    """Check whether this run may be added. `known_key` is None if the ledger is new here.
-
-    A fenced ledger accepts only adds of recovery. Room is not checked here: a run that may be added waits for it.
-    """
-    if read_only and not flags & HIGH_PRIORITY:
-        return Rc.READ_ONLY
-    if known_key is not None and known_key != key:
-        return Rc.UNAUTHORIZED
-    if fenced and not flags & RECOVERY_ADD:
-        return Rc.FENCED
-    return Rc.IO if journal_failed else Rc.OK
 
 
 def check_fence(known_key: bytes | None, key: bytes | None) -> Rc:

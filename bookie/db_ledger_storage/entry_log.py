@@ -34,9 +34,9 @@ from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read
 from bookie.db_ledger_storage.open_logs import OpenLogs
 from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageFailedError
-from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, File
 
 _log = get_logger(__name__)

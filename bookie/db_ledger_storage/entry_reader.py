@@ -19,8 +19,8 @@ from bookie.db_ledger_storage.region import Region, Wanted, read_region
 from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
-from bookie.run import SIZE_LENGTH, Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import SIZE_LENGTH, Run
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
 _STEP_MAX: Final = 16

@@ -15,7 +15,7 @@ from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
 from bookie.errors import StorageDamagedError
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import KeyValue
 
 ROWS_PER_BATCH: Final = 1000

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from bookie.db_ledger_storage.write_cache import run_cost
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 
 _ARRIVED_MAX: Final = 16
 """Runs waiting to be taken in; above this the oldest is dropped.

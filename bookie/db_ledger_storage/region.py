@@ -23,8 +23,8 @@ from bookie.db_ledger_storage.entry_log_format import (
 )
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.errors import StorageDamagedError
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File
 
 _POSITION: Final = 0xFFFFFFFF
@@ -116,7 +116,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Re
         parts = [data, rest]
     else:
         parts = [data if size == len(data) else memoryview(data)[:size]]
-    run = Run(wanted.ledger_id, wanted.first, count, parts, size, offsets[:count])
+    run = Run(wanted.ledger_id, wanted.first, parts, size, offsets[:count])
     return Region(run, bounded=count == taken < together)
 
 

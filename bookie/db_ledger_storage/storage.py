@@ -30,8 +30,8 @@ from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.write_cache import WriteCache
 from bookie.errors import StorageDamagedError, StorageFailedError
-from bookie.run import Run
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)
@@ -83,6 +83,8 @@ class DbLedgerStorage:
         self._is_new = True
         """True if the indexes may be created; otherwise they must exist."""
         self._removal = LedgerRemoval()
+        self.held_ledgers: Collection[int] = self._removal.held
+        """Forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
         self._strays: dict[int, None] | None = None
         """Ledgers with rows but unknown, as of the last search; None before it."""
         self._anchors: dict[int, int] = {}
@@ -171,7 +173,9 @@ class DbLedgerStorage:
         self._cache.add(run)
         if self._removal.watching:
             self._removal.touched(run.ledger_id)
-        self._read_cache.forget_overlap(run)
+        read_cache = self._read_cache
+        if read_cache.size or read_cache.arrived:
+            read_cache.forget_overlap(run)
         if self._cache.active.size >= self._flush_at and not self._flush_asked:
             self._flush_asked = True
             if self.on_flush_due is not None:
@@ -303,11 +307,6 @@ class DbLedgerStorage:
         """
         async with self._collecting:
             return await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
-
-    @property
-    def held_ledgers(self) -> Collection[int]:
-        """Return forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
-        return self._removal.held
 
     def removed_ledgers(self) -> list[int]:
         """Return the held ledgers that a checkpoint starting now frees.

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from bookie.errors import WriteCacheFullError
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 
 RUN_OVERHEAD: Final = 400
 """Bytes that a run costs besides its buffers: the object, its lists, its place in a table. Measured, rounded up."""
@@ -50,7 +50,6 @@ def cut(run: Run, first: int, last: int) -> Run:
     return Run(
         run.ledger_id,
         first,
-        last - first + 1,
         cut_parts(run, first, last),
         end - start,
         [offset - start for offset in offsets],

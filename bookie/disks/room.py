@@ -38,6 +38,10 @@ class DiskRoom:
     def is_full(self) -> bool:
         return bool(self.reason)
 
+    def why_full(self) -> str:
+        """Return why nothing can be published, for clients; "" while adds are accepted."""
+        return f"the disk is full: {self.reason}" if self.reason else ""
+
     def take(self, size: int) -> bool:
         """Count an add.
 

@@ -43,7 +43,8 @@ class DiskWatch:
         self._size_max = config.disk_reserve_mb << 20
         self.journal_ahead = config.journal_prealloc_mb << 20
         """Bytes that the journal may reserve ahead: the configured size, less on a small disk."""
-        self._room = DiskRoom(0, 0)
+        self.room = DiskRoom(0, 0)
+        """What is known of the disks, and decides; another object after `make_room`."""
         self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
         self._told_full = False
         self._started_full = False
@@ -58,18 +59,15 @@ class DiskWatch:
         self.changed: Callable[[], None] = lambda: None
         """Called when `reason` has changed from or to ""."""
 
-    def take(self, size: int) -> bool:
-        """Return whether there is room for an add of `size` bytes, by the last measurement and the adds since then."""
-        if self._room.take(size):
-            return True
+    def ran_out(self) -> None:
+        """Measure soon: `room` has refused an add."""
         self._tell()
         self._wake.set()
-        return False
 
     @property
     def reason(self) -> str:
         """Reason why adds are refused; "" while they are accepted."""
-        return self._room.reason
+        return self.room.reason
 
     def make_room(self) -> None:
         """Release the reserve if startup has no room without it.
@@ -80,19 +78,19 @@ class DiskWatch:
         part = disk.total_bytes(self._existing(folder)) // DISK_PART
         size = min(self._size_max, part)
         self.journal_ahead = min(self.journal_ahead, part)
-        self._room = DiskRoom(size, self.journal_ahead)
+        self.room = DiskRoom(size, self.journal_ahead)
         self._reserve = DiskReserve(disk, folder, size)
         self._reserve.find()
         free = self._free()
-        self._room.measured(free, 0, reserve_held=self._reserve.held)
-        if self._reserve.held and self._room.needs_reserve(free):
+        self.room.measured(free, 0, reserve_held=self._reserve.held)
+        if self._reserve.held and self.room.needs_reserve(free):
             self._reserve.release()
             log.warning("disk reserve released for startup", free=free, bytes=self._reserve.size)
-        self._started_full = self._room.is_full
+        self._started_full = self.room.is_full
 
     def failed(self, error: str) -> None:
         """Record a write that failed, for lack of room or otherwise. Call it on the loop."""
-        self._room.failed(error)
+        self.room.failed(error)
         self._failed_at = trio.current_time()
         self._tell()
         self._wake.set()
@@ -101,13 +99,13 @@ class DiskWatch:
         """Measure the disks until cancelled."""
         while True:
             free = await self._look()
-            with trio.move_on_after(LOOK_S if free > PLENTY and not self._room.is_full else LOOK_OFTEN_S):
+            with trio.move_on_after(LOOK_S if free > PLENTY and not self.room.is_full else LOOK_OFTEN_S):
                 await self._wake.wait()
             self._wake = trio.Event()
 
     async def _look(self) -> int:
         unflushed = self.unflushed()
-        room, reserve = self._room, self._reserve
+        room, reserve = self.room, self._reserve
 
         def look() -> int:
             free = self._free()
@@ -132,11 +130,11 @@ class DiskWatch:
     def _tell(self) -> None:
         """Log and report a change once."""
         started_full, self._started_full = self._started_full, False
-        if self._room.is_full == self._told_full and not started_full:
+        if self.room.is_full == self._told_full and not started_full:
             return
-        self._told_full = self._room.is_full
+        self._told_full = self.room.is_full
         if self._told_full:
-            log.error("no room: refusing adds except for acknowledgements and recovery", reason=self._room.reason)
+            log.error("no room: refusing adds except for acknowledgements and recovery", reason=self.room.reason)
         else:
             log.info("room again: accepting adds")
         self.changed()

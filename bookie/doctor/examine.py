@@ -35,9 +35,9 @@ from bookie.journal.format import LedgerKey
 from bookie.journal.replay import Replay
 from bookie.journal.seal import SEAL_FILE, ReplayPlan
 from bookie.recovery import LAST_MARK_FILE, Start, read_plan
-from bookie.run import Run
 from quire.metadata.cookies import decode_cookie
 from quire.metadata.errors import MetadataError
+from quire.wire.bookkeeper.run import Run
 from quire.world.damage import Finding
 from quire.world.doors import Disk, KeyValue
 from quire.world.map_witness import check_map

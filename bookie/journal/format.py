@@ -37,8 +37,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 
 MAGIC: Final = b"BKLG"
 VERSION: Final = 6
@@ -233,12 +233,13 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
 # --- groups
 
 
-def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int, *, after_unsynced: bool = False) -> int:
+def seal_group(
+    parts: list[Buffer], size: int, total: int, file_id: int, offset: int, *, after_unsynced: bool = False
+) -> None:
     """Append the padding record to the records `parts` of `size` bytes.
 
-    It ends the group at `offset` of file `file_id`. Return the size of the whole group, a multiple of 512.
+    It ends the group at `offset` of file `file_id`. `total`: `group_size(size)`, the size of the whole group.
     """
-    total = group_size(size)
     pad_length = total - size - _PADDING.size
     trailer = _TRAILER.pack(UNSYNCED_MAGIC if after_unsynced else TRAILER_MAGIC, file_id, offset, total)
     parts.append(_PADDING.pack(PADDING_MASK, pad_length) + _ZEROS[: pad_length - TRAILER_SIZE] + trailer)
@@ -246,7 +247,6 @@ def seal_group(parts: list[Buffer], size: int, file_id: int, offset: int, *, aft
     for part in parts:
         crc = crc32c(part, crc)
     parts.append(_CRC.pack(crc))
-    return total
 
 
 def group_size(size: int) -> int:
@@ -320,7 +320,7 @@ class RunBuilder:
         self._offsets = []
         part = self._data[self._start : self._end]
         ledger_id, self._ledger_id = self._ledger_id, -1
-        return Run(ledger_id, self._first, len(offsets), [part], len(part), offsets)
+        return Run(ledger_id, self._first, [part], len(part), offsets)
 
 
 def decode_records(data: memoryview, version: int, unknown: list[int]) -> Iterator[Record]:

@@ -29,9 +29,9 @@ from bookie.journal.format import (
     seal_group,
 )
 from bookie.journal.seal import JournalSeal
-from bookie.run import Run
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, File, NotSyncedError
 
 log = get_logger(__name__)
@@ -158,13 +158,14 @@ class GroupWriter:
             return GroupResult(len(items), None, self._failed)
         parts, size, keys = self._gather(items)
         try:
-            self._make_room(group_size(size))
+            total = group_size(size)
+            self._make_room(total)
             file = self._file
             assert file is not None, "create comes first"
             deferred = self._is_deferred(items)
             if not deferred and self._synced >= 0:
                 self._sync(file)
-            total = seal_group(parts, size, self._file_id, self._position, after_unsynced=self._synced >= 0)
+            seal_group(parts, size, total, self._file_id, self._position, after_unsynced=self._synced >= 0)
             if deferred:
                 self._write(file, parts)
                 self._synced = self._position if self._synced < 0 else self._synced

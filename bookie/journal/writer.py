@@ -31,8 +31,8 @@ from bookie.journal.format import Force, LogMark, Record, file_name
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
-from bookie.run import Run
 from quire.service.log import get_logger
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
 
 log = get_logger(__name__)
@@ -131,7 +131,9 @@ class Journal:
         """End `hold`."""
         self._held = False
         if self._waiting and not self._config.group_wait_s:
-            self._release()
+            assert self._lane is not None
+            self._lane.put(self._waiting)
+            self._waiting = []
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
         """Call `on_durable` when everything reported so far is on disk. Raises as `append`."""

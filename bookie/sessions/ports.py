@@ -11,10 +11,10 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.run import Run
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 
@@ -97,7 +97,7 @@ class Session(Protocol):
     closed: bool
     """True if nothing is answered any more."""
 
-    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+    def store(self, run: Run, done: AddDone, *, deferred: bool = False) -> None:
         """Add a run to write cache and journal when there is room. `done` is called once, with the outcome."""
 
     def put(self, parts: Sequence[Buffer], size: int) -> None:

@@ -23,13 +23,13 @@ from typing import Any, Final, TypeVar
 from bookie.adds import Add, AddDone
 from bookie.reads import SHARE
 from bookie.requests import LAST_ENTRY, batch_limits, check_read
-from bookie.run import Run
 from bookie.sessions.entry_reads import read_entries
 from bookie.sessions.ports import PLUGIN, SessionBookie
 from bookie.sessions.version_3 import Version3
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
 
 log = get_logger(__name__)
@@ -96,14 +96,15 @@ class BookieSession:
         """Serve the requests in `frames`, each a buffer of whole frames or a (head, payload) pair of one big ADD.
         Buffers must not change later if they hold entries above LENT_MAX. Not while the session is paused.
         """
-        self._begin_pass()
+        self._receiving = True
+        self.bookie.journal.hold()
         try:
             for frame in frames:
                 if self.closed:
                     break
                 requests = self._decode(frame)
-                if len(requests) == 1 and type(requests[0]) is v2.AddRun:
-                    self._add(requests[0])
+                if len(requests) == 1 and type(requests[0]) is Run:
+                    self.bookie.adds.add(Add(requests[0], False, self._added, self))
                 else:
                     self._go_through(iter(requests))
         finally:
@@ -123,21 +124,20 @@ class BookieSession:
         """Serve requests that had to wait, as far as there is room."""
         rest, self._rest = self._rest, None
         if rest is not None and not self.closed:
-            self._begin_pass()
+            self._receiving = True
+            self.bookie.journal.hold()
             try:
                 self._go_through(rest)
             finally:
                 self._end_pass()
 
-    def _begin_pass(self) -> None:
-        self._receiving = True
-        self.bookie.journal.hold()
-
     def _end_pass(self) -> None:
         self._receiving = False
         self.bookie.journal.let_go()
-        self._begin_reads()
-        self.flush()
+        if self._wanted or self._wanted_urgently:
+            self._begin_reads()
+        if self.out or self._acks is not None:
+            self.flush()
 
     def close(self) -> None:
         """Stop answering. Requests already received are still carried out."""
@@ -205,8 +205,8 @@ class BookieSession:
 
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
-            if type(request) is v2.AddRun:
-                self._add(request)
+            if type(request) is Run:
+                self.bookie.adds.add(Add(request, False, self._added, self))
                 continue
             self._serve(request)
             if self.closed:
@@ -233,19 +233,14 @@ class BookieSession:
 
     # --- adds
 
-    def store(self, run: Run, key: bytes, flags: int, done: AddDone, *, deferred: bool = False) -> None:
+    def store(self, run: Run, done: AddDone, *, deferred: bool = False) -> None:
         """Add a run to write cache and journal, or let it wait for room there: `done` receives the outcome."""
-        self.bookie.adds.add(Add(run, key, flags, deferred, done, self))
+        self.bookie.adds.add(Add(run, deferred, done, self))
 
     def adds_left(self) -> None:
         """Called by `Adds` when fewer adds wait."""
         if self.on_room is not None and self.has_room:
             self.on_room()
-
-    def _add(self, add: v2.AddRun) -> None:
-        ledger_id, first, key, flags, parts, size, offsets = add
-        run = Run(ledger_id, first, len(offsets), parts, size, offsets)
-        self.bookie.adds.add(Add(run, key, flags, False, self._added, self))
 
     def _added(self, run: Run, rc: Rc) -> None:
         """Answer a run that is on disk or has failed, together with the run before it if the two are adjacent."""

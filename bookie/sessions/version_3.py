@@ -22,7 +22,6 @@ from typing import Final
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import BookieError, JournalFailedError
 from bookie.requests import LAST_ENTRY, check_read, rc_of
-from bookie.run import Run
 from bookie.sessions.entry_reads import last_confirmed, read_entry
 from bookie.sessions.long_polls import LongPolls
 from bookie.sessions.ports import PLUGIN, Session
@@ -30,6 +29,7 @@ from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.availability import Availability
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, FRAME_MAX, Rc
 
 log = get_logger(__name__)
@@ -49,7 +49,7 @@ class Version3:
     def serve(self, request: v3.Request) -> None:
         """Serve one request, tested in the order of frequency."""
         match request:
-            case v3.AddRun():
+            case v3.AddRequest():
                 self._add(request)
             case v3.ReadRequest():
                 self._bookie.stats.reads += 1
@@ -79,11 +79,9 @@ class Version3:
 
     # --- adds
 
-    def _add(self, add: v3.AddRun) -> None:
-        ledger_id, first, key, flags, parts, size, offsets, txns, write_flags = add
-        run = Run(ledger_id, first, len(offsets), parts, size, offsets)
-        deferred = bool(write_flags & v3.DEFERRED_SYNC)
-        self._session.store(run, key, flags, partial(self._added, txns), deferred=deferred)
+    def _add(self, add: v3.AddRequest) -> None:
+        deferred = bool(add.write_flags & v3.DEFERRED_SYNC)
+        self._session.store(add.run, partial(self._added, add.txns), deferred=deferred)
 
     def _added(self, txns: Sequence[bytes], run: Run, rc: Rc) -> None:
         self._answer(v3.add_responses(rc, run.ledger_id, range(run.first, run.first + run.count), txns))

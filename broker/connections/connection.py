@@ -187,30 +187,27 @@ class Connection:
         """Work for one step of the event loop, then send the resulting output; return False if something is left."""
         turn = self.context.turn
         turn.working = True
+        self.work_left = WORK_PER_STEP
         try:
-            return self._work(items)
+            if self._many is not None:
+                if next(self._many, _DONE) is not _DONE:
+                    return False
+                self._many = None
+            for item in items:
+                if isinstance(item, SendRun):
+                    self._send(item)
+                elif isinstance(item, Other):
+                    self._handle(item.command)
+                elif isinstance(item, LargeCommand):
+                    self._large(item)
+                else:
+                    self._bad_checksum(item)
+                self.work_left -= WORK_PER_COMMAND
+                if self._many is not None or self.work_left <= 0:
+                    return False
+            return True
         finally:
             turn.flush()
-
-    def _work(self, items: Iterator[Item]) -> bool:
-        self.work_left = WORK_PER_STEP
-        if self._many is not None:
-            if next(self._many, _DONE) is not _DONE:
-                return False
-            self._many = None
-        for item in items:
-            if isinstance(item, SendRun):
-                self._send(item)
-            elif isinstance(item, Other):
-                self._handle(item.command)
-            elif isinstance(item, LargeCommand):
-                self._large(item)
-            else:
-                self._bad_checksum(item)
-            self.work_left -= WORK_PER_COMMAND
-            if self._many is not None or self.work_left <= 0:
-                return False
-        return True
 
     def _gone(self) -> None:
         """Remove the producers and consumers of an ended connection. Entries they held are delivered to others."""

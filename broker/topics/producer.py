@@ -54,7 +54,7 @@ class Producer:
         """Number of those that are durable or failed."""
         self._deferred: list[tuple[int, bytes | None]] = []
         """Frames to be sent when so many sends are answered; None: it is cut."""
-        self._receipts = ReceiptEncoder(producer_id)
+        self._receipts = ReceiptEncoder(producer_id, topic.name.partition)
         self.features = EntryFeatures()
 
     def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
@@ -100,8 +100,7 @@ class Producer:
         if offset or count != len(sequence_ids):
             sequence_ids = sequence_ids[offset : offset + count]
             highest_ids = highest_ids[offset : offset + count] if highest_ids is not None else None
-        partition = self.topic.name.partition
-        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id, partition),))
+        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id),))
         if self._deferred:
             self._release()
 

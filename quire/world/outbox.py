@@ -164,7 +164,8 @@ class Outbox:
             self._drop(taken)
         self.pending_bytes -= taken
         self._queued.bytes -= taken
-        self._wake()
+        if self._progress is not None:
+            self._wake()
 
     def _drop(self, size: int) -> None:
         """Forget the first `size` pending bytes, which end within some part."""

@@ -17,7 +17,6 @@ from typing import Any
 import trio
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.run import Run
 from quire.ledger import LedgerError
 from quire.ledger.bookies.watcher import WatcherConfig
 from quire.ledger.context import LedgerConfig
@@ -25,6 +24,7 @@ from quire.ledger.opening import open_client_on
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState, initialize_layout
 from quire.metadata.local.memory import MemoryStore
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.common.checkers import require
 from simulation.common.histories import watched

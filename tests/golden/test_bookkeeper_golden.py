@@ -20,11 +20,11 @@ from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.journal.format import NO_MARK, ExplicitLac, Fence, LedgerKey, Record, decode_last_mark, file_id_of
 from bookie.journal.replay import Replay, journal_ids
-from bookie.run import Run
 from quire.metadata.bookies import decode_cookie, encode_cookie, write_cookie
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master_key, read_header
+from quire.wire.bookkeeper.run import Run
 from quire.world.real import real_world
 from tests.unit.bookie.build import CONFIG, Client, with_bookie
 
@@ -190,7 +190,7 @@ def frames_of(name: str) -> list[tuple[int, str, bytes]]:
 
 def encode_request(request: v2.Request) -> bytes:
     match request:
-        case v2.AddRun():
+        case Run():
             records = b"".join(request.parts)
             return v2.add_head(len(records) - 4, request.key, request.flags) + records[4:]
         case v2.ReadRequest(ledger_id, entry_id, flags, key):

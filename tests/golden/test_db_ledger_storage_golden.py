@@ -30,8 +30,8 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_name,
 )
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master_key
+from quire.wire.bookkeeper.run import Run
 from quire.world.real import real_world
 
 T = TypeVar("T")

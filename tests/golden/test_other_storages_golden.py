@@ -25,10 +25,10 @@ from bookie.config import BookieConfig
 from bookie.errors import CookieMismatchError
 from bookie.journal.format import NO_MARK
 from bookie.journal.replay import Replay
-from bookie.run import Run
 from quire.metadata.bookies import Cookie, decode_cookie, write_cookie
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper.entry import Digest, DigestType
+from quire.wire.bookkeeper.run import Run
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client
 

@@ -32,9 +32,9 @@ CONVERSATIONS = [path.name for path in sorted(WIRE.glob("*.jsonl")) if frames_of
 
 def encode_request(request: v3.Request) -> bytes:
     match request:
-        case v3.AddRun(ledger_id, first, key, flags, parts, _, _, [txn], write_flags):
-            entry = b"".join(parts)[4:]
-            [frame] = v3.add_requests(decode(txn), ledger_id, [first], key, [entry], flags, write_flags)
+        case v3.AddRequest(run, [txn], write_flags):
+            entry = b"".join(run.parts)[4:]
+            [frame] = v3.add_requests(decode(txn), run.ledger_id, [run.first], run.key, [entry], run.flags, write_flags)
             assert isinstance(frame, bytes)
             return frame
         case v3.ReadRequest(txn_id, ledger_id, entry_id, flags, key, previous_lac, timeout_ms, piggyback):
@@ -122,12 +122,10 @@ def test_adds_and_reads_of_every_digest_carry_the_entries_that_were_written() ->
         digest = Digest(DigestType(digest_type), PASSWORD)
         payloads: list[bytes] = []
         for request in v3.decode_requests(b"".join(said(f"v3-add-read-{name}.jsonl", "client"))):
-            if isinstance(request, v3.AddRun):
-                entries = v2.split_entries(memoryview(b"".join(request.parts)))
-                payloads += [
-                    bytes(digest.open(request.ledger_id, i, entry))
-                    for i, entry in enumerate(entries, request.first_entry_id)
-                ]
+            if isinstance(request, v3.AddRequest):
+                run = request.run
+                entries = v2.split_entries(memoryview(b"".join(run.parts)))
+                payloads += [bytes(digest.open(run.ledger_id, i, entry)) for i, entry in enumerate(entries, run.first)]
         assert payloads == [b"entry-0", b"entry-1", b"entry-2", b""]
         read = [
             reply.outcome
@@ -148,7 +146,7 @@ def test_recovery_is_marked_as_such() -> None:
     requests = [v3.decode_request(frame) for frame in said("v3-recovery-fencing.jsonl", "client")]
     reads = [request.flags for request in requests if isinstance(request, v3.ReadRequest)]
     assert reads == [v2.DO_FENCING] + [v2.DO_FENCING | v2.HIGH_PRIORITY] * 2 + [0] * 3
-    adds = [request.flags for request in requests if isinstance(request, v3.AddRun)]
+    adds = [request.run.flags for request in requests if isinstance(request, v3.AddRequest)]
     assert adds == [0] * 3 + [v2.RECOVERY_ADD | v2.HIGH_PRIORITY, 0]
 
 

@@ -56,6 +56,10 @@ LOG = "quire/service/log.py"
 """Not recorded: its calls depend on what the process has logged before."""
 INLINED = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
 """From Python 3.12 on most of them have no frame of their own."""
+WARM = 20
+"""Messages published before the first path: more than a broker reads in full before it knows what the metadata of a
+producer look like (`EntryFeatures`).
+"""
 SETTLED_S = 0.5
 """Virtual seconds after which nothing is left of what came before."""
 
@@ -241,26 +245,26 @@ async def until(condition: Callable[[], object], connection: Connection) -> None
 async def publish(rig: Rig, connection: Connection) -> None:
     """One SEND until its receipt."""
     await connection.producer(TOPIC, 0, "p")
-    for number in range(3):
+    for number in range(WARM):
         connection.publish(0, "p", number, [("", b"warm")])
         await until(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
     await trio.sleep(SETTLED_S)
     with rig.record("publish"):
-        connection.publish(0, "p", 3, [("", b"x" * 100)])
-        await until(lambda: len(connection.receipts) > 3, connection)
+        connection.publish(0, "p", WARM, [("", b"x" * 100)])
+        await until(lambda: len(connection.receipts) > WARM, connection)
 
 
 async def dispatch_and_acknowledge(rig: Rig, connection: Connection) -> None:
     """From the moment an entry is confirmed until an Exclusive consumer has it; and its ACK until the answer."""
     await connection.subscribe(TOPIC, "s", 1, pb.CommandSubscribe.Exclusive)
     connection.flow(1, 1000)
-    await until(lambda: len(connection.messages) == 4, connection)
+    await until(lambda: len(connection.messages) == WARM + 1, connection)
     for _, message in list(connection.messages)[:3]:
         await connection.ack(1, [place_of(message)])
     await trio.sleep(SETTLED_S)
     with rig.record("dispatch", begin="Topic._entries_confirmed"):
-        connection.publish(0, "p", 4, [("", b"x" * 100)])
-        await until(lambda: len(connection.messages) == 5, connection)
+        connection.publish(0, "p", WARM + 1, [("", b"x" * 100)])
+        await until(lambda: len(connection.messages) == WARM + 2, connection)
     await trio.sleep(SETTLED_S)
     with rig.record("acknowledgement"):
         await connection.ack(1, [place_of(connection.messages[3][1])])
@@ -333,7 +337,7 @@ def record(*, only_publish: bool = False) -> dict[str, str]:
             await connection.producer(OTHER, 1, "q")
             for number in range(3):
                 connection.publish(1, "q", number, [("", b"x")])
-            await until(lambda: len(connection.receipts) == 8, connection)
+            await until(lambda: len(connection.receipts) == WARM + 5, connection)
         await recovery(rig)
         return rig.paths
 

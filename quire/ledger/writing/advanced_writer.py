@@ -55,7 +55,7 @@ class AdvancedLedgerWriter(OpenLedger):
             raise DuplicateEntryError(f"entries {first}..{last} of ledger {self.ledger_id}: one was sent before")
         if self._is_full(first):
             self._refuse()
-        self._appender.append_at(first, payloads)
+        self._appender.append(payloads, first)
 
     async def write(self, entry_id: int, payload: Buffer) -> None:
         """Append one entry when there is room for it, and wait until it and every entry before it is confirmed.

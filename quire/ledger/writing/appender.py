@@ -155,26 +155,19 @@ class Appender:
         """Return the payload bytes of the ledger up to the last confirmed entry."""
         return self.length - payload_bytes_behind(self._pending, self.confirmed)
 
-    def append(self, payloads: Sequence[Buffer]) -> int:
-        """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError."""
+    def append(self, payloads: Sequence[Buffer], at: int = -1) -> int:
+        """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError.
+
+        `at`: id of the first entry, if the owner gives it; the tracker must support that.
+        """
         if self.error is not None:
             raise again(self.error) from self.error
-        first = self._tracker.pushed_last + 1
+        first = self._tracker.pushed_last + 1 if at < 0 else at
         run = self._sealer.seal(first, self.lac, self.length, payloads)
-        self._pending.append(run)
-        self._push(run)
-        return first
-
-    def append_at(self, first: int, payloads: Sequence[Buffer]) -> None:
-        """As `append`, with the id of the first entry given; the tracker must support that."""
-        if self.error is not None:
-            raise again(self.error) from self.error
-        run = self._sealer.seal(first, self.lac, self.length, payloads)
-        insort(self._pending, run, key=attrgetter("first"))
-        self._push(run)
-
-    def _push(self, run: PendingRun) -> None:
-        """Send the run that was added to the pending ones."""
+        if at < 0:
+            self._pending.append(run)
+        else:
+            insort(self._pending, run, key=attrgetter("first"))
         self.length += run.payload_size
         self.pending_bytes += run.size
         self.lac_sent = self.lac
@@ -194,6 +187,7 @@ class Appender:
             else:
                 channel.send(run.frames, len(run.sizes))
         self._sending -= 1
+        return first
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
         """Return views of the payloads of pending entries, `first` to `last` inclusive.

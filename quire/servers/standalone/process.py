@@ -101,9 +101,6 @@ async def run_standalone(
             )
         )
 
-        def no_room() -> str:
-            return f"the disk is full: {disks.reason}" if disks.reason else ""
-
         policies = TopicPolicies(metadata, LogConfig.of(config.logs))
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
@@ -114,7 +111,7 @@ async def run_standalone(
             nursery,
             cursors_of(config.logs, config.cursors),
             config_of=policies.config_of,
-            no_room=no_room,
+            no_room=disks.room.why_full,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         broker = Broker(
@@ -126,7 +123,7 @@ async def run_standalone(
             turn=turn,
             incarnation=await next_incarnation(metadata),
             policies=policies,
-            no_room=no_room,
+            no_room=disks.room.why_full,
         )
         with naming("brokerServicePort", listen.bind_address, listen.broker_port):
             listener = await world.network.listen(listen.bind_address, listen.broker_port)

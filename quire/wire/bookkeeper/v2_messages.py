@@ -10,6 +10,7 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 
 VERSION = 2
 FRAME_MAX = 5 * 1024 * 1024 + 64 * 1024
@@ -104,23 +105,6 @@ class BatchReadRequest(NamedTuple):
     master_key: bytes | None = None
 
 
-class AddRun(NamedTuple):
-    """Consecutive ADDs of one ledger with the same key and flags, as many as `offsets`.
-
-    `parts` end to end are (size(4) entry)*, `size` bytes; `offsets[i]` is where the size field of entry `first_entry_id
-    + i` begins. Parts do not keep the received chunk alive, except for an entry above LENT_MAX, which is a run of its
-    own and stays in the chunk.
-    """
-
-    ledger_id: int
-    first_entry_id: int
-    key: bytes
-    flags: int
-    parts: list[Buffer]
-    size: int
-    offsets: list[int]
-
-
 class AuthRequest(NamedTuple):
     message: bytes
 
@@ -140,7 +124,10 @@ class Malformed(NamedTuple):
     reason: str
 
 
-Request: TypeAlias = AddRun | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
+Request: TypeAlias = Run | ReadRequest | BatchReadRequest | AuthRequest | Unsupported | Malformed
+"""A Run is consecutive ADDs of one ledger with the same key and flags. Its parts do not keep the received chunk alive,
+except for an entry above LENT_MAX, which is a run of its own and stays in the chunk.
+"""
 
 
 # --- received by a client

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final
 
 from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2_messages import (
     ADD_OVERHEAD,
     BATCH_READ,
@@ -24,7 +25,6 @@ from quire.wire.bookkeeper.v2_messages import (
     RUN_FIRST_MAX,
     SIZE,
     VERSION,
-    AddRun,
     AuthRequest,
     BatchReadRequest,
     Frame,
@@ -90,7 +90,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
             stop = position + 4 + length
             entry = bytes(view[position + 28 : stop])
             requests.append(
-                AddRun(ledger_id, first, prefix[4:24], flags, [SIZE.pack(length - 24), entry], length - 20, [0])
+                Run(ledger_id, first, [SIZE.pack(length - 24), entry], length - 20, [0], prefix[4:24], flags)
             )
             return stop
         requests.append(Unsupported(Opcode.ADD, ledger_id, first, Rc.BAD_REQUEST))
@@ -99,7 +99,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
     if length > LENT_MAX:
         stop = position + 4 + length
         parts: list[Buffer] = [SIZE.pack(length - 24), view[position + 28 : stop]]
-        requests.append(AddRun(ledger_id, first, key, flags, parts, length - 20, [0]))
+        requests.append(Run(ledger_id, first, parts, length - 20, [0], key, flags))
         return stop
     pieces: list[Buffer] = []
     add = pieces.append
@@ -141,7 +141,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
         size += length - 20
         expected += 1
         position = stop
-    requests.append(AddRun(ledger_id, first, key, flags, [b"".join(pieces)], size, offsets))
+    requests.append(Run(ledger_id, first, [b"".join(pieces)], size, offsets, key, flags))
     return position
 
 
@@ -187,7 +187,7 @@ def _big_add(head: bytes, payload: Buffer) -> Request:
         return Unsupported(Opcode.ADD, ledger_id, entry_id, Rc.BAD_REQUEST)
     flags = prefix[2] << 8 | prefix[3]
     parts: list[Buffer] = [SIZE.pack(length - 24) + head[ADD_OVERHEAD:], payload]
-    return AddRun(ledger_id, entry_id, prefix[4:24], flags, parts, length - 20, [0])
+    return Run(ledger_id, entry_id, parts, length - 20, [0], prefix[4:24], flags)
 
 
 def _decode_other(body: memoryview, head: int) -> Request:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 
 VERSION: Final = 3
@@ -66,20 +66,12 @@ RC_OF: Final[Mapping[int, Rc]] = MappingProxyType({status: rc for rc, status in 
 # --- received by a bookie
 
 
-class AddRun(NamedTuple):
-    """Consecutive ADD_ENTRYs of one ledger with the same key and flags.
-
-    The first seven fields are those of `v2.AddRun`. `txns[i]` is the transaction id of entry `first_entry_id + i` as
-    received, to be repeated in its answer.
+class AddRequest(NamedTuple):
+    """Consecutive ADD_ENTRYs of one ledger with the same key and flags: a run as of version 2, and what only version 3
+    has. `txns[i]` is the transaction id of entry `run.first + i` as received, to be repeated in its answer.
     """
 
-    ledger_id: int
-    first_entry_id: int
-    key: bytes
-    flags: int
-    parts: list[Buffer]
-    size: int
-    offsets: list[int]
+    run: Run
     txns: list[bytes]
     write_flags: int
 
@@ -164,7 +156,7 @@ class NotVersion3(NamedTuple):
 
 
 Request: TypeAlias = (
-    AddRun
+    AddRequest
     | ReadRequest
     | AuthRequest
     | WriteLacRequest

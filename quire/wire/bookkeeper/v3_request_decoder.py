@@ -24,6 +24,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import MASTER_KEY_LENGTH, METADATA_LENGTH, Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import (
     DO_FENCING,
     FRAME_MAX,
@@ -38,7 +39,7 @@ from quire.wire.bookkeeper.v3_messages import (
     DEFERRED_SYNC,
     FIRST_BYTE,
     VERSION,
-    AddRun,
+    AddRequest,
     AuthRequest,
     BookieInfoRequest,
     ForceRequest,
@@ -130,7 +131,9 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
 
     Return where it ends, 0 if the frame is not of the usual kind.
     """
-    run: AddRun | None = None
+    head: tuple[int, bytes, int, int] | None = None
+    """Ledger id, key, flags and write flags of the run."""
+    first = 0
     pieces: list[Buffer] = []
     offsets: list[int] = []
     txns: list[bytes] = []
@@ -160,16 +163,16 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
             break
         flags = known_tail[0] | (HIGH_PRIORITY if priority is not None and decode(priority) else 0)
         if length > LENT_MAX:
-            if run is None:
+            if head is None:
                 parts: list[Buffer] = [_LENGTH.pack(length), view[start:tail_at]]
-                size = 4 + length
-                requests.append(AddRun(*ids, key, flags, parts, size, [0], [match.group(2)], known_tail[1]))
+                run = Run(*ids, parts, 4 + length, [0], key, flags)
+                requests.append(AddRequest(run, [match.group(2)], known_tail[1]))
                 return stop
             break
-        if run is None:
-            run = AddRun(*ids, key, flags, [], 0, offsets, txns, known_tail[1])
-            expected = ids[1]
-        elif ids != (run.ledger_id, expected) or (key, flags, known_tail[1]) != (run.key, run.flags, run.write_flags):
+        if head is None:
+            head = (ids[0], key, flags, known_tail[1])
+            first = expected = ids[1]
+        elif ids[1] != expected or (ids[0], key, flags, known_tail[1]) != head:
             break
         # The following frames that differ only in txn and entry id.
         frame_size = stop - position
@@ -214,9 +217,11 @@ def _decode_adds(view: memoryview, position: int, stop: int, end: int, requests:
         stop = position + 4 + _LENGTH.unpack_from(view, position)[0]
         if stop > end or stop - position < _ADD_MIN:
             break
-    if run is None or not offsets:
+    if head is None or not offsets:
         return 0
-    requests.append(run._replace(parts=[b"".join(pieces)], size=size))
+    ledger_id, key, flags, write_flags = head
+    run = Run(ledger_id, first, [b"".join(pieces)], size, offsets, key, flags)
+    requests.append(AddRequest(run, txns, write_flags))
     return position
 
 
@@ -346,6 +351,5 @@ def _add_of(txn_id: int, add: pb.AddRequest, flags: int) -> Request:
     if add.HasField("flag"):
         flags |= RECOVERY_ADD
     part = _LENGTH.pack(len(entry)) + entry
-    return AddRun(
-        add.ledgerId, add.entryId, add.masterKey, flags, [part], len(part), [0], [encode(txn_id)], add.writeFlags
-    )
+    run = Run(add.ledgerId, add.entryId, [part], len(part), [0], add.masterKey, flags)
+    return AddRequest(run, [encode(txn_id)], add.writeFlags)

@@ -25,7 +25,7 @@ def _status(rc: int) -> bytes:
 
 
 def add_responses(rc: int, ledger_id: int, entry_ids: Sequence[int], txns: Sequence[bytes]) -> bytes:
-    """Return answers to a run of adds, end to end; `txns` as in `AddRun`."""
+    """Return answers to a run of adds, end to end; `txns` as in `AddRequest`."""
     status = _status(rc)
     inner = b"\x08%b\x10%b\x18" % (status, encode(ledger_id))
     pieces: list[bytes] = []

@@ -33,26 +33,19 @@ def _struct(form: str) -> Struct:
 
 
 class _MessageIds:
-    """Encoder of the MessageIdData of entries, one ledger after the other."""
+    """Bytes of the MessageIdData around the entry id, one ledger after the other. An id has at most 33 bytes."""
 
-    __slots__ = ("before", "ledger_id", "partition")
+    __slots__ = ("after", "before", "ledger_id")
 
-    def __init__(self) -> None:
-        self.ledger_id = 0
-        self.before = b""
-        """Bytes before the entry id."""
-        self.partition = b""
-        """Bytes behind it; empty for a topic without partitions."""
+    def __init__(self, partition: int) -> None:
+        self.begin(0)
+        self.after = b"" if partition < 0 else b"\x18" + encode_varint(partition)
+        """Bytes behind the entry id; empty for a topic without partitions."""
 
-    def set(self, ledger_id: int, partition: int) -> None:
-        if ledger_id != self.ledger_id or not self.before:
-            self.ledger_id = ledger_id
-            self.before = b"\x08%b\x10" % encode_varint(ledger_id)
-        self.partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
-
-    def encode(self, entry_id: int) -> bytes:
-        """Return the encoded id, at most 33 bytes."""
-        return self.before + encode_varint(entry_id) + self.partition
+    def begin(self, ledger_id: int) -> None:
+        """Set `before`, the bytes before the entry id."""
+        self.ledger_id = ledger_id
+        self.before = b"\x08%b\x10" % encode_varint(ledger_id)
 
 
 class ReceiptEncoder:
@@ -60,9 +53,10 @@ class ReceiptEncoder:
 
     __slots__ = ("_ids", "_producer")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, partition: int = -1) -> None:
+        """`partition` -1: the topic is not partitioned."""
         self._producer = b"\x08" + encode_varint(producer_id) + b"\x10"
-        self._ids = _MessageIds()
+        self._ids = _MessageIds(partition)
 
     def encode(
         self,
@@ -70,13 +64,13 @@ class ReceiptEncoder:
         highest_ids: Sequence[int] | None,
         ledger_id: int,
         first_entry_id: int,
-        partition: int = -1,
     ) -> bytes:
         """Return receipts for SENDs that became consecutive entries from `first_entry_id` on, end to end.
 
-        A duplicate's receipt has ledger and entry -1: pass those one at a time. partition -1: not partitioned.
+        A duplicate's receipt has ledger and entry -1: pass those one at a time.
         """
-        self._ids.set(ledger_id, partition)
+        if ledger_id != self._ids.ledger_id:
+            self._ids.begin(ledger_id)
         count = len(sequence_ids)
         first = sequence_ids[0]
         steady = count > 2 and highest_ids is None and sequence_ids[-1] - first == count - 1
@@ -97,7 +91,8 @@ class ReceiptEncoder:
         return b"".join(map(self._one, sequence_ids, highest, entry_ids))
 
     def _one(self, sequence_id: int, highest: int, entry_id: int) -> bytes:
-        message_id = self._ids.encode(entry_id)
+        ids = self._ids
+        message_id = ids.before + encode_varint(entry_id) + ids.after
         body = b"%b%b\x1a%c%b" % (self._producer, encode_varint(sequence_id), len(message_id), message_id)
         if highest >= 0:
             body += b"\x20" + encode_varint(highest)
@@ -111,7 +106,7 @@ class ReceiptEncoder:
             return frame
         size = len(frame)
         sequence_at = 12 + len(self._producer)
-        entry_at = size - len(self._ids.partition) - len(encode_varint(entry_id))
+        entry_at = size - len(self._ids.after) - len(encode_varint(entry_id))
         frames = bytearray(frame * count)
         frames[sequence_at::size] = _LOW[frame[sequence_at] : frame[sequence_at] + count]
         frames[entry_at::size] = _LOW[frame[entry_at] : frame[entry_at] + count]
@@ -121,12 +116,11 @@ class ReceiptEncoder:
 class MessageEncoder:
     """Encoder of one consumer's MESSAGE frames."""
 
-    __slots__ = ("_consumer", "_ids", "_partition")
+    __slots__ = ("_consumer", "_ids")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
         self._consumer = b"\x08" + encode_varint(consumer_id) + b"\x12"
-        self._partition = partition
-        self._ids = _MessageIds()
+        self._ids = _MessageIds(partition)
 
     def frames(
         self,
@@ -145,7 +139,8 @@ class MessageEncoder:
         lists are parallel to `payloads`; a redelivery count of 0 and an ack set of None are left out. Ack set words
         are signed.
         """
-        self._ids.set(ledger_id, self._partition)
+        if ledger_id != self._ids.ledger_id:
+            self._ids.begin(ledger_id)
         count = len(payloads)
         epoch = b"" if consumer_epoch is None else b"\x28" + encode_varint(consumer_epoch)
         if (redelivery_counts is not None and any(redelivery_counts)) or (ack_sets is not None and any(ack_sets)):
@@ -168,7 +163,8 @@ class MessageEncoder:
         return size
 
     def _head(self, entry_id: int, tail: bytes, payload_size: int) -> bytes:
-        message_id = self._ids.encode(entry_id)
+        ids = self._ids
+        message_id = ids.before + encode_varint(entry_id) + ids.after
         body = b"%b%c%b%b" % (self._consumer, len(message_id), message_id, tail)
         size = encode_varint(len(body))  # an ack set may make it longer than 127 bytes
         command_size = 3 + len(size) + len(body)
@@ -230,7 +226,7 @@ class MessageEncoder:
 
     def _low_at(self, head: bytes, entry_id: int, tail: bytes) -> int:
         """Return the offset in a head of the lowest seven bits of its entry id."""
-        return len(head) - len(tail) - len(self._ids.partition) - len(encode_varint(entry_id))
+        return len(head) - len(tail) - len(self._ids.after) - len(encode_varint(entry_id))
 
 
 def _tails(

@@ -76,7 +76,9 @@ class ChunkBuffer(Generic[T]):
 
     def space(self) -> memoryview:
         """Return the memory for the next bytes; never empty."""
-        if self._start:
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start:
             self._move(self._view)
         return self._view[self._end :]
 
@@ -91,8 +93,8 @@ class ChunkBuffer(Generic[T]):
         filled = self._end == len(view)
         items, consumed = self._splitter.split(view, self._start, self._end)
         self._start += consumed
-        needed = self._splitter.needed(view, self._start, self._end)
         held = self._end - self._start
+        needed = self._splitter.needed(view, self._start, self._end) if held else 4
         self.missing = max(1, needed - held)
         self.more = needed <= held
         if filled and self._chunk < CHUNK_SIZE:

@@ -10,12 +10,12 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
-from bookie.run import Run
 from bookie.sessions.session import BookieSession
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.machines.world import in_world
 

@@ -19,10 +19,10 @@ from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, Fence, Force
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item
 from bookie.journal.replay import Replay
-from bookie.run import Run
 from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from simulation.machines.host import Host
 from simulation.machines.world import Universe

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bookie.requests import batch_limits, check_fence, check_read, may_add
+from bookie.adds import may_add
+from bookie.requests import batch_limits, check_fence, check_read
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, BatchReadRequest, Rc
 from tests.unit.bookie.build import KEY, OTHER_KEY
 

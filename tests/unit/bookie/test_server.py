@@ -14,11 +14,11 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.journal.format import Fence, Record
-from bookie.run import Run
 from bookie.server import GRACE_S, serve_bookie
 from quire.metadata import bookies
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream

@@ -11,8 +11,8 @@ from bookie.bookie import Bookie
 from bookie.journal.format import NO_MARK, Fence, LedgerKey
 from bookie.journal.replay import Replay
 from bookie.reads import SHARE
-from bookie.run import Run
 from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Opcode, Rc
 from tests.unit.bookie.build import (
     CONFIG,

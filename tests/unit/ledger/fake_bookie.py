@@ -26,6 +26,7 @@ from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.faults import Faults
@@ -85,14 +86,14 @@ class FakeBookie:
         entry = self.entries[ledger_id][entry_id]
         self.entries[ledger_id][entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
 
-    def add(self, add: v2.AddRun) -> Rc:
+    def add(self, add: Run) -> Rc:
         """Store a run; what BookKeeper's bookie would answer."""
         if self.keys.setdefault(add.ledger_id, add.key) != add.key:
             return Rc.UNAUTHORIZED
         if add.ledger_id in self.fenced and not add.flags & v2.RECOVERY_ADD:
             return Rc.FENCED
         ledger = self.entries.setdefault(add.ledger_id, {})
-        for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(add.parts))), add.first_entry_id):
+        for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(add.parts))), add.first):
             ledger[entry_id] = bytes(entry)
         if self.polls:
             fake_reads_v3.moved(self, add.ledger_id)
@@ -147,9 +148,9 @@ class FakeSession:
         if bookie.hung:
             return
         refused = bookie.refuse(request)
-        if isinstance(request, v2.AddRun):
+        if isinstance(request, Run):
             rc = bookie.add(request) if refused is None else refused
-            ids = range(request.first_entry_id, request.first_entry_id + len(request.offsets))
+            ids = range(request.first, request.first + len(request.offsets))
             answer = v2.add_responses(rc, request.ledger_id, ids)
             if bookie.hold:
                 bookie.held.append((self, answer))

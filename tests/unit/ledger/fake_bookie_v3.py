@@ -54,12 +54,13 @@ class BothSession(FakeSession):
         bookie = self.bookie
         if bookie.hung:
             return
-        if isinstance(request, v3.AddRun):
-            rc = bookie.add(v2.AddRun(*request[:7]))
-            ids = range(request.first_entry_id, request.first_entry_id + len(request.offsets))
+        if isinstance(request, v3.AddRequest):
+            run = request.run
+            rc = bookie.add(run)
+            ids = range(run.first, run.first + run.count)
             if request.write_flags & v3.DEFERRED_SYNC:
-                bookie.deferred.setdefault(request.ledger_id, set()).update(ids)
-            answer = v3.add_responses(rc, request.ledger_id, ids, request.txns)
+                bookie.deferred.setdefault(run.ledger_id, set()).update(ids)
+            answer = v3.add_responses(rc, run.ledger_id, ids, request.txns)
             if bookie.hold:
                 bookie.held.append((self, answer))
             else:

@@ -19,6 +19,7 @@ from quire.ledger.errors import (
 from quire.ledger.reading.copies import CopyFault
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.autorecovery.repair import repairing, wrong_copies
 from tests.unit.ledger.fake_bookie import FakeCluster, write
@@ -216,10 +217,10 @@ async def test_a_newcomer_that_takes_no_copies_is_passed_over() -> None:
             before = await cluster.metadata(ledger_id)
             spare = [each for each in cluster.bookies if each not in before.fragments[0].bookies]
             cluster.bookies[before.fragments[0].bookies[0]].stop()
-            cluster.bookies[spare[0]].refuse = lambda request: Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
+            cluster.bookies[spare[0]].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
             await replicator.replicate(before, await one_bad(checker, ledger_id, before))
             after = await cluster.metadata(ledger_id)
-            asked = [each for each in cluster.bookies[spare[0]].requests if isinstance(each, v2.AddRun)]
+            asked = [each for each in cluster.bookies[spare[0]].requests if isinstance(each, Run)]
             assert len(asked) <= 1
             refusals += len(asked)
             assert spare[1] in after.fragments[0].bookies
@@ -238,8 +239,8 @@ async def test_a_busy_newcomer_gets_its_copies_a_little_later() -> None:
 
         def busy(request: v2.Request) -> Rc | None:
             nonlocal adds
-            adds += isinstance(request, v2.AddRun)
-            return Rc.TOO_MANY_REQUESTS if isinstance(request, v2.AddRun) and adds < 4 else None
+            adds += isinstance(request, Run)
+            return Rc.TOO_MANY_REQUESTS if isinstance(request, Run) and adds < 4 else None
 
         spare.refuse = busy
         await replicator.replicate(before, await one_bad(checker, ledger_id, before))

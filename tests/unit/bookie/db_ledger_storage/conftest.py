@@ -7,7 +7,7 @@ from struct import Struct
 
 import pytest
 
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 
 HEAD = Struct("!qqqq")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.write_cache import run_cost
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 
 
 def test_what_workers_read_is_found(run_of):

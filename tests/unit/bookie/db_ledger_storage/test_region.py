@@ -8,7 +8,7 @@ from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.db_ledger_storage.region import Wanted, read_region
 from bookie.errors import StorageDamagedError
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 

@@ -17,8 +17,8 @@ from bookie.db_ledger_storage.ledger_index import LedgerState
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, WriteCacheFullError
-from bookie.run import Run
 from quire.wire.bookkeeper.entry import Buffer
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.host import Host

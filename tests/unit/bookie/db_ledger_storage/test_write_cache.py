@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookie.db_ledger_storage.write_cache import RunTable, WriteCache, cut, cut_parts, run_cost
 from bookie.errors import WriteCacheFullError
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 8)), max_size=25
@@ -71,7 +71,7 @@ def test_a_run_is_cut_without_copying(run_of, records_of):
 def test_a_run_of_several_parts_is_cut_where_entries_lie_across_them(run_of):
     whole = bytes(run_of(1, range(4)).parts[0])
     pieces = [whole[:50], whole[50:60], whole[60:]]
-    run = Run(1, 0, 4, list(pieces), len(whole), [0, 44, 88, 132])
+    run = Run(1, 0, list(pieces), len(whole), [0, 44, 88, 132])
     for first in range(4):
         for last in range(first, 4):
             parts = cut(run, first, last).parts

@@ -20,16 +20,18 @@ from bookie.journal.format import (
     file_id_of,
     file_name,
     group_is_good,
+    group_size,
     record_bytes,
     seal_group,
 )
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from tests.unit.bookie.build import KEY, run_of
 
 
 def group_of(records: list[Record], file_id: int = 9, offset: int = 512) -> bytes:
     parts, size = record_bytes(records)
-    total = seal_group(parts, size, file_id, offset)
+    total = group_size(size)
+    seal_group(parts, size, total, file_id, offset)
     group = b"".join(parts)
     assert len(group) == total
     return group
@@ -67,7 +69,8 @@ def test_the_bytes_of_special_records_are_the_originals() -> None:
 @pytest.mark.parametrize("size", range(440, 560, 3))
 def test_groups_end_at_the_alignment_with_their_trailer_right_before(size: int) -> None:
     parts: list[bytes | bytearray | memoryview] = [bytes(size)]
-    total = seal_group(parts, size, 9, 1024)
+    total = group_size(size)
+    seal_group(parts, size, total, 9, 1024)
     group = b"".join(parts)
     assert total == len(group)
     assert total % 512 == 0

@@ -11,8 +11,8 @@ from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, ExplicitLac, Fence, Force, LedgerKey, LogMark, Record, record_bytes
 from bookie.journal.group_writer import GroupWriter, Item
 from bookie.journal.replay import Replay, replay
-from bookie.run import Run
 from quire.service.log import Event
+from quire.wire.bookkeeper.run import Run
 from simulation.machines.disk import _SimFile
 from simulation.machines.host import Host
 from simulation.machines.world import Universe

@@ -18,7 +18,7 @@ from bookie.journal.format import NO_MARK, Fence, LedgerKey, LogMark, Record, de
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item
 from bookie.journal.replay import Replay, journal_ids
 from bookie.journal.writer import ITEM_OVERHEAD, Journal
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File, World
 from simulation.machines.disk import DiskImage
 from simulation.machines.host import Host

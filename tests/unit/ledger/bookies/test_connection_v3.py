@@ -17,6 +17,7 @@ from quire.ledger.striping import Striping
 from quire.ledger.writing.pending_runs import Sealer
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.bookkeeper.varints import encode
 from tests.unit.ledger.bookies.scripted import Receiver, ScriptedLink
@@ -49,7 +50,7 @@ def sealed(payloads: list[bytes], striping: Striping, flags: int = 0, digest: Di
     return Sealer(7, digest, KEY, striping, flags=flags).seal(3, 1, 100, payloads).frames
 
 
-def entries_of(run: v3.AddRun) -> list[bytes]:
+def entries_of(run: Run) -> list[bytes]:
     return [bytes(entry) for entry in v2.split_entries(memoryview(b"".join(run.parts)))]
 
 
@@ -59,21 +60,22 @@ def test_sealed_runs_become_messages_with_the_same_entries(digest_type: DigestTy
     frames = sealed(payloads, Striping(3, 3), v2.RECOVERY_ADD | v2.HIGH_PRIORITY, Digest(digest_type, b"password"))
     messages, count = add_messages(frames, 126, 0)
     assert count == len(payloads)
-    of_v2 = [run for frame in frames for run in v2.decode_requests(frame) if isinstance(run, v2.AddRun)]
-    of_v3 = [run for frame in messages for run in v3.decode_requests(frame) if isinstance(run, v3.AddRun)]
+    of_v2 = [run for frame in frames for run in v2.decode_requests(frame) if isinstance(run, Run)]
+    adds = [each for frame in messages for each in v3.decode_requests(frame) if isinstance(each, v3.AddRequest)]
+    of_v3 = [each.run for each in adds]
     assert [entry for run in of_v3 for entry in entries_of(run)] == [
-        bytes(entry) for run in of_v2 for entry in v2.split_entries(memoryview(b"".join(run.parts)))
+        entry for run in of_v2 for entry in entries_of(run)
     ]
     assert {(run.ledger_id, run.key, run.flags) for run in of_v3} == {(7, KEY, v2.RECOVERY_ADD | v2.HIGH_PRIORITY)}
-    assert [txn for run in of_v3 for txn in run.txns] == [encode(126 + i) for i in range(count)]
+    assert [txn for each in adds for txn in each.txns] == [encode(126 + i) for i in range(count)]
 
 
 def test_entries_with_gaps_between_their_ids_keep_them() -> None:
     frames = sealed([b"a", b"bb", b"ccc", b"dddd"], Striping(5, 2))
     for chosen in ([0, 2, 3], [2, 1, 3], [0, 2, 1, 3], [1]):
         [frame], _ = add_messages([frames[i] for i in chosen], 1, 0)
-        runs = [run for run in v3.decode_requests(frame) if isinstance(run, v3.AddRun)]
-        ids = [run.first_entry_id + i for run in runs for i in range(len(run.offsets))]
+        runs = [each.run for each in v3.decode_requests(frame) if isinstance(each, v3.AddRequest)]
+        ids = [run.first + i for run in runs for i in range(len(run.offsets))]
         assert ids == [3 + i for i in chosen]
 
 
@@ -84,7 +86,7 @@ async def test_adds_are_answered_by_run_to_their_channel() -> None:
         connection.read(7, [1])
         channel.send(sealed([b"payload"] * 4, Striping(3, 3)), 4)
         read, adds = requests(link)
-        assert isinstance(adds, v3.AddRun)
+        assert isinstance(adds, v3.AddRequest)
         assert isinstance(read, v3.ReadRequest)
         assert (read.txn_id, adds.txns) == (1, [encode(i) for i in (2, 3, 4, 5)])
         connection.force(7)

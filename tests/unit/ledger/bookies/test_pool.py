@@ -259,8 +259,8 @@ async def test_deferred_sync_takes_a_channel_of_version_3() -> None:
     client.channel("bookie:1", 8, receiver, 0, write_flags=v3.DEFERRED_SYNC).send([ADD], 1)
     [frame] = links.made[1].sent
     request = v3.decode_request(frame)
-    assert isinstance(request, v3.AddRun)
-    assert (request.write_flags, request.key) == (v3.DEFERRED_SYNC, KEY)
+    assert isinstance(request, v3.AddRequest)
+    assert (request.write_flags, request.run.key) == (v3.DEFERRED_SYNC, KEY)
     links.made[1].answer(v3.add_responses(Rc.OK, 8, [4], request.txns))
     assert receiver.answers == [(Rc.OK, 4, 4)]
 

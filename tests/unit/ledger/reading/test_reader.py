@@ -19,6 +19,7 @@ from quire.ledger.reading.reader import open_entries
 from quire.metadata.ledgers import Fragment
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
 from tests.unit.ledger.reads import members, read_all, written
@@ -217,7 +218,7 @@ async def test_a_read_crosses_no_fragment_and_each_is_read_from_its_own_bookies(
         writer.append(payloads(0, 4))
         await seen.until(4)
         first = writer.metadata.fragments[0].bookies[0]
-        cluster.bookies[first].refuse = lambda request: Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
+        cluster.bookies[first].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
         writer.append(payloads(5, 9))
         await seen.until(9)
         await writer.close()

@@ -20,6 +20,7 @@ from quire.metadata.errors import SessionExpiredError
 from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from tests.unit.ledger import fake_reads_v3
@@ -238,7 +239,7 @@ async def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found() 
         await write(writer, 0, 4)
         reader = await client.open_no_recovery(writer.ledger_id)
         for bookie in cluster.of(writer.metadata.fragments[0].bookies):
-            bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
+            bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
         await write(writer, 5, 9)
         assert len(writer.metadata.fragments) >= 2
         assert not set(writer.metadata.fragments[-1].bookies) & set(reader.metadata.fragments[0].bookies)

@@ -23,6 +23,7 @@ from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
 from tests.unit.ledger.reads import read_all
@@ -121,7 +122,7 @@ async def test_every_read_of_a_recovery_fences() -> None:
             reads = [each for each in bookie.requests if isinstance(each, v2.ReadRequest)]
             assert (reads[0].entry_id, reads[0].flags) == (-1, v2.DO_FENCING)
             assert {each.flags for each in reads[1:]} == {v2.DO_FENCING | v2.HIGH_PRIORITY}
-            adds = [each for each in bookie.requests if isinstance(each, v2.AddRun)]
+            adds = [each for each in bookie.requests if isinstance(each, Run)]
             assert {each.flags for each in adds} == {v2.RECOVERY_ADD | v2.HIGH_PRIORITY}
 
 
@@ -455,9 +456,7 @@ async def test_recovery_says_why_it_cannot_write_the_tail() -> None:
     cluster = FakeCluster(3)
     async with cluster.client() as client:
         writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-        cluster.bookies["bookie0:3181"].refuse = lambda request: (
-            Rc.READ_ONLY if isinstance(request, v2.AddRun) else None
-        )
+        cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
         with pytest.raises(LedgerError, match="READ_ONLY"):
             await client.open(writer.ledger_id, recover=True)
 
@@ -467,7 +466,7 @@ async def test_recovery_tries_each_bookie_once_and_then_gives_up() -> None:
     async with cluster.client() as client:
         writer = await abandoned(cluster, client, (1, 1, 1), 0, 4)
         for bookie in cluster.bookies.values():
-            bookie.refuse = lambda request: Rc.IO if isinstance(request, v2.AddRun) else None
+            bookie.refuse = lambda request: Rc.IO if isinstance(request, Run) else None
         with pytest.raises(LedgerRecoveryError):
             await client.open(writer.ledger_id, recover=True)
 

@@ -9,6 +9,7 @@ from quire.ledger.striping import Striping
 from quire.ledger.writing.pending_runs import PendingRun, Sealer
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType, master_key, read_header
+from quire.wire.bookkeeper.run import Run
 
 KEY = master_key(b"secret")
 BIG = v2.JOIN_MAX + 1
@@ -28,11 +29,9 @@ def decoded(frames: list[v2.Frame], digest: DigestType = DigestType.CRC32C) -> d
     found: dict[int, bytes] = {}
     for frame in frames:
         for request in v2.decode_requests(frame):
-            assert isinstance(request, v2.AddRun), request
+            assert isinstance(request, Run), request
             assert request.key == KEY
-            for entry_id, entry in enumerate(
-                v2.split_entries(memoryview(b"".join(request.parts))), request.first_entry_id
-            ):
+            for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(request.parts))), request.first):
                 found[entry_id] = bytes(Digest(digest, b"secret").open(7, entry_id, entry))
     return found
 
@@ -58,7 +57,7 @@ def test_small_payloads_leave_as_one_buffer_and_are_not_referenced_any_more() ->
 def test_the_header_carries_the_lac_and_the_length_so_far() -> None:
     [frame] = frames_of(sealer().seal(3, 1, 1000, [b"12345", b"678"]), 0)
     [request] = v2.decode_requests(frame)
-    assert isinstance(request, v2.AddRun)
+    assert isinstance(request, Run)
     headers = [read_header(entry) for entry in v2.split_entries(memoryview(request.parts[0]))]
     assert headers == [(7, 3, 1, 1005), (7, 4, 1, 1008)]
 
@@ -78,7 +77,7 @@ def test_a_big_payload_travels_beside_its_head_and_is_not_copied() -> None:
 def test_flags_of_recovery_are_in_every_frame() -> None:
     run = sealer(flags=v2.RECOVERY_ADD | v2.HIGH_PRIORITY).seal(0, -1, 0, [b"a"])
     [request] = v2.decode_requests(frames_of(run, 0)[0])
-    assert isinstance(request, v2.AddRun)
+    assert isinstance(request, Run)
     assert request.flags == v2.RECOVERY_ADD | v2.HIGH_PRIORITY
 
 

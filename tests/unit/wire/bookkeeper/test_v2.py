@@ -10,6 +10,7 @@ import pytest
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.errors import MalformedError
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Opcode, Rc
 
 KEY = b"k" * 20
@@ -25,14 +26,14 @@ def add(ledger_id: int, entry_id: int, payload: bytes = b"payload", *, key: byte
     return v2.add_head(len(sealed), key, flags) + sealed
 
 
-def runs(frame: v2.Frame) -> list[v2.AddRun]:
+def runs(frame: v2.Frame) -> list[Run]:
     requests = v2.decode_requests(frame)
-    assert all(isinstance(request, v2.AddRun) for request in requests), requests
-    return [request for request in requests if isinstance(request, v2.AddRun)]
+    assert all(isinstance(request, Run) for request in requests), requests
+    return [request for request in requests if isinstance(request, Run)]
 
 
 def spans(frame: v2.Frame) -> list[tuple[int, int, int]]:
-    return [(run.ledger_id, run.first_entry_id, len(run.offsets)) for run in runs(frame)]
+    return [(run.ledger_id, run.first, len(run.offsets)) for run in runs(frame)]
 
 
 # --- what a bookie receives
@@ -44,7 +45,7 @@ def test_consecutive_adds_of_a_ledger_are_one_run_of_sizes_and_entries() -> None
     entries = [entry(7, 3 + i, payload) for i, payload in enumerate(payloads)]
     whole = b"".join(pack("!i", len(e)) + e for e in entries)
     assert b"".join(run.parts) == whole
-    assert (run.ledger_id, run.first_entry_id, run.key, run.flags, run.size) == (7, 3, KEY, 0, len(whole))
+    assert (run.ledger_id, run.first, run.key, run.flags, run.size) == (7, 3, KEY, 0, len(whole))
     assert [whole[o + 4 : o + 4 + len(e)] for o, e in zip(run.offsets, entries, strict=True)] == entries
 
 
@@ -86,7 +87,7 @@ def test_what_ends_a_run_of_entries_of_one_size_is_seen_wherever_it_stands(at: i
     assert spans(b"".join(frames)) == ([(7, 0, 36)] if other == "size" else [*before, middle, *behind])
 
 
-def _entries(run: v2.AddRun) -> list[bytes]:
+def _entries(run: Run) -> list[bytes]:
     whole = b"".join(run.parts)
     ends = [*run.offsets[1:], run.size]
     return [whole[start + 4 : stop] for start, stop in zip(run.offsets, ends, strict=True)]
@@ -94,7 +95,7 @@ def _entries(run: v2.AddRun) -> list[bytes]:
 
 def test_other_requests_between_adds_keep_their_place() -> None:
     requests = v2.decode_requests(add(1, 0) + v2.read_request(1, 0) + add(1, 1) + add(1, 2))
-    assert [type(request).__name__ for request in requests] == ["AddRun", "ReadRequest", "AddRun"]
+    assert [type(request).__name__ for request in requests] == ["Run", "ReadRequest", "Run"]
 
 
 def test_a_run_pins_no_received_chunk() -> None:
@@ -108,7 +109,7 @@ def test_a_run_pins_no_received_chunk() -> None:
 def test_a_big_entry_is_a_run_of_its_own_that_lies_in_the_chunk() -> None:
     big = b"b" * (v2.LENT_MAX + 100)
     found = runs(add(1, 0) + add(1, 1, big) + add(1, 2))
-    assert [(run.first_entry_id, len(run.parts)) for run in found] == [(0, 1), (1, 2), (2, 1)]
+    assert [(run.first, len(run.parts)) for run in found] == [(0, 1), (1, 2), (2, 1)]
     assert b"".join(found[1].parts) == pack("!i", len(entry(1, 1, big))) + entry(1, 1, big)
 
 
@@ -118,7 +119,7 @@ def test_a_big_add_in_two_pieces_is_not_joined() -> None:
     (run,) = runs((v2.add_head(len(head) + len(payload), KEY, 6) + head, payload))
     assert run.parts[1] is payload
     assert b"".join(run.parts) == pack("!i", len(head) + len(payload)) + head + payload
-    assert (run.ledger_id, run.first_entry_id, run.key, run.flags, run.offsets) == (1, 5, KEY, 6, [0])
+    assert (run.ledger_id, run.first, run.key, run.flags, run.offsets) == (1, 5, KEY, 6, [0])
     assert run.size == 4 + len(head) + len(payload)
 
 
@@ -183,7 +184,7 @@ def test_entries_shorter_than_their_header_are_bad_requests() -> None:
 @pytest.mark.parametrize("length", [0, 3, -1, -(1 << 31), v2.FRAME_MAX + 1, (1 << 31) - 1])
 def test_lengths_that_no_frame_has_are_malformed_after_what_came_before(length: int) -> None:
     requests = v2.decode_requests(add(1, 0) + pack("!i", length) + bytes(64))
-    assert [type(request).__name__ for request in requests] == ["AddRun", "Malformed"]
+    assert [type(request).__name__ for request in requests] == ["Run", "Malformed"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.errors import MalformedError
+from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, RECOVERY_ADD, Rc
 from quire.wire.bookkeeper.v3 import Operation
 from quire.wire.bookkeeper.varints import decode, encode
@@ -65,14 +66,25 @@ def add_message(txn_id: int, ledger_id: int, entry_id: int, body: bytes, key: by
     return request
 
 
-def runs(frame: v2.Frame) -> list[v3.AddRun]:
+def adds(frame: v2.Frame) -> list[v3.AddRequest]:
     requests = v3.decode_requests(frame)
-    assert all(isinstance(request, v3.AddRun) for request in requests), requests
-    return [request for request in requests if isinstance(request, v3.AddRun)]
+    assert all(isinstance(request, v3.AddRequest) for request in requests), requests
+    return [request for request in requests if isinstance(request, v3.AddRequest)]
+
+
+def runs(frame: v2.Frame) -> list[Run]:
+    return [each.run for each in adds(frame)]
 
 
 def spans(frame: v2.Frame) -> list[tuple[int, int, int]]:
-    return [(run.ledger_id, run.first_entry_id, len(run.offsets)) for run in runs(frame)]
+    return [(run.ledger_id, run.first, run.count) for run in runs(frame)]
+
+
+def content(frame: v2.Frame) -> tuple[object, ...]:
+    """All that one ADD_ENTRY says."""
+    [(run, txns, write_flags)] = adds(frame)
+    whole = b"".join(run.parts)
+    return run.ledger_id, run.first, run.count, whole, run.size, run.offsets, run.key, run.flags, txns, write_flags
 
 
 # --- adds, as a bookie receives them
@@ -80,23 +92,23 @@ def spans(frame: v2.Frame) -> list[tuple[int, int, int]]:
 
 def test_consecutive_adds_of_a_ledger_are_one_run_of_sizes_and_entries() -> None:
     payloads = [b"x" * size for size in (0, 7, 7, 7, 1000, 3, 80, 80)]
-    (run,) = runs(b"".join(add(125 + i, 7, 124 + i, payload) for i, payload in enumerate(payloads)))
+    [(run, txns, write_flags)] = adds(b"".join(add(125 + i, 7, 124 + i, payload) for i, payload in enumerate(payloads)))
     entries = [entry(7, 124 + i, payload) for i, payload in enumerate(payloads)]
     whole = b"".join(pack("!i", len(e)) + e for e in entries)
     assert b"".join(run.parts) == whole
-    assert (run.ledger_id, run.first_entry_id, run.key, run.flags, run.write_flags) == (7, 124, KEY, 0, 0)
+    assert (run.ledger_id, run.first, run.key, run.flags, write_flags) == (7, 124, KEY, 0, 0)
     assert run.size == len(whole)
     assert [whole[o + 4 : o + 4 + len(e)] for o, e in zip(run.offsets, entries, strict=True)] == entries
-    assert [decode(txn) for txn in run.txns] == list(range(125, 133))
+    assert [decode(txn) for txn in txns] == list(range(125, 133))
 
 
 @pytest.mark.parametrize("first", IDS[:-1])
 def test_a_run_goes_on_where_its_numbers_grow_longer(first: int) -> None:
     entries = [entry(first, first + i, b"payload") for i in range(300)] if first < 1 << 62 else []
     [frame] = v3.add_requests(first, first, range(first, first + 300), KEY, entries)
-    (run,) = runs(frame)
+    [(run, txns, _)] = adds(frame)
     assert len(run.offsets) == 300
-    assert [decode(txn) for txn in run.txns] == list(range(first, first + 300))
+    assert [decode(txn) for txn in txns] == list(range(first, first + 300))
     assert b"".join(run.parts) == b"".join(pack("!i", len(each)) + each for each in entries)
 
 
@@ -104,11 +116,11 @@ def test_a_run_ends_where_ledger_key_flags_or_order_change() -> None:
     assert spans(add(1, 1, 0) + add(2, 1, 1) + add(3, 2, 2) + add(4, 2, 3)) == [(1, 0, 2), (2, 2, 2)]
     assert spans(add(1, 1, 0) + add(2, 1, 2) + add(3, 1, 1)) == [(1, 0, 1), (1, 2, 1), (1, 1, 1)]
     assert spans(add(1, 1, 0) + add(2, 1, 1, key=b"o" * 20)) == [(1, 0, 1), (1, 1, 1)]
-    flagged = runs(add(1, 1, 0) + add(2, 1, 1, flags=RECOVERY_ADD | HIGH_PRIORITY) + add(3, 1, 2, write_flags=1))
-    assert [(run.flags, run.write_flags) for run in flagged] == [(0, 0), (6, 0), (0, 1)]
+    flagged = adds(add(1, 1, 0) + add(2, 1, 1, flags=RECOVERY_ADD | HIGH_PRIORITY) + add(3, 1, 2, write_flags=1))
+    assert [(each.run.flags, each.write_flags) for each in flagged] == [(0, 0), (6, 0), (0, 1)]
     assert spans(add(1, 1, 0, write_flags=1) + add(2, 1, 1, write_flags=1)) == [(1, 0, 2)]
     # The same length, another tail; another place of the tail.
-    assert [run.write_flags for run in runs(add(1, 1, 0, write_flags=1) + add(2, 1, 1, write_flags=2))] == [1, 2]
+    assert [each.write_flags for each in adds(add(1, 1, 0, write_flags=1) + add(2, 1, 1, write_flags=2))] == [1, 2]
     recovery, plain = add(1, 1, 0, flags=RECOVERY_ADD), add(2, 1, 1, payload=b"payload+++")
     assert len(recovery) == len(plain)
     assert [run.flags for run in runs(recovery + plain)] == [RECOVERY_ADD, 0]
@@ -130,8 +142,8 @@ def test_adds_of_many_ledgers_in_turn_cost_no_more_with_every_frame_behind_them(
 
 
 def test_transaction_ids_need_no_order() -> None:
-    (run,) = runs(add(900, 1, 0) + add(200, 1, 1) + add(5, 1, 2))
-    assert [decode(txn) for txn in run.txns] == [900, 200, 5]
+    [(_, txns, _)] = adds(add(900, 1, 0) + add(200, 1, 1) + add(5, 1, 2))
+    assert [decode(txn) for txn in txns] == [900, 200, 5]
 
 
 def test_a_small_entry_does_not_pin_the_chunk_and_a_big_one_is_not_copied() -> None:
@@ -170,8 +182,8 @@ def test_adds_are_encoded_as_protobuf_encodes_them() -> None:
             request.addRequest.writeFlags = write_flags
         [frame] = v3.add_requests(txn_id, ledger_id, [entry_id], KEY, [body], flags, write_flags)
         assert (b"".join(frame) if isinstance(frame, tuple) else frame) == framed(request)
-        (run,) = runs(frame)
-        assert (run.flags, run.write_flags, run.txns) == (flags, write_flags, [encode(txn_id)])
+        [(run, txns, sent)] = adds(frame)
+        assert (run.flags, sent, txns) == (flags, write_flags, [encode(txn_id)])
 
 
 def test_an_add_in_another_order_of_fields_is_the_same_add() -> None:
@@ -179,12 +191,12 @@ def test_an_add_in_another_order_of_fields_is_the_same_add() -> None:
     header = b"\x0a\x06\x08\x03\x10\x02\x18\x05"
     body = usual.addRequest.SerializeToString()
     swapped = b"\xaa\x06" + encode(len(body)) + body + header
-    assert v3.decode_request(pack("!i", len(swapped)) + swapped) == v3.decode_request(framed(usual))
+    assert content(pack("!i", len(swapped)) + swapped) == content(framed(usual))
     usual.addRequest.writeFlags = 3
     usual.requestContext.add(key="k", value="v")
     usual.header.priority = 7
-    (run,) = runs(framed(usual) + add(6, 7, 4))[:1]
-    assert (run.first_entry_id, run.write_flags, run.flags, run.txns) == (3, 3, HIGH_PRIORITY, [b"\x05"])
+    run, txns, write_flags = adds(framed(usual) + add(6, 7, 4))[0]
+    assert (run.first, write_flags, run.flags, txns) == (3, 3, HIGH_PRIORITY, [b"\x05"])
 
 
 @pytest.mark.parametrize(
@@ -201,8 +213,8 @@ def test_an_add_in_another_order_of_fields_is_the_same_add() -> None:
 )
 def test_an_add_that_is_not_its_entrys_is_refused_alone(request_: pb.Request) -> None:
     before, refused, after = v3.decode_requests(add(8, 7, 2) + framed(request_) + add(10, 7, 3))
-    assert isinstance(before, v3.AddRun)
-    assert isinstance(after, v3.AddRun)
+    assert isinstance(before, v3.AddRequest)
+    assert isinstance(after, v3.AddRequest)
     ids = (request_.addRequest.ledgerId, request_.addRequest.entryId)
     assert refused == v3.Unsupported(Operation.ADD_ENTRY, 9, Rc.BAD_REQUEST, *ids)
 
@@ -212,9 +224,9 @@ def test_a_wrong_id_in_the_middle_of_a_run_ends_it() -> None:
     wrong = bytearray(good[2])
     wrong[wrong.index(b"\x10\x02\x1a") + 1] = 9
     assert [type(each) for each in v3.decode_requests(b"".join([*good[:2], wrong, *good[3:]]))] == [
-        v3.AddRun,
+        v3.AddRequest,
         v3.Unsupported,
-        v3.AddRun,
+        v3.AddRequest,
     ]
 
 
@@ -224,7 +236,7 @@ def test_numbers_longer_than_they_need_to_be_are_the_same_numbers() -> None:
     longer = usual.replace(b"\x10\x03\x1a", b"\x10\x83\x00\x1a")
     inner = longer.index(b"\xaa\x06") + 2
     longer = pack("!i", len(longer) - 4) + longer[4:inner] + encode(longer[inner] + 1) + longer[inner + 1 :]
-    assert v3.decode_request(longer) == v3.decode_request(usual)
+    assert content(longer) == content(usual)
     assert spans(longer + add(6, 7, 4) + longer) == [(7, 3, 1), (7, 4, 1), (7, 3, 1)]
     ack = v3.add_responses(Rc.OK, 7, [3], [b"\x05"])
     longer = pack("!i", len(ack) - 3) + ack[4:-7] + bytes([ack[-7] + 1]) + ack[-6:-1] + b"\x83\x00"
@@ -275,7 +287,7 @@ def test_other_requests_between_adds_keep_their_place() -> None:
     requests = v3.decode_requests(
         add(1, 1, 0) + v3.read_request(2, 1, 0) + add(3, 1, 1) + add(4, 1, 2) + v3.force_request(5, 1)
     )
-    assert [type(request) for request in requests] == [v3.AddRun, v3.ReadRequest, v3.AddRun, v3.ForceRequest]
+    assert [type(request) for request in requests] == [v3.AddRequest, v3.ReadRequest, v3.AddRequest, v3.ForceRequest]
 
 
 def test_every_request_says_again_what_was_put_into_it() -> None:
@@ -355,11 +367,12 @@ def test_what_the_bytes_say_is_what_protobuf_says_of_damaged_frames_too() -> Non
         if isinstance(request, v3.NotVersion3):
             continue
         parsed.ParseFromString(bytes(frame[4:]))
-        if isinstance(request, v3.AddRun):
+        if isinstance(request, v3.AddRequest):
             said = parsed.addRequest
-            assert (said.ledgerId, said.entryId) == (request.ledger_id, request.first_entry_id)
-            assert said.masterKey == request.key
-            assert said.body == b"".join(request.parts)[4:]
+            run = request.run
+            assert (said.ledgerId, said.entryId) == (run.ledger_id, run.first)
+            assert said.masterKey == run.key
+            assert said.body == b"".join(run.parts)[4:]
             assert [parsed.header.txnId] == [decode(txn) for txn in request.txns]
             compared += 1
         elif isinstance(request, v3.ReadRequest):

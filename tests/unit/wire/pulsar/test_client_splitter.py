@@ -113,7 +113,7 @@ def test_what_is_cut_by_hand_is_what_protobuf_reads() -> None:
 @pytest.mark.parametrize("first", [(0, 0), (100, 5), (16_300, 127), (5, (1 << 35) - 2)])
 def test_receipts_of_a_run_come_out_as_one_run(first: tuple[int, int]) -> None:
     sequence_id, entry_id = first
-    data = ReceiptEncoder(3).encode(range(sequence_id, sequence_id + 400), None, 77, entry_id, 2)
+    data = ReceiptEncoder(3, 2).encode(range(sequence_id, sequence_id + 400), None, 77, entry_id)
     items = split(data)
     assert len(items) == 1
     run = items[0]

@@ -48,12 +48,12 @@ def message(
 def test_receipts_of_a_steady_run_are_what_protobuf_writes(
     producer_id: int, first: int, ledger_id: int, entry_id: int, partition: int, count: int
 ) -> None:
-    encoder = ReceiptEncoder(producer_id)
+    encoder = ReceiptEncoder(producer_id, partition)
     expected = [
         receipt(producer_id, first + n, None, message_id(ledger_id, entry_id + n, partition)) for n in range(count)
     ]
-    assert encoder.encode(range(first, first + count), None, ledger_id, entry_id, partition) == b"".join(expected)
-    assert encoder.encode(list(range(first, first + count)), None, ledger_id, entry_id, partition) == b"".join(expected)
+    assert encoder.encode(range(first, first + count), None, ledger_id, entry_id) == b"".join(expected)
+    assert encoder.encode(list(range(first, first + count)), None, ledger_id, entry_id) == b"".join(expected)
 
 
 @settings(max_examples=200, deadline=None)
@@ -61,14 +61,14 @@ def test_receipts_of_a_steady_run_are_what_protobuf_writes(
 def test_receipts_of_any_run_are_what_protobuf_writes(
     producer_id: int, pairs: list[tuple[int, int]], highest: bool, ledger_id: int, entry_id: int, partition: int
 ) -> None:
-    encoder = ReceiptEncoder(producer_id)
+    encoder = ReceiptEncoder(producer_id, partition)
     encoder.encode([1], None, 3, 4)  # whatever it remembers of another ledger must not matter
     expected = [
         receipt(producer_id, seq, high if highest else None, message_id(ledger_id, entry_id + n, partition))
         for n, (seq, high) in enumerate(pairs)
     ]
     highest_ids = [high for _, high in pairs] if highest else None
-    found = encoder.encode([seq for seq, _ in pairs], highest_ids, ledger_id, entry_id, partition)
+    found = encoder.encode([seq for seq, _ in pairs], highest_ids, ledger_id, entry_id)
     assert found == b"".join(expected)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookie.run import Run
+from quire.wire.bookkeeper.run import Run
 from tests.unit.bookie.build import entry, run_of
 
 
@@ -18,24 +18,16 @@ def test_entries_are_found_by_their_id_without_their_size() -> None:
     assert [bytes(run.entry(i)) for i in range(10, 30)] == [entry(7, i) for i in range(10, 30)]
 
 
-def test_from_frames_makes_the_same_run_as_of() -> None:
-    entries = [entry(7, i) for i in range(5)]
-    made, same = Run.from_frames(7, 0, entries), Run.of(7, list(enumerate(entries)))
-    assert (made.parts, made.offsets, made.size, made.count) == (same.parts, same.offsets, same.size, same.count)
-
-
 def test_a_big_entry_in_two_parts_reads_as_one() -> None:
-    run = Run.of_parts(7, 3, b"head", b"payload")
-    assert b"".join(run.parts) == b"\0\0\0\x0bheadpayload"
+    run = Run(7, 3, [b"\0\0\0\x0bhead", b"payload"], 15, [0])
     assert bytes(run.entry(3)) == b"headpayload"
-    assert run.size == 15
 
 
 def test_entries_in_runs_of_several_parts_are_cut_where_they_lie() -> None:
     whole = run_of(7, 0, 4)
     data = bytes(whole.parts[0])
     for cut in range(1, len(data)):
-        run = Run(7, 0, 4, [data[:cut], data[cut:]], len(data), whole.offsets)
+        run = Run(7, 0, [data[:cut], data[cut:]], len(data), whole.offsets)
         assert [bytes(run.entry(i)) for i in range(4)] == [entry(7, i) for i in range(4)]
 
 

@@ -2,9 +2,9 @@
 
     run     ( size(4, big-endian) entry(size) )*        entry ids are consecutive: first, first + 1, ...
 
-The session builds a run once from the frames it received. The journal writes its parts, the write cache keeps them, and
-the flush writes them again. Runs are never changed. Buffers may pin a larger received chunk: long-term holders count
-`size` bytes and drop the run at the flush.
+The decoder of a bookie's requests builds a run once, from ADD frames. The journal writes its parts, the write cache
+keeps them, and the flush writes them again. Runs are never changed. Buffers may pin a larger received chunk: long-term
+holders count `size` bytes and drop the run at the flush.
 """
 
 from __future__ import annotations
@@ -24,20 +24,30 @@ class Run:
 
     `parts` end to end are the run's bytes, `size` of them; a part never ends inside a size field, and an entry lies in
     one part or (a big one, not joined with its head) in two. `offsets[i]` is where the size field of entry `first + i`
-    begins, in bytes from the start of the run.
+    begins, in bytes from the start of the run. `key` (the ledger's master key) and `flags` are those of the ADDs that
+    brought the run; a run read from a disk has none.
     """
 
-    __slots__ = ("count", "first", "ledger_id", "offsets", "parts", "size")
+    __slots__ = ("count", "first", "flags", "key", "ledger_id", "offsets", "parts", "size")
 
     def __init__(
-        self, ledger_id: int, first: int, count: int, parts: list[Buffer], size: int, offsets: list[int]
+        self,
+        ledger_id: int,
+        first: int,
+        parts: list[Buffer],
+        size: int,
+        offsets: list[int],
+        key: bytes = b"",
+        flags: int = 0,
     ) -> None:
         self.ledger_id = ledger_id
         self.first = first
-        self.count = count
+        self.count = len(offsets)
         self.parts = parts
         self.size = size
         self.offsets = offsets
+        self.key = key
+        self.flags = flags
 
     def __repr__(self) -> str:
         return f"Run(ledger {self.ledger_id}, entries {self.first}..{self.last}, {self.size} bytes)"
@@ -67,32 +77,7 @@ class Run:
             pieces.append(entry)
             offsets.append(size)
             size += SIZE_LENGTH + length
-        return cls(ledger_id, first, len(offsets), [b"".join(pieces)], size, offsets)
-
-    @classmethod
-    def from_frames(cls, ledger_id: int, first: int, entries: Sequence[Buffer]) -> Run:
-        """Return a run of entries cut from ADD frames, joined into one part.
-
-        The hot path: one join for the whole run.
-        """
-        pieces: list[Buffer] = []
-        add = pieces.append
-        offsets: list[int] = []
-        size = 0
-        pack = SIZE.pack
-        for entry in entries:
-            offsets.append(size)
-            length = len(entry)
-            add(pack(length))
-            add(entry)
-            size += SIZE_LENGTH + length
-        return cls(ledger_id, first, len(offsets), [b"".join(pieces)], size, offsets)
-
-    @classmethod
-    def of_parts(cls, ledger_id: int, entry_id: int, head: Buffer, payload: Buffer) -> Run:
-        """Return a run of one big entry in two buffers that are not joined: `head` then `payload`."""
-        length = len(head) + len(payload)
-        return cls(ledger_id, entry_id, 1, [b"".join((SIZE.pack(length), head)), payload], SIZE_LENGTH + length, [0])
+        return cls(ledger_id, first, [b"".join(pieces)], size, offsets)
 
     def entry(self, entry_id: int) -> memoryview:
         """Return the bytes of one entry, without its size field. Copies only if the entry lies in two parts."""
