@@ -11,12 +11,12 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-import trio
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import (
@@ -34,7 +34,6 @@ from quire.wire.bookkeeper.entry import DIGEST_TYPES, Digest, DigestType, master
 from quire.wire.bookkeeper.run import Run
 from quire.world.real import real_world
 
-T = TypeVar("T")
 DB = Path(__file__).parent / "bookkeeper/db"
 MANIFEST: dict[int, dict[str, Any]] = {each["ledger"]: each for each in json.loads((DB / "manifest.json").read_text())}
 STATES = ["clean", "crashed"]
@@ -56,18 +55,32 @@ def logs_of(state: str, bookie: str) -> EntryLogs:
     return logs
 
 
-def with_copy(state: str, bookie: str, folder: Path, body: Callable[[DbLedgerStorage], Awaitable[T]]) -> T:
+@asynccontextmanager
+async def copied(state: str, bookie: str, folder: Path) -> AsyncIterator[DbLedgerStorage]:
+    """Open a copy of a bookie's folders."""
     shutil.copytree(DB / state / bookie / "ledgers", folder / bookie)
+    storage = DbLedgerStorage(real_world(), str(folder / bookie))
+    await storage.open()
+    try:
+        yield storage
+    finally:
+        await storage.close()
 
-    async def main() -> T:
-        storage = DbLedgerStorage(real_world(), str(folder / bookie))
-        await storage.open()
-        try:
-            return await body(storage)
-        finally:
-            await storage.close()
 
-    return trio.run(main)
+@pytest.fixture(params=STATES)
+def state(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=BOOKIES)
+def bookie(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def storage(state: str, bookie: str, tmp_path: Path) -> AsyncIterator[DbLedgerStorage]:
+    async with copied(state, bookie, tmp_path) as storage:
+        yield storage
 
 
 def digest_of(ledger_id: int) -> Digest:
@@ -103,73 +116,60 @@ def read_all(storage: DbLedgerStorage, ledger_id: int, first: int) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("bookie", BOOKIES)
-def test_every_entry_is_read_with_its_digest_and_payload(state, bookie, tmp_path):
-    async def body(storage: DbLedgerStorage) -> None:
-        ledgers = EVERYWHERE if state == "crashed" else [*EVERYWHERE, 9]
-        for ledger_id in ledgers:
-            last = len(MANIFEST[ledger_id]["entries"]) - 1
-            assert storage.reader.last_entry_id(ledger_id) == last
-            read: list[int] = []
-            while len(read) <= last:  # a ledger that lies in two logs takes two reads at most
-                read += read_all(storage, ledger_id, len(read))
-            assert read == list(range(last + 1))
-            for entry_id in range(last + 1):
-                (part,) = storage.reader.read_run(ledger_id, entry_id, 1, BIG)
-                check_entry(ledger_id, entry_id, memoryview(part)[4:])
-
-    with_copy(state, bookie, tmp_path, body)
+@pytest.mark.real_clock
+async def test_every_entry_is_read_with_its_digest_and_payload(storage, state):
+    ledgers = EVERYWHERE if state == "crashed" else [*EVERYWHERE, 9]
+    for ledger_id in ledgers:
+        last = len(MANIFEST[ledger_id]["entries"]) - 1
+        assert storage.reader.last_entry_id(ledger_id) == last
+        read: list[int] = []
+        while len(read) <= last:  # a ledger that lies in two logs takes two reads at most
+            read += read_all(storage, ledger_id, len(read))
+        assert read == list(range(last + 1))
+        for entry_id in range(last + 1):
+            (part,) = storage.reader.read_run(ledger_id, entry_id, 1, BIG)
+            check_entry(ledger_id, entry_id, memoryview(part)[4:])
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_each_entry_of_the_striped_ledger_is_on_two_bookies(state, tmp_path):
+@pytest.mark.real_clock
+async def test_each_entry_of_the_striped_ledger_is_on_two_bookies(state, tmp_path):
     copies = dict.fromkeys(range(12), 0)
-
-    async def body(storage: DbLedgerStorage) -> None:
-        rows = [entry_id for entry_id in copies if storage._locations.get(0, entry_id)]
-        for entry_id in rows:
-            assert read_all(storage, 0, entry_id)[0] == entry_id
-            copies[entry_id] += 1
-
     for bookie in BOOKIES:
-        with_copy(state, bookie, tmp_path, body)
+        async with copied(state, bookie, tmp_path) as storage:
+            rows = [entry_id for entry_id in copies if storage._locations.get(0, entry_id)]
+            for entry_id in rows:
+                assert read_all(storage, 0, entry_id)[0] == entry_id
+                copies[entry_id] += 1
     assert set(copies.values()) == {2}
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("bookie", BOOKIES)
-def test_what_is_known_of_each_ledger_is_read(state, bookie, tmp_path):
-    async def body(storage: DbLedgerStorage) -> None:
-        known = sorted([0, *EVERYWHERE] if state == "crashed" else [0, *EVERYWHERE, 9])
-        assert storage.ledgers() == known
-        assert sorted(await storage.local_ledgers()) == known
-        for ledger_id in known:
-            assert storage.master_key(ledger_id) == master_key(b"golden")
-            assert storage.is_fenced(ledger_id) == (ledger_id == 3)
-            package = storage.explicit_lac(ledger_id)
-            if "explicitLac" in MANIFEST[ledger_id]:
-                assert package is not None
-                assert digest_of(ledger_id).open_lac(ledger_id, package) == MANIFEST[ledger_id]["explicitLac"]
-            else:
-                assert package is None
-            state_of = storage.ledger(ledger_id)
-            assert state_of is not None
-            raw = storage._ledgers._rows.get(ledger_id.to_bytes(8, "big"))
-            assert state_of.encode() == raw, "and we would write the same bytes"
-
-    with_copy(state, bookie, tmp_path, body)
+@pytest.mark.real_clock
+async def test_what_is_known_of_each_ledger_is_read(storage, state):
+    known = sorted([0, *EVERYWHERE] if state == "crashed" else [0, *EVERYWHERE, 9])
+    assert storage.ledgers() == known
+    assert sorted(await storage.local_ledgers()) == known
+    for ledger_id in known:
+        assert storage.master_key(ledger_id) == master_key(b"golden")
+        assert storage.is_fenced(ledger_id) == (ledger_id == 3)
+        package = storage.explicit_lac(ledger_id)
+        if "explicitLac" in MANIFEST[ledger_id]:
+            assert package is not None
+            assert digest_of(ledger_id).open_lac(ledger_id, package) == MANIFEST[ledger_id]["explicitLac"]
+        else:
+            assert package is None
+        state_of = storage.ledger(ledger_id)
+        assert state_of is not None
+        raw = storage._ledgers._rows.get(ledger_id.to_bytes(8, "big"))
+        assert state_of.encode() == raw, "and we would write the same bytes"
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("ledger_id", [0, 2, 4, 77, 5_000_000_000])
-def test_locations_are_those_that_the_original_shell_prints(ledger_id, tmp_path):
+async def test_locations_are_those_that_the_original_shell_prints(ledger_id, tmp_path):
     printed = (DB / f"shell/ledger_{ledger_id}.out").read_text()
-
-    async def body(storage: DbLedgerStorage) -> str:
+    async with copied("clean", "bk1", tmp_path) as storage:
         rows = [(entry_id, storage._locations.get(ledger_id, entry_id)) for entry_id in range(20)]
-        return "".join(f"entry {entry_id}\t:\t{location_text(each)}\n" for entry_id, each in rows if each)
-
-    assert with_copy("clean", "bk1", tmp_path, body) == printed
+    assert "".join(f"entry {entry_id}\t:\t{location_text(each)}\n" for entry_id, each in rows if each) == printed
 
 
 @pytest.mark.parametrize("name", ["readlog_0.out", "readlog_-l_3_0.out"])

@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
@@ -70,7 +70,8 @@ def test_a_journal_of_any_version_holds_every_entry(storage: str) -> None:
         check_payload(written[ledger_id, entry_id], bytes(DIGEST.open(ledger_id, entry_id, entry)))
 
 
-def with_folders(storage: str, folder: Path, story: Callable[[Bookie], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def opened(storage: str, folder: Path) -> AsyncIterator[Bookie]:
     """Have our bookie start on a copy of the folders, known to its cluster."""
     name = FOLDER[storage]
     shutil.copytree(STORAGES / storage / name, folder / name)
@@ -83,34 +84,28 @@ def with_folders(storage: str, folder: Path, story: Callable[[Bookie], Awaitable
         root=str(folder),
     )
 
-    async def main() -> None:
-        world, store = real_world(1), MemoryStore(MemoryTree())
-        await store.create("/ledgers/INSTANCEID", cookie.instance_id.encode(), make_parents=True)
-        await write_cookie(store, cookie, None)
-        async with open_bookie(world, config, store) as bookie:
-            await story(bookie)
-
-    trio.run(main)
+    world, store = real_world(1), MemoryStore(MemoryTree())
+    await store.create("/ledgers/INSTANCEID", cookie.instance_id.encode(), make_parents=True)
+    await write_cookie(store, cookie, None)
+    async with open_bookie(world, config, store) as bookie:
+        yield bookie
 
 
-def test_what_the_direct_logger_wrote_is_served_from_its_log(tmp_path: Path) -> None:
-    async def story(bookie: Bookie) -> None:
+@pytest.mark.real_clock
+async def test_what_the_direct_logger_wrote_is_served_from_its_log(tmp_path: Path) -> None:
+    async with opened("direct", tmp_path) as bookie:
         client = Client(bookie)
         for (ledger_id, entry_id), entry in expected("direct").items():
             answer = await client.read(ledger_id, entry_id)
             check_payload(entry, bytes(DIGEST.open(ledger_id, entry_id, answer.entry)))
         assert bookie.storage.stats.disk_reads > 0
 
-    with_folders("direct", tmp_path, story)
 
-
+@pytest.mark.real_clock
 @pytest.mark.parametrize("storage", ["interleaved", "sorted"])
-def test_folders_of_other_storages_are_refused_with_the_remedy(storage: str, tmp_path: Path) -> None:
-    async def story(bookie: Bookie) -> None:
-        raise AssertionError("it serves")
-
+async def test_folders_of_other_storages_are_refused_with_the_remedy(storage: str, tmp_path: Path) -> None:
     with pytest.raises(CookieMismatchError, match="convert-to-db-storage"):
-        with_folders(storage, tmp_path, story)
+        await opened(storage, tmp_path).__aenter__()
     name = FOLDER[storage]
     before = {path.relative_to(STORAGES / storage): path.read_bytes() for path in _files(STORAGES / storage / name)}
     after = {path.relative_to(tmp_path): path.read_bytes() for path in _files(tmp_path / name)}

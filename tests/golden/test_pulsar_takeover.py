@@ -35,7 +35,8 @@ from tests.golden.pulsar_files import (
     step,
 )
 from tests.golden.takeover import DEFAULT, NEWER, ORDERS, entries_of, taken_over
-from tests.unit.broker.peers import OPTIONS, SUB, FakeStream, Peer
+from tests.support.pulsar_frames import SUB
+from tests.unit.broker.peers import OPTIONS, FakeStream, Peer
 from tests.unit.managed_ledger.cluster import publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 

@@ -28,7 +28,8 @@ from tests.interop.java import ApacheAutoRecovery, ApacheBookie, run_tester
 from tests.support.autorecovery_process import auto_recovery
 from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster
-from tests.support.zookeeper import opened, run, shared_server, until
+from tests.support.waiting import until
+from tests.support.zookeeper import opened, run, shared_server
 
 PATIENCE_S = 120.0
 
@@ -183,12 +184,13 @@ def test_our_auto_recovery_makes_ledgers_of_the_original_whole(
     verified_by_the_original(ours.uri, ledgers, tmp_path)
 
 
-def test_candidates_of_both_kinds_elect_one_auditor_and_each_takes_over_from_the_other(
+@pytest.mark.real_clock(seconds=PATIENCE_S)
+async def test_candidates_of_both_kinds_elect_one_auditor_and_each_takes_over_from_the_other(
     mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
 ) -> None:
     ours, _ = mixed
+    async with opened(ours.zookeeper.config("/")) as store:
 
-    async def story(_: LedgerClient, store: MetadataStore) -> None:
         async def is_ours() -> bool:
             return await read_auditor(store, ours.root) == "of-ours"
 
@@ -210,5 +212,3 @@ def test_candidates_of_both_kinds_elect_one_auditor_and_each_takes_over_from_the
                     assert await is_theirs()
                     theirs.kill()
                     await until(is_ours, "ours is the auditor again")
-
-    on_cluster(ours, story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, Ledg
 from quire.metadata.store import MetadataStore
 from quire.world.real import real_world
 from tests.interop.java import shell
-from tests.support.zookeeper import opened, own_root, run, shared_server
+from tests.support.zookeeper import ask, own_root, shared_server
 
 VERSIONS = (1, 2, 3)
 
@@ -61,14 +62,8 @@ async def make(store: MetadataStore, layout_name: str) -> list[int]:
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_the_original_reads_what_we_wrote(layout: str, tmp_path: Path) -> None:
-    made: list[int] = []
     chroot = own_root()
-
-    async def story() -> None:
-        async with opened(shared_server().config(chroot)) as store:
-            made.extend(await make(store, layout))
-
-    run(story)
+    made = ask(shared_server().config(chroot), partial(make, layout_name=layout))
     conf = tmp_path / "bk_server.conf"
     conf.write_text(f"metadataServiceUri=zk+{layout}://127.0.0.1:{shared_server().port}{chroot}/ledgers\n")
     told = shell(conf, "listledgers", "-m")

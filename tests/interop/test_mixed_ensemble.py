@@ -14,11 +14,14 @@ from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import MIXED, Exchanged, payload
 from tests.interop.java import ApacheBookie, run_tester
+from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster, sees
-from tests.support.zookeeper import run, shared_server, until
+from tests.support.waiting import until
+from tests.support.zookeeper import shared_server
 
 COUNT = 60
 PASSWORD = "exchange-CRC32C"
+WRITING_S = 60.0
 
 
 @pytest.fixture
@@ -38,18 +41,15 @@ def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
         bookie.check_log()
 
 
-@pytest.mark.parametrize(("protocol", "kill"), [("v2", "theirs"), ("v2", "ours"), ("v3", "theirs")])
-def test_a_bookie_that_is_killed_costs_no_entry(
-    protocol: str, kill: str, mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
-) -> None:
-    ours, theirs = mixed
-    doomed = theirs if kill == "theirs" else ours.bookies[0]
+async def written_across_a_kill(
+    ours: BookieCluster, theirs: ApacheBookie, doomed: ApacheBookie | BookieProcess, protocol: str
+) -> Exchanged:
+    """Write a ledger over all three bookies, one of which is killed meanwhile, and a spare one."""
     three = {theirs.id, *(bookie.id for bookie in ours.bookies)}
     third = COUNT // 3
-    ledgers: list[Exchanged] = []
-
-    async def main() -> None:
-        async with open_client(real_world(), ours.uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+    config = LedgerConfig(protocol=protocol)  # type: ignore[arg-type]
+    with trio.fail_after(WRITING_S):
+        async with open_client(real_world(), ours.uri, config) as client:
             writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD.encode())
             entries = [payload(writer.ledger_id, each, MIXED) for each in range(COUNT)]
             writer.append(entries[:third])
@@ -65,13 +65,18 @@ def test_a_bookie_that_is_killed_costs_no_entry(
             assert set(first.bookies) == three
             assert [set(fragment.bookies) for fragment in later] == [three - {doomed.id} | {ours.bookies[2].id}]
             assert later[0].first_entry_id >= third
-            ledgers.append(
-                Exchanged(
-                    ledger=writer.ledger_id, digest="CRC32C", password=PASSWORD, entries=COUNT, size=MIXED, closed=True
-                )
+            return Exchanged(
+                ledger=writer.ledger_id, digest="CRC32C", password=PASSWORD, entries=COUNT, size=MIXED, closed=True
             )
 
-    run(main)
+
+@pytest.mark.parametrize(("protocol", "kill"), [("v2", "theirs"), ("v2", "ours"), ("v3", "theirs")])
+def test_a_bookie_that_is_killed_costs_no_entry(
+    protocol: str, kill: str, mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
+) -> None:
+    ours, theirs = mixed
+    doomed = theirs if kill == "theirs" else ours.bookies[0]
+    ledgers = [trio.run(written_across_a_kill, ours, theirs, doomed, protocol)]
     path = tmp_path / "list.jsonl"
     exchange.write_list(path, ledgers)
     for version, options in (("v2", ["--v2"]), ("v3", [])):

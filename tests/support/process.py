@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from tests.support import waiting
+
 START_DEADLINE_S = 60.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came to pass: {what}"
-        time.sleep(0.01)
+    waiting.wait_until(condition, what, seconds)
 
 
 def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:

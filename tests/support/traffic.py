@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pulsar
 
-from tests.support.process import wait_until
+from tests.support.waiting import wait_until
 
 
 class Traffic:

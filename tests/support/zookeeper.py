@@ -24,6 +24,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig, ZooKeeperStore, open_store
 from quire.servers.zookeeper.process import java_command, write_conf
 from quire.world.real import real_world
+from tests.support import waiting
 from tests.support.process import wait_until_stopped
 from tests.support.server import free_port
 
@@ -171,12 +172,7 @@ def run(story: Callable[[], Awaitable[None]], seconds: float = 60.0) -> None:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = PATIENCE_S) -> None:
-    with trio.move_on_after(seconds):
-        while True:
-            if await condition():
-                return
-            await trio.sleep(0.01)
-    raise AssertionError(f"it never came to pass: {what}")
+    await waiting.until(condition, what, seconds)
 
 
 _roots = itertools.count()

@@ -11,8 +11,8 @@ import httpx2
 import pulsar
 import pytest
 
-from tests.support.process import wait_until
 from tests.support.server import StandaloneProcess
+from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
 _numbers = itertools.count()

@@ -9,7 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from pulsar import InitialPosition, MessageId
 
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
+from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
@@ -52,17 +53,10 @@ def admin(server: StandaloneProcess) -> Iterator[Admin]:
         yield made
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)
-
-
 def wait_for_the_next_millisecond() -> None:
     """Wait for the next millisecond of the wall clock, which dates producers' messages."""
     before = time.time_ns() // 1_000_000
-    until(lambda: time.time_ns() // 1_000_000 > before)
+    wait_until(lambda: time.time_ns() // 1_000_000 > before)
 
 
 def publish(client: pulsar.Client, topic: str, count: int) -> list[MessageId]:
@@ -241,9 +235,9 @@ def test_internal_stats_are_what_the_producer_was_told(admin: Admin, client: pul
     consumer.acknowledge_cumulative(message)
     consumer.close()
     last, third = ids[-1], ids[2]
-    until(lambda: "ahead" in admin.get(topic, "/internalStats")["cursors"])
+    wait_until(lambda: "ahead" in admin.get(topic, "/internalStats")["cursors"])
     mark_delete = f"{third.ledger_id()}:{third.entry_id()}"
-    until(lambda: admin.get(topic, "/internalStats")["cursors"]["ahead"]["markDeletePosition"] == mark_delete)
+    wait_until(lambda: admin.get(topic, "/internalStats")["cursors"]["ahead"]["markDeletePosition"] == mark_delete)
     stats = admin.get(topic, "/internalStats?metadata=true")
     assert stats["lastConfirmedEntry"] == f"{last.ledger_id()}:{last.entry_id()}"
     # As the original has it, the open ledger counts 0 in the list: its entries and bytes stand beside it.
@@ -361,7 +355,7 @@ def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.web_port), timeout=10) as gone:
         gone.sendall(request_head(topic, size=2) + b"16")
-    until(lambda: bool(admin.get(topic, "/partitions")["partitions"] == 16))
+    wait_until(lambda: bool(admin.get(topic, "/partitions")["partitions"] == 16))
 
 
 def test_a_request_that_is_broken_off_harms_nobody(server: StandaloneProcess, admin: Admin, topic: str) -> None:

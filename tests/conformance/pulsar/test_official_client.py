@@ -11,10 +11,10 @@ from datetime import timedelta
 import httpx2
 import pulsar
 import pytest
-from crc32c import crc32c
 from pulsar import ConsumerType, InitialPosition, MessageId
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.pulsar_frames import entry_of
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
 
@@ -509,13 +509,7 @@ def test_an_unreadable_entry_does_not_get_into_a_topic(
     consumers = [client.subscribe(topic, kind.name, kind) for kind in (ConsumerType.Exclusive, ConsumerType.Shared)]
     with RawClient(server.port) as raw:
         raw.producer(topic)
-        metadata = b"\xff\xff\xff"
-        checked = len(metadata).to_bytes(4, "big") + metadata + b"payload"
-        body = pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1)
-        raw.send(
-            pb.BaseCommand(type=pb.BaseCommand.SEND, send=body),
-            b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked,
-        )
+        raw.send_entry(entry_of(b"\xff\xff\xff", b"payload"))
         assert raw.expect(pb.BaseCommand.SEND_ERROR).send_error.error == pb.NotAllowedError
     publish(client, topic, numbers(3))
     for consumer in consumers:

@@ -7,10 +7,10 @@ import struct
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.support.raw import U64_MAX, RawClient, entry, frame
+from tests.support.pulsar_frames import U64_MAX, entry, entry_of, frame
+from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
 
 GROWTH_MB_MAX = 40
@@ -476,12 +476,7 @@ def test_an_entry_whose_metadata_is_no_protobuf_stops_nobody(server: StandaloneP
             pb.CommandSubscribe.Failover,
             pb.CommandSubscribe.Key_Shared,
         )
-        checked = struct.pack("!I", 3) + b"\xff\xff\xff" + b"garbage"
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND)
-        command.send.producer_id = 1
-        command.send.sequence_id = 0
-        command.send.num_messages = 1
-        client.send(command, b"\x0e\x01" + struct.pack("!I", crc32c(checked)) + checked)
+        client.send_entry(entry_of(b"\xff\xff\xff", b"garbage"))
         assert client.expect(pb.BaseCommand.SEND_ERROR).send_error.sequence_id == 0
         client.publish(b"after", sequence_id=1)
         for consumer_id, kind in enumerate(types, start=1):

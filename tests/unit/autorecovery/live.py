@@ -15,6 +15,7 @@ from autorecovery.service import RecoveryStats, open_repair_client, run_autoreco
 from quire.ledger import LedgerClient
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import MetadataStore
+from tests.support.waiting import until
 from tests.unit.cli.shell.build import LiveCluster
 from tests.unit.ledger import fake_bookie
 
@@ -76,15 +77,6 @@ async def damage(client: LedgerClient, ledger_id: int, bookie_id: str, entry_id:
     copies = client.copies(ledger_id, await client.read_metadata(ledger_id))
     [good], _ = await copies.read(bookie_id, [entry_id])
     await copies.write(bookie_id, [entry_id], [memoryview(bytes(good[:-1]) + b"?")])
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 600) -> None:
-    """Virtual seconds."""
-    with trio.fail_after(seconds):
-        while True:
-            if await condition():
-                return
-            await trio.sleep(0.05)
 
 
 async def bookie_stops(cluster: LiveCluster, name: str) -> None:

@@ -12,6 +12,7 @@ from autorecovery.service import first_cause
 from quire.ledger.errors import LedgerClosedError, LedgerFencedError
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.ledgers import LedgerState
+from tests.support.waiting import until
 from tests.unit.autorecovery.live import (
     CONFIG,
     all_copies_are_good,
@@ -23,7 +24,6 @@ from tests.unit.autorecovery.live import (
     nobody_names,
     nothing_is_marked,
     recovering,
-    until,
     write,
 )
 from tests.unit.cli.shell.build import with_bookies

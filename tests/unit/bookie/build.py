@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -117,12 +117,3 @@ async def with_bookie(*, config: BookieConfig = CONFIG, seed: int = 1) -> AsyncG
     """A new bookie on a simulated host."""
     async with in_world(seed) as world, opened(world, MemoryTree(), config) as bookie:
         yield bookie
-
-
-async def until(condition: Callable[[], bool], *, every_s: float = 0.001) -> None:
-    """Wait until the condition holds, a minute at most."""
-    with trio.fail_after(60):
-        while True:
-            if condition():
-                return
-            await trio.sleep(every_s)

@@ -25,6 +25,7 @@ from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from tests.support.waiting import until
 from tests.unit.bookie.build import (
     CONFIG,
     JOURNAL,
@@ -35,7 +36,6 @@ from tests.unit.bookie.build import (
     cluster,
     entry,
     opened,
-    until,
     with_bookie,
 )
 from tests.unit.bookie.machine import Machine
@@ -349,7 +349,7 @@ async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledge
     async def wait(bookie: Bookie) -> None:
         await until(lambda: bookie.read_only)
         with trio.fail_after(30):
-            await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"), every_s=0.1)
+            await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"))
             # What makes room meanwhile goes to another log.
             assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
@@ -596,7 +596,7 @@ async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwar
     await bookie.checkpoint()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
-        await until(lambda: bookie.storage.master_key(7) is None, every_s=0.0001)
+        await until(lambda: bookie.storage.master_key(7) is None)
         client.send(add_frames(7, 0, 2, b"anew"))
         assert client.answers == []
     await bookie.checkpoint()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -19,7 +20,7 @@ from quire.world.damage import DamagedError
 from quire.world.doors import World
 from simulation.machines.damage import Contents, bookie_contents, trial
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, run
+from simulation.machines.world import Universe, on_host
 from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, entry, opened
 
 
@@ -49,46 +50,30 @@ async def killed(universe: Universe, tree: MemoryTree, *, clean: bool = False) -
 @pytest.mark.parametrize("clean", [False, True])
 async def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean, universe: Universe):
     outcomes: Counter[str] = Counter()
+    tree = MemoryTree()
+    host = await killed(universe, tree, clean=clean)
 
-    async def story(universe: Universe) -> None:
-        tree = MemoryTree()
-        host = await killed(universe, tree, clean=clean)
+    async def opening(world: World, wanted: Contents | None) -> Contents:
+        return await bookie_contents(world, CONFIG, MemoryStore(tree), wanted)
 
-        async def opening(world: World, wanted: Contents | None) -> Contents:
-            return await bookie_contents(world, CONFIG, MemoryStore(tree), wanted)
-
-        rng = random.Random(1)
-        for _ in range(150):
-            outcome = await trial(universe, host, opening, rng)
-            outcomes[outcome.rpartition(" ")[2]] += 1
-
-    await story(universe)
+    rng = random.Random(1)
+    for _ in range(150):
+        outcome = await trial(universe, host, opening, rng)
+        outcomes[outcome.rpartition(" ")[2]] += 1
     assert outcomes["refused"] > 10
     assert outcomes["served"] > 10
 
 
-def after(harm, check) -> None:
+Check = Callable[[Bookie], Awaitable[None]]
+
+
+async def after(universe: Universe, harm: Callable[[Host], object], check: Check) -> None:
     """Kill a bookie, do `harm(host)`, start it again and do `check(bookie)`."""
-
-    async def story(universe: Universe) -> None:
-        tree = MemoryTree()
-        host = await killed(universe, tree)
-        harm(host)
-        failures: list[Exception] = []
-
-        async def main(world: World, stop: trio.Event) -> None:
-            try:
-                async with open_bookie(world, CONFIG, MemoryStore(tree)) as bookie:
-                    await check(bookie)
-            except Exception as error:
-                failures.append(error)
-
-        host.start(main)
-        await host.wait_down()
-        if failures:
-            raise failures[0]
-
-    run(1, story)
+    tree = MemoryTree()
+    host = await killed(universe, tree)
+    harm(host)
+    async with on_host(universe, host.name) as world, open_bookie(world, CONFIG, MemoryStore(tree)) as bookie:
+        await check(bookie)
 
 
 async def nothing_served(bookie: Bookie) -> None:
@@ -107,47 +92,47 @@ def journal(host: Host) -> str:
 
 
 @pytest.mark.parametrize("bit", [9, 10, 12, 14, 15, 17, 24, 40])
-def test_a_mark_with_a_flipped_bit_hides_nothing_of_the_journal(bit):
-    after(lambda host: host.disk.flip(f"{LEDGERS}/lastMark", 15 - bit // 8, bit % 8), all_is_there)
+async def test_a_mark_with_a_flipped_bit_hides_nothing_of_the_journal(bit, universe: Universe):
+    await after(universe, lambda host: host.disk.flip(f"{LEDGERS}/lastMark", 15 - bit // 8, bit % 8), all_is_there)
 
 
-def test_a_journal_cut_between_two_groups_refuses_the_start():
+async def test_a_journal_cut_between_two_groups_refuses_the_start(universe: Universe):
     with pytest.raises(JournalDamagedError, match="it was synced up to"):
-        after(lambda host: host.disk.cut(journal(host), 1024), nothing_served)
+        await after(universe, lambda host: host.disk.cut(journal(host), 1024), nothing_served)
 
 
-def test_a_damaged_last_group_is_no_unsynced_tail():
+async def test_a_damaged_last_group_is_no_unsynced_tail(universe: Universe):
     def harm(host: Host) -> None:
         path = journal(host)
         last = len(host.disk.read(path).rstrip(b"\0"))
         host.disk.flip(path, last - 10, 1)
 
     with pytest.raises(JournalDamagedError, match="it was synced up to"):
-        after(harm, nothing_served)
+        await after(universe, harm, nothing_served)
 
 
-def test_a_missing_newest_journal_file_refuses_the_start():
+async def test_a_missing_newest_journal_file_refuses_the_start(universe: Universe):
     with pytest.raises(JournalDamagedError, match="missing"):
-        after(lambda host: host.disk.remove(journal(host)), nothing_served)
+        await after(universe, lambda host: host.disk.remove(journal(host)), nothing_served)
 
 
-def test_without_forgotten_fences_it_does_not_start():
+async def test_without_forgotten_fences_it_does_not_start(universe: Universe):
     with pytest.raises(StorageDamagedError, match="forgottenFences is missing"):
-        after(lambda host: host.disk.remove(f"{LEDGERS}/forgottenFences"), nothing_served)
+        await after(universe, lambda host: host.disk.remove(f"{LEDGERS}/forgottenFences"), nothing_served)
 
 
-def test_an_index_that_is_gone_is_not_begun_anew():
+async def test_an_index_that_is_gone_is_not_begun_anew(universe: Universe):
     with pytest.raises(StorageDamagedError, match="locations is missing"):
-        after(lambda host: host.maps.remove(f"{LEDGERS}/locations"), nothing_served)
+        await after(universe, lambda host: host.maps.remove(f"{LEDGERS}/locations"), nothing_served)
 
 
-def test_a_damaged_index_refuses_the_start_by_name():
+async def test_a_damaged_index_refuses_the_start_by_name(universe: Universe):
     with pytest.raises(DamagedError, match=re.escape(LEDGERS)):
-        after(lambda host: host.maps.damage(random.Random(1)), nothing_served)
+        await after(universe, lambda host: host.maps.damage(random.Random(1)), nothing_served)
 
 
 @pytest.mark.parametrize("text", [b"ffffffff\n", b"7fffffff\n", b"\xff\n", b""])
-def test_a_damaged_last_id_costs_nothing(text):
+async def test_a_damaged_last_id_costs_nothing(text, universe: Universe):
     def harm(host: Host) -> None:
         host.disk.cut(f"{LEDGERS}/lastId", len(text))
         host.disk.overwrite(f"{LEDGERS}/lastId", 0, text)
@@ -157,7 +142,7 @@ def test_a_damaged_last_id_costs_nothing(text):
         await Client(bookie).add(7, 50, 60)
         await bookie.checkpoint()
 
-    after(harm, check)
+    await after(universe, harm, check)
 
 
 async def test_a_refused_start_leaves_everything_as_it_was(universe: Universe):

@@ -16,7 +16,8 @@ from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, ID_MAX, Rc
-from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, until, with_bookie
+from tests.support.waiting import until
+from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, with_bookie
 from tests.unit.bookie.machine import Machine
 
 END = (1 << 63) - 1

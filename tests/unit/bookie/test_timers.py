@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
+import pytest
 import trio
-import trio.testing
 
 from bookie.timers import Timers
 
 
-def with_timers(story: Callable[[Timers, list[str]], Awaitable[None]]) -> list[str]:
-    events: list[str] = []
-
-    async def main() -> None:
-        timers = Timers()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(timers.run, lambda: events.append("after"))
-            await story(timers, events)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    return events
+@pytest.fixture
+def events() -> list[str]:
+    return []
 
 
-def test_each_is_called_at_its_time_in_order_with_one_after_per_pass() -> None:
-    async def story(timers: Timers, events: list[str]) -> None:
-        now = trio.current_time()
-        for name, delay in (("c", 3), ("a", 1), ("b", 1)):
-            timers.at(now + delay, lambda name=name: events.append(f"{name} {trio.current_time() - now:g}"))  # type: ignore[misc]
-        await trio.sleep(10)
-
-    assert with_timers(story) == ["a 1", "b 1", "after", "c 3", "after"]
+@pytest.fixture
+async def timers(events: list[str], nursery: trio.Nursery) -> Timers:
+    timers = Timers()
+    nursery.start_soon(timers.run, lambda: events.append("after"))
+    return timers
 
 
-def test_one_that_is_earlier_than_all_others_is_not_late() -> None:
-    async def story(timers: Timers, events: list[str]) -> None:
-        now = trio.current_time()
-        timers.at(now + 100, lambda: events.append("late"))
-        await trio.sleep(1)
-        timers.at(now + 2, lambda: events.append(f"early {trio.current_time() - now:g}"))
-        await trio.sleep(5)
-
-    assert with_timers(story) == ["early 2", "after"]
+async def test_each_is_called_at_its_time_in_order_with_one_after_per_pass(timers: Timers, events: list[str]) -> None:
+    now = trio.current_time()
+    for name, delay in (("c", 3), ("a", 1), ("b", 1)):
+        timers.at(now + delay, lambda name=name: events.append(f"{name} {trio.current_time() - now:g}"))  # type: ignore[misc]
+    await trio.sleep(10)
+    assert events == ["a 1", "b 1", "after", "c 3", "after"]
 
 
-def test_a_cancelled_one_is_not_called_and_its_time_passes_silently() -> None:
-    async def story(timers: Timers, events: list[str]) -> None:
-        timer = timers.at(trio.current_time() + 1, lambda: events.append("called"))
-        timer.cancel()
-        timer.cancel()
-        await trio.sleep(5)
+async def test_one_that_is_earlier_than_all_others_is_not_late(timers: Timers, events: list[str]) -> None:
+    now = trio.current_time()
+    timers.at(now + 100, lambda: events.append("late"))
+    await trio.sleep(1)
+    timers.at(now + 2, lambda: events.append(f"early {trio.current_time() - now:g}"))
+    await trio.sleep(5)
+    assert events == ["early 2", "after"]
 
-    assert with_timers(story) == []
+
+async def test_a_cancelled_one_is_not_called_and_its_time_passes_silently(timers: Timers, events: list[str]) -> None:
+    timer = timers.at(trio.current_time() + 1, lambda: events.append("called"))
+    timer.cancel()
+    timer.cancel()
+    await trio.sleep(5)
+    assert events == []
 
 
-def test_cancelled_ones_do_not_gather() -> None:
-    async def story(timers: Timers, events: list[str]) -> None:
-        for _ in range(100):
-            for timer in [timers.at(trio.current_time() + 1000, lambda: None) for _ in range(100)]:
-                timer.cancel()
-        assert len(timers._heap) <= 2000
-        timers.at(trio.current_time() + 1, lambda: events.append("called"))
-        await trio.sleep(5)
-
-    assert with_timers(story) == ["called", "after"]
+async def test_cancelled_ones_do_not_gather(timers: Timers, events: list[str]) -> None:
+    for _ in range(100):
+        for timer in [timers.at(trio.current_time() + 1000, lambda: None) for _ in range(100)]:
+            timer.cancel()
+    assert len(timers._heap) <= 2000
+    timers.at(trio.current_time() + 1, lambda: events.append("called"))
+    await trio.sleep(5)
+    assert events == ["called", "after"]

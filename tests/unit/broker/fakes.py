@@ -30,7 +30,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import features_of
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
-from tests.unit.broker.peers import entry, payload_of
+from tests.support.pulsar_frames import entry, payload_of
 
 LEDGER = 5
 

@@ -3,7 +3,6 @@ managed ledgers over the fake ledgers of the managed ledger's tests."""
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,7 +11,6 @@ from typing import Any
 
 import trio
 import trio.testing
-from crc32c import crc32c
 
 from broker.config import BrokerOptions
 from broker.server import Broker
@@ -20,27 +18,13 @@ from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Buffer
-from tests.support.raw import frame
+from tests.support.pulsar_frames import C, Commands, Frames, frame, payload_of
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import Cluster
-from tests.unit.managed_ledger.fake_ledgers import fake_world, running, until
+from tests.unit.managed_ledger.fake_ledgers import fake_world, running
 
 TOPIC = "persistent://public/default/orders"
 OPTIONS = BrokerOptions(message_size_max=1 << 20)
-_U32 = struct.Struct("!I")
-SUB = pb.CommandSubscribe
-C = pb.BaseCommand
-
-
-def entry(payload: bytes, *, sequence_id: int = 0, **metadata: Any) -> bytes:
-    """Return the part of a SEND behind the command."""
-    metadata.setdefault("publish_time", 1)
-    packed = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, **metadata).SerializeToString()
-    checked = _U32.pack(len(packed)) + packed + payload
-    return b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked
-
-
-def payload_of(tail: bytes) -> bytes:
-    return tail[10 + _U32.unpack_from(tail, 6)[0] :]
 
 
 class FakeStream:
@@ -100,38 +84,31 @@ class FakeStream:
         self._writable.set()
 
 
-class Peer:
+class Peer(Commands):
     """A client's end: sends commands, and looks at what came in order."""
 
     def __init__(self, stream: FakeStream) -> None:
+        super().__init__()
         self.stream = stream
         self.dead = False
         """Answers no PING."""
         self.pings = 0
         self._frames: deque[tuple[pb.BaseCommand, bytes]] = deque()
-        self._requests = 0
-
-    def next_id(self) -> int:
-        self._requests += 1
-        return self._requests
+        self._cutter = Frames()
 
     def send(self, command: pb.BaseCommand, tail: bytes = b"") -> None:
         self.stream.arrive(frame(command, tail))
 
     def _take(self) -> None:
         sent = self.stream.sent
-        while len(sent) >= 4 and len(sent) >= 4 + _U32.unpack_from(sent)[0]:
-            size = 4 + _U32.unpack_from(sent)[0]
-            command_size = _U32.unpack_from(sent, 4)[0]
-            command = pb.BaseCommand.FromString(bytes(sent[8 : 8 + command_size]))
-            tail = bytes(sent[8 + command_size : size])
-            del sent[:size]
+        for command, tail in self._cutter.cut(sent):
             if command.type == C.PING:
                 self.pings += 1
                 if not self.dead:
-                    self.send(C(type=C.PONG, pong=pb.CommandPong()))
+                    self.pong()
             else:
                 self._frames.append((command, tail))
+        sent.clear()
 
     async def receive(self) -> tuple[pb.BaseCommand, bytes]:
         with trio.fail_after(120):
@@ -165,13 +142,11 @@ class Peer:
     # Commands
 
     async def handshake(self, client_version: str = "test") -> None:
-        connect = pb.CommandConnect(client_version=client_version, protocol_version=20)
-        self.send(C(type=C.CONNECT, connect=connect))
+        self.ask_connect(client_version)
         await self.expect(C.CONNECTED)
 
     async def lookup(self, topic: str = TOPIC, **options: Any) -> pb.CommandLookupTopicResponse:
-        body = pb.CommandLookupTopic(topic=topic, request_id=self.next_id(), **options)
-        self.send(C(type=C.LOOKUP, lookupTopic=body))
+        self.ask_lookup(topic, **options)
         return (await self.expect(C.LOOKUP_RESPONSE)).lookupTopicResponse
 
     async def producer(self, topic: str = TOPIC, producer_id: int = 1, **options: Any) -> str:
@@ -179,15 +154,7 @@ class Peer:
         return (await self.expect(C.PRODUCER_SUCCESS)).producer_success.producer_name
 
     def ask_producer(self, topic: str = TOPIC, producer_id: int = 1, **options: Any) -> None:
-        body = pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=self.next_id(), **options)
-        self.send(C(type=C.PRODUCER, producer=body))
-
-    def send_message(self, payload: bytes, sequence_id: int = 0, producer_id: int = 1, **metadata: Any) -> None:
-        self.send_entry(entry(payload, sequence_id=sequence_id, **metadata), sequence_id, producer_id)
-
-    def send_entry(self, tail: bytes, sequence_id: int = 0, producer_id: int = 1) -> None:
-        body = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=1)
-        self.send(C(type=C.SEND, send=body), tail)
+        super().ask_producer(topic, producer_id, **options)
 
     async def publish(self, *payloads: bytes, first: int = 0, **metadata: Any) -> list[pb.MessageIdData]:
         for number, payload in enumerate(payloads):
@@ -199,12 +166,7 @@ class Peer:
         await self.expect(C.SUCCESS)
 
     def ask_subscribe(self, topic: str = TOPIC, name: str = "s", consumer_id: int = 1, **options: Any) -> None:
-        options = {"subType": SUB.Exclusive, "initialPosition": SUB.Earliest, **options}
-        body = SUB(topic=topic, subscription=name, consumer_id=consumer_id, request_id=self.next_id(), **options)
-        self.send(C(type=C.SUBSCRIBE, subscribe=body))
-
-    def flow(self, permits: int, consumer_id: int = 1) -> None:
-        self.send(C(type=C.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)))
+        super().ask_subscribe(topic, name, consumer_id, **options)
 
     async def message(self) -> tuple[pb.CommandMessage, bytes]:
         command, tail = await self.receive()
@@ -214,47 +176,12 @@ class Peer:
     async def payloads(self, count: int) -> list[bytes]:
         return [(await self.message())[1] for _ in range(count)]
 
-    def ack(
-        self,
-        *ids: pb.MessageIdData,
-        consumer_id: int = 1,
-        cumulative: bool = False,
-        request_id: int | None = None,
-        properties: dict[str, int] | None = None,
-        **options: Any,
-    ) -> None:
-        kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
-        pairs = [pb.KeyLongValue(key=key, value=value) for key, value in (properties or {}).items()]
-        body = pb.CommandAck(
-            consumer_id=consumer_id, ack_type=kind, message_id=ids, request_id=request_id, properties=pairs, **options
-        )
-        self.send(C(type=C.ACK, ack=body))
+    def ack(self, *ids: pb.MessageIdData, **options: Any) -> None:
+        self.send_ack(*ids, **options)
 
     async def answered_ack(self, *ids: pb.MessageIdData, **options: Any) -> pb.CommandAckResponse:
-        self.ack(*ids, request_id=self.next_id(), **options)
+        self.send_ack(*ids, request_id=self.next_id(), **options)
         return (await self.expect(C.ACK_RESPONSE)).ackResponse
-
-    def redeliver(self, *ids: pb.MessageIdData, consumer_id: int = 1) -> None:
-        body = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, message_ids=ids)
-        self.send(C(type=C.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=body))
-
-    def seek(self, consumer_id: int = 1, **target: Any) -> int:
-        request_id = self.next_id()
-        body = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id, **target)
-        self.send(C(type=C.SEEK, seek=body))
-        return request_id
-
-    def unsubscribe(self, consumer_id: int = 1, *, force: bool = False) -> None:
-        body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=self.next_id(), force=force)
-        self.send(C(type=C.UNSUBSCRIBE, unsubscribe=body))
-
-    def close_consumer(self, consumer_id: int = 1) -> None:
-        body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=self.next_id())
-        self.send(C(type=C.CLOSE_CONSUMER, close_consumer=body))
-
-    def close_producer(self, producer_id: int = 1) -> None:
-        body = pb.CommandCloseProducer(producer_id=producer_id, request_id=self.next_id())
-        self.send(C(type=C.CLOSE_PRODUCER, close_producer=body))
 
     async def last_message_id(self, consumer_id: int = 1) -> tuple[int, int, int]:
         body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=self.next_id())

@@ -18,8 +18,9 @@ import trio
 
 from broker.config import BrokerOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.pulsar_frames import SUB, C
 from tests.unit.broker.counted_steps import CALLS_MAX, Steps
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
 STEP_MAX_S = 0.010
 FRAME = 5 << 20

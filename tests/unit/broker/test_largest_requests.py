@@ -16,8 +16,9 @@ from broker.connections import creation
 from broker.connections.connection import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.commands import REPEATED_MAX
+from tests.support.pulsar_frames import SUB, C, entry
 from tests.unit.broker.counted_steps import CALLS_MAX, Steps
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 LONG = "t" * 400_000
 WIDE = "\u20ac" * 130_000

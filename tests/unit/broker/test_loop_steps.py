@@ -70,33 +70,31 @@ async def scraped(room: Room) -> int:
     return sum(sizes)
 
 
-def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
+async def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
     counted = Counted()
+    trio.lowlevel.add_instrument(counted)
+    metrics = Metrics()
 
-    async def main() -> None:
-        metrics = Metrics()
+    def samples() -> Samples:
+        for number in range(TOPICS):
+            counted.now += 1
+            yield (f"topic-{number}",), number
 
-        def samples() -> Samples:
-            for number in range(TOPICS):
-                counted.now += 1
-                yield (f"topic-{number}",), number
+    def total() -> Samples:
+        for number in range(TOPICS):
+            counted.now += 1
+            if number % 100 == 99:
+                yield None
+        yield (), TOPICS
 
-        def total() -> Samples:
-            for number in range(TOPICS):
-                counted.now += 1
-                if number % 100 == 99:
-                    yield None
-            yield (), TOPICS
+    metrics.family("gauge", "by_topic", "", ("topic",), samples)
+    metrics.family("gauge", "in_all", "", (), total)
 
-        metrics.family("gauge", "by_topic", "", ("topic",), samples)
-        metrics.family("gauge", "in_all", "", (), total)
+    async def send(message) -> None:
+        pass
 
-        async def send(message) -> None:
-            pass
-
-        await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
-
-    trio.run(main, instruments=[counted])
+    await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
+    trio.lowlevel.remove_instrument(counted)
     assert 0 < counted.most <= LINES_IN_STEP
 
 

@@ -14,7 +14,8 @@ from broker.ownership.lookup import Redirect
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import TopicName
-from tests.unit.broker.peers import SUB, TOPIC, Room
+from tests.support.pulsar_frames import SUB
+from tests.unit.broker.peers import TOPIC, Room
 
 
 class Scraped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker import replies
 from broker.connections import refusals
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import C
+from tests.support.pulsar_frames import C
 
 
 def parse(frame: bytes) -> pb.BaseCommand:

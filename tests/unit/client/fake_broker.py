@@ -10,7 +10,6 @@ story(body): runs `body(client, broker)` on a host of its own. A test changes wh
 
 from __future__ import annotations
 
-import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Stream, World
 from simulation.machines.world import Universe, in_universe, on_host
-from tests.unit.wire.pulsar.build import frame
+from tests.support.pulsar_frames import Frames, frame
 
 T = TypeVar("T")
 B = pb.BaseCommand
@@ -110,7 +109,7 @@ class Session:
         self._some = trio.Event()
 
     def send(self, command: pb.BaseCommand, payload: bytes = b"") -> None:
-        self._unsent += frame(command.SerializeToString(), payload)
+        self._unsent += frame(command, payload)
         self._some.set()
 
     async def run(self) -> None:
@@ -136,15 +135,10 @@ class Session:
             self._some = trio.Event()
 
     async def _read(self) -> None:
-        held = b""
+        frames = Frames()
         buffer = bytearray(1 << 16)
         while size := await self.stream.receive_into(memoryview(buffer)):
-            held += buffer[:size]
-            while len(held) >= 4 and len(held) >= 4 + (total := struct.unpack_from("!I", held)[0]):
-                command_size = struct.unpack_from("!I", held, 4)[0]
-                command = B.FromString(held[8 : 8 + command_size])
-                payload = held[8 + command_size : 4 + total]
-                held = held[4 + total :]
+            for command, payload in frames.cut(buffer[:size]):
                 if not self.broker.deaf:
                     self._handle(command, payload)
 
@@ -315,15 +309,14 @@ def _answer(kind: pb.BaseCommand.Type, part: str, request_id: int, **fields: Any
 @asynccontextmanager
 async def story(*, url: str = URL, seed: int = 0, **options: Any) -> AsyncIterator[tuple[Client, FakeBroker]]:
     """A client, of these options, and the broker it is connected to; each on a host."""
-    async with in_universe(seed, keep=True) as universe:
-        broker = FakeBroker(universe)
-        universe.host(HOST).start(broker.serve)
-        async with on_host(universe, "client") as world, open_client(world, url, ClientOptions(**options)) as client:
-            yield client, broker
+    async with in_universe(seed, keep=True) as universe, connected(universe, url=url, **options) as both:
+        yield both
 
 
-async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait, in virtual time, until it holds."""
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - polling costs nothing in virtual time
-            await trio.sleep(0.001)
+@asynccontextmanager
+async def connected(universe: Universe, *, url: str = URL, **options: Any) -> AsyncIterator[tuple[Client, FakeBroker]]:
+    """A client, of these options, and the broker it is connected to; each on a host of the universe."""
+    broker = FakeBroker(universe)
+    universe.host(HOST).start(broker.serve)
+    async with on_host(universe, "client") as world, open_client(world, url, ClientOptions(**options)) as client:
+        yield client, broker

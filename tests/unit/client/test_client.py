@@ -24,32 +24,28 @@ from quire.world.real import real_world
 from tests.unit.client.fake_broker import HOST, PORT, TOPIC, URL, B, FakeBroker, Session, story
 
 
-@pytest.mark.seeded
-async def test_topics_and_partitions_are_asked_for_by_their_full_names() -> None:
-    async with story() as (client, broker):
-        assert await client.partitions("t") == 3
-        assert await client.partitions("t", create=True) == 3
-        assert await client.topics("public/default") == [
-            "persistent://public/default/a",
-            "persistent://public/default/b",
-        ]
-        asked = [each.partitionMetadata for each in broker.of(B.PARTITIONED_METADATA)]
-        assert [each.topic for each in asked] == [TOPIC, TOPIC]
-        assert [each.metadata_auto_creation_enabled for each in asked] == [False, True]
-        assert broker.of(B.GET_TOPICS_OF_NAMESPACE)[0].getTopicsOfNamespace.namespace == "public/default"
+async def test_topics_and_partitions_are_asked_for_by_their_full_names(client: Client, broker: FakeBroker) -> None:
+    assert await client.partitions("t") == 3
+    assert await client.partitions("t", create=True) == 3
+    assert await client.topics("public/default") == [
+        "persistent://public/default/a",
+        "persistent://public/default/b",
+    ]
+    asked = [each.partitionMetadata for each in broker.of(B.PARTITIONED_METADATA)]
+    assert [each.topic for each in asked] == [TOPIC, TOPIC]
+    assert [each.metadata_auto_creation_enabled for each in asked] == [False, True]
+    assert broker.of(B.GET_TOPICS_OF_NAMESPACE)[0].getTopicsOfNamespace.namespace == "public/default"
 
 
-@pytest.mark.seeded
-async def test_everything_shares_one_connection_to_a_broker() -> None:
-    async with story() as (client, broker):
-        async with trio.open_nursery() as nursery:
-            for name in ("a", "b", "c"):
-                nursery.start_soon(client.reader, name, MessageId.EARLIEST)
-                nursery.start_soon(client.subscription, name, "s")
-                nursery.start_soon(client.partitions, name)
-        assert broker.connections == 1
-        ids = [each.subscribe.consumer_id for each in broker.of(B.SUBSCRIBE)]
-        assert len(set(ids)) == len(ids) == 6
+async def test_everything_shares_one_connection_to_a_broker(client: Client, broker: FakeBroker) -> None:
+    async with trio.open_nursery() as nursery:
+        for name in ("a", "b", "c"):
+            nursery.start_soon(client.reader, name, MessageId.EARLIEST)
+            nursery.start_soon(client.subscription, name, "s")
+            nursery.start_soon(client.partitions, name)
+    assert broker.connections == 1
+    ids = [each.subscribe.consumer_id for each in broker.of(B.SUBSCRIBE)]
+    assert len(set(ids)) == len(ids) == 6
 
 
 @pytest.mark.seeded
@@ -58,24 +54,22 @@ async def test_the_next_host_is_tried_when_one_cannot_be_reached() -> None:
         assert await client.partitions("t") == 3
 
 
-@pytest.mark.seeded
-async def test_a_redirect_is_followed_with_its_authority() -> None:
-    async with story() as (client, broker):
+async def test_a_redirect_is_followed_with_its_authority(client: Client, broker: FakeBroker) -> None:
 
-        def redirect(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
-            if command.lookupTopic.authoritative:
-                return False
-            answer = B(type=B.LOOKUP_RESPONSE)
-            answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
-            answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Redirect
-            answer.lookupTopicResponse.brokerServiceUrl = URL
-            answer.lookupTopicResponse.authoritative = True
-            session.send(answer)
-            return True
+    def redirect(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
+        if command.lookupTopic.authoritative:
+            return False
+        answer = B(type=B.LOOKUP_RESPONSE)
+        answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
+        answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Redirect
+        answer.lookupTopicResponse.brokerServiceUrl = URL
+        answer.lookupTopicResponse.authoritative = True
+        session.send(answer)
+        return True
 
-        broker.on[B.LOOKUP] = redirect
-        await client.reader(TOPIC, MessageId.EARLIEST)
-        assert [each.lookupTopic.authoritative for each in broker.of(B.LOOKUP)] == [False, True]
+    broker.on[B.LOOKUP] = redirect
+    await client.reader(TOPIC, MessageId.EARLIEST)
+    assert [each.lookupTopic.authoritative for each in broker.of(B.LOOKUP)] == [False, True]
 
 
 @pytest.mark.seeded
@@ -95,22 +89,20 @@ async def test_redirects_without_end_are_given_up() -> None:
             await client.reader(TOPIC, MessageId.EARLIEST)
 
 
-@pytest.mark.seeded
-async def test_a_proxy_is_told_which_broker_is_meant() -> None:
-    async with story() as (client, broker):
+async def test_a_proxy_is_told_which_broker_is_meant(client: Client, broker: FakeBroker) -> None:
 
-        def proxied(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
-            answer = B(type=B.LOOKUP_RESPONSE)
-            answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
-            answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Connect
-            answer.lookupTopicResponse.brokerServiceUrl = "pulsar://inside:7000"
-            answer.lookupTopicResponse.proxy_through_service_url = True
-            session.send(answer)
-            return True
+    def proxied(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
+        answer = B(type=B.LOOKUP_RESPONSE)
+        answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
+        answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Connect
+        answer.lookupTopicResponse.brokerServiceUrl = "pulsar://inside:7000"
+        answer.lookupTopicResponse.proxy_through_service_url = True
+        session.send(answer)
+        return True
 
-        broker.on[B.LOOKUP] = proxied
-        await client.reader(TOPIC, MessageId.EARLIEST)
-        assert [each.connect.proxy_to_broker_url for each in broker.of(B.CONNECT)] == ["", "inside:7000"]
+    broker.on[B.LOOKUP] = proxied
+    await client.reader(TOPIC, MessageId.EARLIEST)
+    assert [each.connect.proxy_to_broker_url for each in broker.of(B.CONNECT)] == ["", "inside:7000"]
 
 
 @pytest.mark.seeded
@@ -175,12 +167,10 @@ async def test_a_broker_that_accepts_and_says_nothing_is_given_up() -> None:
             await client.partitions("t")
 
 
-@pytest.mark.seeded
-async def test_a_broker_that_wants_a_password_refuses_for_good() -> None:
-    async with story() as (client, broker):
-        broker.refuse[B.CONNECT] = [(pb.AuthenticationError, "who are you")]
-        with pytest.raises(NotAllowedError, match="who are you"):
-            await client.partitions("t")
+async def test_a_broker_that_wants_a_password_refuses_for_good(client: Client, broker: FakeBroker) -> None:
+    broker.refuse[B.CONNECT] = [(pb.AuthenticationError, "who are you")]
+    with pytest.raises(NotAllowedError, match="who are you"):
+        await client.partitions("t")
 
 
 @pytest.mark.seeded
@@ -196,38 +186,34 @@ async def test_a_silent_connection_is_asked_and_then_replaced() -> None:
         assert broker.connections == 2
 
 
-@pytest.mark.seeded
-async def test_a_ping_is_answered() -> None:
-    async with story() as (client, broker):
-        await client.partitions("t")
-        broker.sessions[0].send(B(type=B.PING, ping=pb.CommandPing()))
-        await trio.sleep(1)
-        assert len(broker.of(B.PONG)) == 1
+async def test_a_ping_is_answered(client: Client, broker: FakeBroker) -> None:
+    await client.partitions("t")
+    broker.sessions[0].send(B(type=B.PING, ping=pb.CommandPing()))
+    await trio.sleep(1)
+    assert len(broker.of(B.PONG)) == 1
 
 
-@pytest.mark.seeded
-async def test_a_broker_that_breaks_the_protocol_loses_the_connection_and_not_the_client() -> None:
-    async with story() as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        broker.sessions[0]._unsent += b"\xff" * 100
-        broker.sessions[0]._some.set()
-        await trio.sleep(1)
-        await reader.last_message_id()
-        assert broker.connections == 2
+async def test_a_broker_that_breaks_the_protocol_loses_the_connection_and_not_the_client(
+    client: Client, broker: FakeBroker
+) -> None:
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    broker.sessions[0]._unsent += b"\xff" * 100
+    broker.sessions[0]._some.set()
+    await trio.sleep(1)
+    await reader.last_message_id()
+    assert broker.connections == 2
 
 
-@pytest.mark.seeded
-async def test_answers_and_news_that_nobody_asked_for_are_passed_over() -> None:
-    async with story() as (client, broker):
-        await client.partitions("t")
-        session = broker.sessions[0]
-        session._success(99)
-        session._refuse(B(type=B.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=98)), pb.UnknownError, "late")
-        session.send(B(type=B.REACHED_END_OF_TOPIC, reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=5)))
-        session.send(B(type=B.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=9, request_id=1)))
-        await trio.sleep(1)
-        assert await client.partitions("t") == 3
-        assert broker.connections == 1
+async def test_answers_and_news_that_nobody_asked_for_are_passed_over(client: Client, broker: FakeBroker) -> None:
+    await client.partitions("t")
+    session = broker.sessions[0]
+    session._success(99)
+    session._refuse(B(type=B.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=98)), pb.UnknownError, "late")
+    session.send(B(type=B.REACHED_END_OF_TOPIC, reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=5)))
+    session.send(B(type=B.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=9, request_id=1)))
+    await trio.sleep(1)
+    assert await client.partitions("t") == 3
+    assert broker.connections == 1
 
 
 @pytest.mark.seeded
@@ -254,15 +240,15 @@ async def test_what_a_closed_client_opened_says_so() -> None:
         await client.partitions(TOPIC)
 
 
-@pytest.mark.seeded
 @pytest.mark.parametrize("topic", ["", "a//b", "x://a/b/c", "persistent://a/b"])
-async def test_a_name_that_no_topic_can_have_is_refused_without_asking(topic: str) -> None:
-    async with story() as (client, broker):
-        with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
-            await client.partitions(topic)
-        with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
-            await client.topics("no-slash")
-        assert broker.connections == 0
+async def test_a_name_that_no_topic_can_have_is_refused_without_asking(
+    client: Client, broker: FakeBroker, topic: str
+) -> None:
+    with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
+        await client.partitions(topic)
+    with pytest.raises(ServerRefusedError, match="InvalidTopicName"):
+        await client.topics("no-slash")
+    assert broker.connections == 0
 
 
 @pytest.mark.real_clock

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from quire.client.client import Client
 from quire.client.errors import (
     ClosedError,
     NotAllowedError,
@@ -13,7 +14,8 @@ from quire.client.message_id import MessageId
 from quire.client.packing import Packed, pack
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import peek
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, Session, story, until
+from tests.support.waiting import until
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session, story
 
 pytestmark = pytest.mark.seeded
 
@@ -23,155 +25,149 @@ def packed(count: int, *, size: int = 20, first: int = 0) -> list[Packed]:
     return pack(values, [None] * count, None, None, batch=False)
 
 
-async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        assert producer.name == "made-by-broker"
-        assert producer.last_ids == MessageId.EARLIEST
-        await producer.send(packed(100))
-        await producer.send(packed(200, first=100))
-        await producer.flush()
-        assert producer.pending == 0
-        assert producer.last_ids == MessageId(LEDGER, 299)
-        assert broker.published == [("made-by-broker", number) for number in range(300)]
-        seen = [peek(entry) for entry in broker.entries]
-        assert [each.sequence_id for each in seen] == list(range(300))
-        assert {each.producer_name for each in seen} == {"made-by-broker"}
-        assert all(f"{number}/".encode() in entry for number, entry in enumerate(broker.entries))
+async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer(TOPIC)
+    assert producer.name == "made-by-broker"
+    assert producer.last_ids == MessageId.EARLIEST
+    await producer.send(packed(100))
+    await producer.send(packed(200, first=100))
+    await producer.flush()
+    assert producer.pending == 0
+    assert producer.last_ids == MessageId(LEDGER, 299)
+    assert broker.published == [("made-by-broker", number) for number in range(300)]
+    seen = [peek(entry) for entry in broker.entries]
+    assert [each.sequence_id for each in seen] == list(range(300))
+    assert {each.producer_name for each in seen} == {"made-by-broker"}
+    assert all(f"{number}/".encode() in entry for number, entry in enumerate(broker.entries))
 
 
-async def test_the_number_of_messages_of_a_batch_is_told() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        await producer.send(pack([b"a", b"b", b"c"], [None] * 3, None, None))
-        await producer.flush()
-        assert [each.send.num_messages for each in broker.of(B.SEND)] == [3]
+async def test_the_number_of_messages_of_a_batch_is_told(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    await producer.send(pack([b"a", b"b", b"c"], [None] * 3, None, None))
+    await producer.flush()
+    assert [each.send.num_messages for each in broker.of(B.SEND)] == [3]
 
 
-async def test_no_more_than_the_bound_is_under_way() -> None:
-    async with story() as (client, broker):
-        held: list[tuple[Session, pb.BaseCommand, bytes]] = []
+async def test_no_more_than_the_bound_is_under_way(client: Client, broker: FakeBroker) -> None:
+    held: list[tuple[Session, pb.BaseCommand, bytes]] = []
 
-        def hold(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
-            held.append((session, command, payload))
-            return True
+    def hold(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
+        held.append((session, command, payload))
+        return True
 
-        broker.on[B.SEND] = hold
-        producer = await client.producer(TOPIC, pending_max=10)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer.send, packed(35))
-            await until(lambda: len(held) == 10)
-            await trio.sleep(1)
-            assert len(held) == 10 == producer.pending
-            for each in held[:4]:
-                each[0]._send(each[1], each[2])
-            await trio.sleep(1)
-            assert len(held) == 10  # it waits until half of them are answered
-            each = held[4]
+    broker.on[B.SEND] = hold
+    producer = await client.producer(TOPIC, pending_max=10)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.send, packed(35))
+        await until(lambda: len(held) == 10)
+        await trio.sleep(1)
+        assert len(held) == 10 == producer.pending
+        for each in held[:4]:
             each[0]._send(each[1], each[2])
-            await until(lambda: len(held) == 15)
-            nursery.cancel_scope.cancel()
+        await trio.sleep(1)
+        assert len(held) == 10  # it waits until half of them are answered
+        each = held[4]
+        each[0]._send(each[1], each[2])
+        await until(lambda: len(held) == 15)
+        nursery.cancel_scope.cancel()
 
 
-async def test_no_more_bytes_than_the_bound_are_under_way() -> None:
-    async with story() as (client, broker):
-        broker.silent.add(B.SEND)
-        producer = await client.producer(TOPIC, pending_bytes_max=5000)
-        with trio.move_on_after(5):
-            await producer.send(packed(30, size=1000))
-        assert producer.pending == 5
+async def test_no_more_bytes_than_the_bound_are_under_way(client: Client, broker: FakeBroker) -> None:
+    broker.silent.add(B.SEND)
+    producer = await client.producer(TOPIC, pending_bytes_max=5000)
+    with trio.move_on_after(5):
+        await producer.send(packed(30, size=1000))
+    assert producer.pending == 5
 
 
-async def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numbers() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        await producer.send(packed(10))
-        await producer.flush()
-        broker.silent.add(B.SEND)
-        await producer.send(packed(5, first=10))
-        await until(lambda: len(broker.of(B.SEND)) == 15)
-        broker.silent.clear()
-        broker.drop()
-        await producer.send(packed(5, first=15))
-        await producer.flush()
-        assert broker.published == [("made-by-broker", number) for number in range(20)]
-        again = broker.of(B.PRODUCER)
-        assert [each.producer.epoch for each in again] == [0, 1]
-        assert again[1].producer.producer_name == "made-by-broker"
-        assert len({each.producer.producer_id for each in again}) == 1
+async def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numbers(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer(TOPIC)
+    await producer.send(packed(10))
+    await producer.flush()
+    broker.silent.add(B.SEND)
+    await producer.send(packed(5, first=10))
+    await until(lambda: len(broker.of(B.SEND)) == 15)
+    broker.silent.clear()
+    broker.drop()
+    await producer.send(packed(5, first=15))
+    await producer.flush()
+    assert broker.published == [("made-by-broker", number) for number in range(20)]
+    again = broker.of(B.PRODUCER)
+    assert [each.producer.epoch for each in again] == [0, 1]
+    assert again[1].producer.producer_name == "made-by-broker"
+    assert len({each.producer.producer_id for each in again}) == 1
 
 
-async def test_a_producer_that_the_broker_closes_comes_again_and_goes_on() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC, name="mine")
-        session = broker.sessions[0]
-        session.producers.clear()
-        answer = B(type=B.CLOSE_PRODUCER)
-        answer.close_producer.producer_id = broker.of(B.PRODUCER)[0].producer.producer_id
-        answer.close_producer.request_id = (1 << 64) - 1
-        session.send(answer)
-        await producer.send(packed(3))
-        await producer.flush()
-        assert broker.published[-3:] == [("mine", 0), ("mine", 1), ("mine", 2)]
-        assert broker.connections == 1
+async def test_a_producer_that_the_broker_closes_comes_again_and_goes_on(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC, name="mine")
+    session = broker.sessions[0]
+    session.producers.clear()
+    answer = B(type=B.CLOSE_PRODUCER)
+    answer.close_producer.producer_id = broker.of(B.PRODUCER)[0].producer.producer_id
+    answer.close_producer.request_id = (1 << 64) - 1
+    session.send(answer)
+    await producer.send(packed(3))
+    await producer.flush()
+    assert broker.published[-3:] == [("mine", 0), ("mine", 1), ("mine", 2)]
+    assert broker.connections == 1
 
 
-async def test_a_send_that_fails_in_passing_is_sent_again_from_there_on() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        broker.refuse[B.SEND] = [(pb.PersistenceError, "later")]
-        await producer.send(packed(1))
-        await producer.flush()
-        assert broker.published == [("made-by-broker", 0)]
-        assert len(broker.of(B.CLOSE_PRODUCER)) == 1
+async def test_a_send_that_fails_in_passing_is_sent_again_from_there_on(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    broker.refuse[B.SEND] = [(pb.PersistenceError, "later")]
+    await producer.send(packed(1))
+    await producer.flush()
+    assert broker.published == [("made-by-broker", 0)]
+    assert len(broker.of(B.CLOSE_PRODUCER)) == 1
 
 
-async def test_a_refusal_is_raised_from_then_on() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        broker.refuse[B.SEND] = [(pb.TopicTerminatedError, "it is over")]
-        await producer.send(packed(1))
-        for call in (producer.flush, lambda: producer.send(packed(1)), producer.flush):
-            with pytest.raises(ServerRefusedError, match=r"entry 0 was refused.*it is over") as caught:
-                await call()
-            assert caught.value.code == pb.TopicTerminatedError
+async def test_a_refusal_is_raised_from_then_on(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    broker.refuse[B.SEND] = [(pb.TopicTerminatedError, "it is over")]
+    await producer.send(packed(1))
+    for call in (producer.flush, lambda: producer.send(packed(1)), producer.flush):
+        with pytest.raises(ServerRefusedError, match=r"entry 0 was refused.*it is over") as caught:
+            await call()
+        assert caught.value.code == pb.TopicTerminatedError
 
 
-async def test_a_receipt_out_of_order_makes_it_begin_again() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
+async def test_a_receipt_out_of_order_makes_it_begin_again(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
 
-        def skip(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
-            command.send.sequence_id += 1
-            del broker.on[B.SEND]
-            return False
+    def skip(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
+        command.send.sequence_id += 1
+        del broker.on[B.SEND]
+        return False
 
-        broker.on[B.SEND] = skip
-        await producer.send(packed(1))
-        await producer.flush()
-        assert len(broker.of(B.PRODUCER)) == 2
-        assert broker.published[-1] == ("made-by-broker", 0)
+    broker.on[B.SEND] = skip
+    await producer.send(packed(1))
+    await producer.flush()
+    assert len(broker.of(B.PRODUCER)) == 2
+    assert broker.published[-1] == ("made-by-broker", 0)
 
 
-async def test_a_receipt_for_what_was_answered_before_is_passed_over() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        await producer.send(packed(3))
-        await producer.flush()
+async def test_a_receipt_for_what_was_answered_before_is_passed_over(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    await producer.send(packed(3))
+    await producer.flush()
 
-        def twice(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
-            stale = B(type=B.SEND_RECEIPT)
-            stale.send_receipt.producer_id = command.send.producer_id
-            stale.send_receipt.sequence_id = 1
-            stale.send_receipt.message_id.ledgerId = stale.send_receipt.message_id.entryId = 1
-            session.send(stale)
-            return False
+    def twice(session: Session, command: pb.BaseCommand, payload: bytes) -> bool:
+        stale = B(type=B.SEND_RECEIPT)
+        stale.send_receipt.producer_id = command.send.producer_id
+        stale.send_receipt.sequence_id = 1
+        stale.send_receipt.message_id.ledgerId = stale.send_receipt.message_id.entryId = 1
+        session.send(stale)
+        return False
 
-        broker.on[B.SEND] = twice
-        await producer.send(packed(2))
-        await producer.flush()
-        assert len(broker.of(B.PRODUCER)) == 1
-        assert producer.last_ids == MessageId(LEDGER, 4)
+    broker.on[B.SEND] = twice
+    await producer.send(packed(2))
+    await producer.flush()
+    assert len(broker.of(B.PRODUCER)) == 1
+    assert producer.last_ids == MessageId(LEDGER, 4)
 
 
 async def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> None:
@@ -189,53 +185,49 @@ async def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> 
         assert [number for _, number in broker.published] == [0, 1, 2]
 
 
-async def test_a_message_above_the_brokers_limit_is_refused_here() -> None:
-    async with story() as (client, broker):
-        broker.message_size_max = 1000
-        producer = await client.producer(TOPIC)
-        await producer.send(packed(1, size=900))
-        with pytest.raises(NotAllowedError, match="above the broker's limit of 1000"):
-            await producer.send(packed(1, size=1000))
-        await producer.flush()
-        await producer.send(packed(1))
-        await producer.flush()
-        assert [number for _, number in broker.published] == [0, 1]
+async def test_a_message_above_the_brokers_limit_is_refused_here(client: Client, broker: FakeBroker) -> None:
+    broker.message_size_max = 1000
+    producer = await client.producer(TOPIC)
+    await producer.send(packed(1, size=900))
+    with pytest.raises(NotAllowedError, match="above the broker's limit of 1000"):
+        await producer.send(packed(1, size=1000))
+    await producer.flush()
+    await producer.send(packed(1))
+    await producer.flush()
+    assert [number for _, number in broker.published] == [0, 1]
 
 
-async def test_a_name_that_is_taken_is_asked_for_again_until_it_is_free() -> None:
-    async with story() as (client, broker):
-        broker.refuse[B.PRODUCER] = [(pb.ProducerBusy, "taken")] * 3
-        producer = await client.producer(TOPIC, name="mine")
-        assert producer.name == "mine"
+async def test_a_name_that_is_taken_is_asked_for_again_until_it_is_free(client: Client, broker: FakeBroker) -> None:
+    broker.refuse[B.PRODUCER] = [(pb.ProducerBusy, "taken")] * 3
+    producer = await client.producer(TOPIC, name="mine")
+    assert producer.name == "mine"
 
 
-async def test_close_tells_the_broker_and_ends_every_wait() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        broker.silent.add(B.SEND)
-        await producer.send(packed(1))
-        async with trio.open_nursery() as nursery:
+async def test_close_tells_the_broker_and_ends_every_wait(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    broker.silent.add(B.SEND)
+    await producer.send(packed(1))
+    async with trio.open_nursery() as nursery:
 
-            async def wait() -> None:
-                with pytest.raises(ClosedError, match="closed"):
-                    await producer.flush()
+        async def wait() -> None:
+            with pytest.raises(ClosedError, match="closed"):
+                await producer.flush()
 
-            nursery.start_soon(wait)
-            await trio.sleep(1)
-            await producer.close()
+        nursery.start_soon(wait)
+        await trio.sleep(1)
         await producer.close()
-        assert len(broker.of(B.CLOSE_PRODUCER)) == 1
+    await producer.close()
+    assert len(broker.of(B.CLOSE_PRODUCER)) == 1
 
 
-async def test_sends_of_one_pass_leave_with_one_write() -> None:
-    async with story() as (client, broker):
-        producer = await client.producer(TOPIC)
-        lines = broker.universe.trace.lines
-        before = len(lines)
-        for number in range(50):
-            await producer.send(packed(1, first=number))
-        assert broker.of(B.SEND) == []
-        await producer.flush()
-        assert len(broker.published) == 50
-        writes = [line for line in lines[before:] if " client Sent " in line]
-        assert len(writes) == 1
+async def test_sends_of_one_pass_leave_with_one_write(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer(TOPIC)
+    lines = broker.universe.trace.lines
+    before = len(lines)
+    for number in range(50):
+        await producer.send(packed(1, first=number))
+    assert broker.of(B.SEND) == []
+    await producer.flush()
+    assert len(broker.published) == 50
+    writes = [line for line in lines[before:] if " client Sent " in line]
+    assert len(writes) == 1

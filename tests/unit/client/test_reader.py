@@ -3,13 +3,15 @@ from __future__ import annotations
 import pytest
 import trio
 
+from quire.client.client import Client
 from quire.client.deliveries import Deliveries
 from quire.client.errors import ClientError, ClosedError, ServiceUnavailableError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.client.reader import FIRST_PART, Reader
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, story, until
-from tests.unit.wire.pulsar.build import entry
+from tests.support.pulsar_frames import entry
+from tests.support.waiting import until
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, story
 
 pytestmark = pytest.mark.seeded
 
@@ -31,39 +33,38 @@ async def take(reader: Reader, count: int) -> Deliveries:
     return found
 
 
-async def test_a_reader_gets_every_entry_from_its_start_on_in_order() -> None:
-    async with story() as (client, broker):
-        stored = entries(3000)
-        broker.append(*stored)
-        reader = await client.reader(TOPIC, MessageId(LEDGER, 5))
-        found = await take(reader, 2995)
-        assert found.entries == stored[5:]
-        assert found.entry_ids == list(range(5, 3000))
-        assert set(found.ledger_ids) == {LEDGER}
-        assert not broker.of(B.SUBSCRIBE)[0].subscribe.durable
-        assert not broker.of(B.SUBSCRIBE)[0].subscribe.force_topic_creation
+async def test_a_reader_gets_every_entry_from_its_start_on_in_order(client: Client, broker: FakeBroker) -> None:
+    stored = entries(3000)
+    broker.append(*stored)
+    reader = await client.reader(TOPIC, MessageId(LEDGER, 5))
+    found = await take(reader, 2995)
+    assert found.entries == stored[5:]
+    assert found.entry_ids == list(range(5, 3000))
+    assert set(found.ledger_ids) == {LEDGER}
+    assert not broker.of(B.SUBSCRIBE)[0].subscribe.durable
+    assert not broker.of(B.SUBSCRIBE)[0].subscribe.force_topic_creation
 
 
-async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken() -> None:
-    async with story() as (client, broker):
-        broker.append(*entries(100))
-        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=10)
-        consumer = broker.consumers[0]
-        taken = 0
-        while taken < 100:
-            await trio.sleep(1)
-            assert consumer.next <= taken + 10
-            assert reader.queued_bytes > 0
-            taken += len(await reader.receive())
+async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.append(*entries(100))
+    reader = await client.reader(TOPIC, MessageId.EARLIEST, window=10)
+    consumer = broker.consumers[0]
+    taken = 0
+    while taken < 100:
+        await trio.sleep(1)
+        assert consumer.next <= taken + 10
+        assert reader.queued_bytes > 0
+        taken += len(await reader.receive())
 
 
-async def test_permits_count_the_messages_of_a_batch() -> None:
-    async with story() as (client, broker):
-        broker.append(*entries(4, num_messages_in_batch=100))
-        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=160)
-        await take(reader, 4)
-        await until(lambda: sum(each.flow.messagePermits for each in broker.of(B.FLOW)) >= 400 + 160)
-        assert sum(each.flow.messagePermits for each in broker.of(B.FLOW)) == 400 + 160
+async def test_permits_count_the_messages_of_a_batch(client: Client, broker: FakeBroker) -> None:
+    broker.append(*entries(4, num_messages_in_batch=100))
+    reader = await client.reader(TOPIC, MessageId.EARLIEST, window=160)
+    await take(reader, 4)
+    await until(lambda: sum(each.flow.messagePermits for each in broker.of(B.FLOW)) >= 400 + 160)
+    assert sum(each.flow.messagePermits for each in broker.of(B.FLOW)) == 400 + 160
 
 
 async def test_large_messages_get_fewer_permits_than_the_window() -> None:
@@ -79,75 +80,72 @@ async def test_large_messages_get_fewer_permits_than_the_window() -> None:
         assert all(permits <= 10 for permits in sizes[1:])
 
 
-async def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came() -> None:
-    async with story() as (client, broker):
-        stored = entries(300)
-        broker.append(*stored[:100])
-        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=50)
-        found: list[bytes] = []
-        for _ in range(8):
-            found += (await reader.receive()).entries
-            broker.drop()
-            broker.append(*stored[len(broker.entries) : len(broker.entries) + 25])
-        while len(found) < 300:
-            found += (await reader.receive()).entries
-        assert found == stored
-        assert len(broker.of(B.SUBSCRIBE)) > 5
-
-
-async def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss() -> None:
-    async with story() as (client, broker):
-        broker.append(*entries(100))
-        reader = await client.reader(TOPIC, MessageId.EARLIEST, window=20)
-        await take(reader, 2)  # a first part of the window
-        await until(lambda: broker.consumers[0].permits == 0 and broker.consumers[0].next == 22)
+async def test_after_a_loss_it_goes_on_behind_the_last_entry_that_came(client: Client, broker: FakeBroker) -> None:
+    stored = entries(300)
+    broker.append(*stored[:100])
+    reader = await client.reader(TOPIC, MessageId.EARLIEST, window=50)
+    found: list[bytes] = []
+    for _ in range(8):
+        found += (await reader.receive()).entries
         broker.drop()
-        await until(lambda: len(broker.of(B.SUBSCRIBE)) == 2)
-        await trio.sleep(1)
-        # 20 wait in the queue: no more is asked for, not even the one that comes again.
-        assert broker.consumers[0].next == 21
-        await take(reader, 20)
+        broker.append(*stored[len(broker.entries) : len(broker.entries) + 25])
+    while len(found) < 300:
+        found += (await reader.receive()).entries
+    assert found == stored
+    assert len(broker.of(B.SUBSCRIBE)) > 5
 
 
-async def test_a_reader_at_the_end_comes_again_where_it_began() -> None:
-    async with story() as (client, broker):
-        stored = entries(20)
-        broker.append(*stored[:10])
-        reader = await client.reader(TOPIC, MessageId.LATEST)
-        broker.drop()
-        broker.append(*stored[10:])  # nobody is attached
-        assert (await take(reader, 10)).entries == stored[10:]
+@pytest.mark.seeded(0)
+async def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss(client: Client, broker: FakeBroker) -> None:
+    broker.append(*entries(100))
+    reader = await client.reader(TOPIC, MessageId.EARLIEST, window=20)
+    await take(reader, 2)  # a first part of the window
+    await until(lambda: broker.consumers[0].permits == 0 and broker.consumers[0].next == 22)
+    broker.drop()
+    await until(lambda: len(broker.of(B.SUBSCRIBE)) == 2)
+    await trio.sleep(1)
+    # 20 wait in the queue: no more is asked for, not even the one that comes again.
+    assert broker.consumers[0].next == 21
+    await take(reader, 20)
 
 
-async def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning() -> None:
-    async with story() as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.LATEST)
-        broker.drop()
-        stored = entries(3)
-        broker.append(*stored)
-        assert (await take(reader, 3)).entries == stored
+async def test_a_reader_at_the_end_comes_again_where_it_began(client: Client, broker: FakeBroker) -> None:
+    stored = entries(20)
+    broker.append(*stored[:10])
+    reader = await client.reader(TOPIC, MessageId.LATEST)
+    broker.drop()
+    broker.append(*stored[10:])  # nobody is attached
+    assert (await take(reader, 10)).entries == stored[10:]
 
 
-async def test_a_consumer_that_the_broker_closes_subscribes_again() -> None:
-    async with story() as (client, broker):
-        stored = entries(10)
-        broker.append(*stored[:5])
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        await take(reader, 5)
-        broker.sessions[0].close_consumer(broker.consumers[0])
-        broker.append(*stored[5:])
-        assert (await take(reader, 5)).entries == stored[5:]
-        assert broker.connections == 1
-        assert len(broker.of(B.LOOKUP)) == 2
+async def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning(
+    client: Client, broker: FakeBroker
+) -> None:
+    reader = await client.reader(TOPIC, MessageId.LATEST)
+    broker.drop()
+    stored = entries(3)
+    broker.append(*stored)
+    assert (await take(reader, 3)).entries == stored
 
 
-async def test_last_message_id_tells_of_the_topic_and_survives_a_loss() -> None:
-    async with story() as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        assert await reader.last_message_id() == MessageId(-1, -1)
-        broker.append(*entries(3))
-        broker.drop()
-        assert await reader.last_message_id() == MessageId(LEDGER, 2)
+async def test_a_consumer_that_the_broker_closes_subscribes_again(client: Client, broker: FakeBroker) -> None:
+    stored = entries(10)
+    broker.append(*stored[:5])
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    await take(reader, 5)
+    broker.sessions[0].close_consumer(broker.consumers[0])
+    broker.append(*stored[5:])
+    assert (await take(reader, 5)).entries == stored[5:]
+    assert broker.connections == 1
+    assert len(broker.of(B.LOOKUP)) == 2
+
+
+async def test_last_message_id_tells_of_the_topic_and_survives_a_loss(client: Client, broker: FakeBroker) -> None:
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    assert await reader.last_message_id() == MessageId(-1, -1)
+    broker.append(*entries(3))
+    broker.drop()
+    assert await reader.last_message_id() == MessageId(LEDGER, 2)
 
 
 async def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> None:
@@ -195,35 +193,32 @@ async def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() 
         assert broker.connections == 1
 
 
-async def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good() -> None:
-    async with story() as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        broker.refuse[B.SUBSCRIBE] = [(pb.TopicNotFound, "gone")]
-        broker.drop()
-        for _ in range(2):
-            with pytest.raises(TopicNotFoundError, match="gone"):
-                await reader.receive()
-
-
-async def test_close_tells_the_broker_and_may_be_called_twice() -> None:
-    async with story() as (client, broker):
-        broker.append(*entries(50))
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        await until(lambda: reader.queued_bytes > 0)
-        await reader.close()
-        await reader.close()
-        assert len(broker.of(B.CLOSE_CONSUMER)) == 1
-        assert broker.consumers == []
-        with pytest.raises(ClosedError, match="closed"):
+async def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good(client: Client, broker: FakeBroker) -> None:
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    broker.refuse[B.SUBSCRIBE] = [(pb.TopicNotFound, "gone")]
+    broker.drop()
+    for _ in range(2):
+        with pytest.raises(TopicNotFoundError, match="gone"):
             await reader.receive()
 
 
-async def test_close_does_not_wait_long_for_a_broker_that_says_nothing() -> None:
-    async with story() as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        broker.silent.add(B.CLOSE_CONSUMER)
-        with trio.fail_after(6):
-            await reader.close()
+async def test_close_tells_the_broker_and_may_be_called_twice(client: Client, broker: FakeBroker) -> None:
+    broker.append(*entries(50))
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    await until(lambda: reader.queued_bytes > 0)
+    await reader.close()
+    await reader.close()
+    assert len(broker.of(B.CLOSE_CONSUMER)) == 1
+    assert broker.consumers == []
+    with pytest.raises(ClosedError, match="closed"):
+        await reader.receive()
+
+
+async def test_close_does_not_wait_long_for_a_broker_that_says_nothing(client: Client, broker: FakeBroker) -> None:
+    reader = await client.reader(TOPIC, MessageId.EARLIEST)
+    broker.silent.add(B.CLOSE_CONSUMER)
+    with trio.fail_after(6):
+        await reader.close()
 
 
 async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:

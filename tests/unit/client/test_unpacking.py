@@ -17,7 +17,7 @@ from quire.client.deliveries import Deliveries
 from quire.client.errors import CorruptEntryError, EncryptedEntryError
 from quire.client.unpacking import Messages, Opener
 from quire.wire.pulsar.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
-from tests.unit.wire.pulsar.build import entry
+from tests.support.pulsar_frames import entry
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "pulsar"
 

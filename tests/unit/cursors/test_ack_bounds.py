@@ -23,8 +23,8 @@ from cursors.position_info import (
     node_takes,
 )
 from quire.ledger.position import Position
+from tests.support.waiting import until
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
-from tests.unit.managed_ledger.fake_ledgers import until
 
 LOG = fake_log((1, 100_000_000))
 

@@ -23,8 +23,8 @@ from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Put
+from tests.support.waiting import until
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
-from tests.unit.managed_ledger.fake_ledgers import until
 
 LOG = fake_log((1, 100_000))
 SMALL = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=3, retry_timeout_s=5)

@@ -147,10 +147,3 @@ class FakeNetwork:
 
     def client(self, **config: Any) -> AbstractAsyncContextManager[LedgerClient]:
         return self.cluster.client(connect=self.connect, ledgers=self.ledgers, **config)
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Virtual seconds."""
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await trio.sleep(0.1)

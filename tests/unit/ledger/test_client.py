@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from quire.metadata.errors import BadVersionError
 from quire.metadata.ledgers import LedgerState
@@ -11,70 +12,66 @@ from quire.wire.bookkeeper.entry import DigestType
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 
 
-async def test_a_ledger_is_created_with_what_was_asked_for() -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        writer = await client.create(
-            ensemble_size=4,
-            write_quorum=3,
-            ack_quorum=2,
-            digest_type=DigestType.HMAC,
-            password=b"secret",
-            custom_metadata=[("application", b"pulsar")],
-        )
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert metadata == writer.metadata
-        assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (4, 3, 2)
-        assert metadata.state is LedgerState.OPEN
-        assert (metadata.digest_type, metadata.password) == (DigestType.HMAC, b"secret")
-        assert metadata.custom_metadata == (("application", b"pulsar"),)
-        assert len(set(metadata.fragments[0].bookies)) == 4
+@pytest.mark.bookies(5)
+async def test_a_ledger_is_created_with_what_was_asked_for(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(
+        ensemble_size=4,
+        write_quorum=3,
+        ack_quorum=2,
+        digest_type=DigestType.HMAC,
+        password=b"secret",
+        custom_metadata=[("application", b"pulsar")],
+    )
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert metadata == writer.metadata
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (4, 3, 2)
+    assert metadata.state is LedgerState.OPEN
+    assert (metadata.digest_type, metadata.password) == (DigestType.HMAC, b"secret")
+    assert metadata.custom_metadata == (("application", b"pulsar"),)
+    assert len(set(metadata.fragments[0].bookies)) == 4
 
 
-async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create(also=lambda ledger_id: [Create(path="/list", value=b"%d" % ledger_id)])
-        node = await cluster.store.get("/list")
-        assert node is not None
-        assert node.value == b"%d" % writer.ledger_id
-        with pytest.raises(BadVersionError) as raised:
-            await client.create(also=lambda ledger_id: [Put(path="/list", value=b"", version=7)])
-        assert raised.value.index == 1
-        assert [each async for each in cluster.ledgers.ledger_ids()] == [writer.ledger_id]
+@pytest.mark.bookies(1)
+async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(also=lambda ledger_id: [Create(path="/list", value=b"%d" % ledger_id)])
+    node = await cluster.store.get("/list")
+    assert node is not None
+    assert node.value == b"%d" % writer.ledger_id
+    with pytest.raises(BadVersionError) as raised:
+        await client.create(also=lambda ledger_id: [Put(path="/list", value=b"", version=7)])
+    assert raised.value.index == 1
+    assert [each async for each in cluster.ledgers.ledger_ids()] == [writer.ledger_id]
 
 
-async def test_too_few_bookies_leave_no_trace_in_the_metadata() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        with pytest.raises(NotEnoughBookiesError):
-            await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-        assert [each async for each in cluster.ledgers.ledger_ids()] == []
+@pytest.mark.bookies(2)
+async def test_too_few_bookies_leave_no_trace_in_the_metadata(cluster: FakeCluster, client: LedgerClient) -> None:
+    with pytest.raises(NotEnoughBookiesError):
+        await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
+    assert [each async for each in cluster.ledgers.ledger_ids()] == []
 
 
-async def test_a_deleted_ledger_is_gone_and_may_be_deleted_again() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        await client.delete(writer.ledger_id)
-        await client.delete(writer.ledger_id)
-        with pytest.raises(NoSuchLedgerError):
-            await client.open(writer.ledger_id, recover=False)
-        with pytest.raises(NoSuchLedgerError):
-            await writer.close()
+@pytest.mark.bookies(1)
+async def test_a_deleted_ledger_is_gone_and_may_be_deleted_again(client: LedgerClient) -> None:
+    writer = await client.create()
+    await client.delete(writer.ledger_id)
+    await client.delete(writer.ledger_id)
+    with pytest.raises(NoSuchLedgerError):
+        await client.open(writer.ledger_id, recover=False)
+    with pytest.raises(NoSuchLedgerError):
+        await writer.close()
 
 
-async def test_writers_share_the_links_and_get_their_own_answers() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writers = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(4)]
-        seen = [Confirmations(writer) for writer in writers]
-        for number, writer in enumerate(writers):
-            writer.append(payloads(0, number))
-        for number, each in enumerate(seen):
-            await each.until(number)
-            assert each.payloads == payloads(0, number)
-        assert all(len(bookie.links) == 1 for bookie in cluster.bookies.values())
+async def test_writers_share_the_links_and_get_their_own_answers(cluster: FakeCluster, client: LedgerClient) -> None:
+    writers = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(4)]
+    seen = [Confirmations(writer) for writer in writers]
+    for number, writer in enumerate(writers):
+        writer.append(payloads(0, number))
+    for number, each in enumerate(seen):
+        await each.until(number)
+        assert each.payloads == payloads(0, number)
+    assert all(len(bookie.links) == 1 for bookie in cluster.bookies.values())
 
 
 async def test_the_end_of_the_client_is_quiet() -> None:

@@ -11,8 +11,9 @@ import trio
 from quire.ledger.errors import LedgerError
 from quire.metadata.ledger_metadata import LedgerState
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
-from tests.unit.ledger.fake_network import FakeNetwork, Wire, eventually
+from tests.unit.ledger.fake_network import FakeNetwork, Wire
 
 KEY = range(8, 28)
 """Where the first request has the ledger's key."""
@@ -105,7 +106,7 @@ async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_
                 if not seen.errors:
                     writer.append(payloads(first, first + 1))
                 await trio.sleep(0.001)
-            await eventually(lambda: seen.last == 5 or bool(seen.errors))
+            await until(lambda: seen.last == 5 or bool(seen.errors))
             assert seen.payloads == payloads(0, seen.last)
             network.change = lambda wire, data: data
         async with cluster.client() as client:

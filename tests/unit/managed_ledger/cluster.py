@@ -18,7 +18,8 @@ from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
-from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running, until
+from tests.support.waiting import until
+from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running
 
 NAME = "public/default/persistent/orders"
 CONFIG = ManagedLedgerConfig(

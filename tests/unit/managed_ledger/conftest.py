@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from managed_ledger.factory import ManagedLedgerFactory
 from tests.unit.managed_ledger.cluster import Cluster, in_cluster
 
 
@@ -13,3 +14,9 @@ from tests.unit.managed_ledger.cluster import Cluster, in_cluster
 async def cluster() -> AsyncIterator[Cluster]:
     async with in_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+async def factory(cluster: Cluster) -> AsyncIterator[ManagedLedgerFactory]:
+    async with cluster.broker() as factory:
+        yield factory

@@ -356,10 +356,3 @@ class Sink:
 
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Let others run until it holds; fails after so many virtual seconds."""
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
-            await trio.sleep(0.005)

@@ -11,15 +11,16 @@ import trio.testing
 
 from cursors.errors import CursorFencedError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
-from managed_ledger.factory import open_factory
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerFencedError, LedgerWriteError, TooManyPendingError
 from quire.ledger.position import Position
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, Cluster, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 
@@ -59,69 +60,67 @@ def closing(cluster: Cluster, log: ManagedLedger) -> None:
 @pytest.mark.parametrize("waited_s", [0.0, 0.4, 0.9, 1.4, 2.4])
 @pytest.mark.parametrize("prepare", [nothing, full, failed, fenced, ahead, closing])
 async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
-    prepare: Callable[[Cluster, ManagedLedger], None], waited_s: float, cluster: Cluster
+    factory: ManagedLedgerFactory, prepare: Callable[[Cluster, ManagedLedger], None], waited_s: float, cluster: Cluster
 ) -> None:
     """Whatever it was about. Only a close, or a recovery, that was on its way arrives."""
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        told: list[str] = []
-        log.on_fenced = lambda: told.append("gone")
-        await publish(log, *numbered(0, 2))
-        cluster.ledgers.hold = True
-        cluster.ledgers.writers[0].held = True
-        cluster.ledgers.delay_s = 0.5
-        sink = Sink()
-        log.append(numbered(2, 2), sink)
-        cursor.ack_individual([Position(0, 0)])
-        prepare(cluster, log)
-        await trio.sleep(waited_s)
-        confirmed = sink.count
-        log.abandon()
-        before, made = everything(cluster), cluster.ledgers.log.copy()
-        on_the_way = {f"close {n}" for n, writer in cluster.ledgers.writers.items() if writer.closes}
-        ends = {n: stored.last_entry_id for n, stored in cluster.ledgers.stored.items()}
-        assert (log.state, told) == (State.FENCED, ["gone"])
-        assert NAME not in factory.managed_ledgers
-        if not confirmed:
-            assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
-        late = Sink()
-        log.append([b"late"], late)
-        assert isinstance(late.errors[0], ManagedLedgerFencedError)
-        cursor.ack_individual([Position(0, 1)])
-        with trio.fail_after(10), pytest.raises(CursorFencedError):
-            await cursor.wait_persisted()
-        log.abandon()
-        await log.close()
-        await trio.sleep(20)
-        assert (log.state, told) == (State.FENCED, ["gone"])
-        assert sink.count == confirmed
-        assert everything(cluster) == before
-        followed = {line for line in cluster.ledgers.log[len(made) :] if line.startswith(("close", "delete"))}
-        assert followed <= on_the_way
-        for n, stored in cluster.ledgers.stored.items():
-            assert stored.last_entry_id == ends[n] or f"close {n}" in on_the_way or stored.fenced
-        cluster.ledgers.delay_s = 0.0
-        cluster.ledgers.hold = False
-        async with cluster.broker() as other:
-            taken = await other.open(NAME)
-            assert (await read_all(taken))[:2] == numbered(0, 2)
-            await trio.sleep(1)
-            named = await cluster.named_ledgers()
-            store = taken.cursors["sub"].store
-            assert store is not None
-            assert cluster.ledgers.listed() <= {*named, *store.ledger_ids()}
+    log = await factory.open(NAME)
+    cursor = await log.open_cursor("sub", initial="earliest")
+    told: list[str] = []
+    log.on_fenced = lambda: told.append("gone")
+    await publish(log, *numbered(0, 2))
+    cluster.ledgers.hold = True
+    cluster.ledgers.writers[0].held = True
+    cluster.ledgers.delay_s = 0.5
+    sink = Sink()
+    log.append(numbered(2, 2), sink)
+    cursor.ack_individual([Position(0, 0)])
+    prepare(cluster, log)
+    await trio.sleep(waited_s)
+    confirmed = sink.count
+    log.abandon()
+    before, made = everything(cluster), cluster.ledgers.log.copy()
+    on_the_way = {f"close {n}" for n, writer in cluster.ledgers.writers.items() if writer.closes}
+    ends = {n: stored.last_entry_id for n, stored in cluster.ledgers.stored.items()}
+    assert (log.state, told) == (State.FENCED, ["gone"])
+    assert NAME not in factory.managed_ledgers
+    if not confirmed:
+        assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
+    late = Sink()
+    log.append([b"late"], late)
+    assert isinstance(late.errors[0], ManagedLedgerFencedError)
+    cursor.ack_individual([Position(0, 1)])
+    with trio.fail_after(10), pytest.raises(CursorFencedError):
+        await cursor.wait_persisted()
+    log.abandon()
+    await log.close()
+    await trio.sleep(20)
+    assert (log.state, told) == (State.FENCED, ["gone"])
+    assert sink.count == confirmed
+    assert everything(cluster) == before
+    followed = {line for line in cluster.ledgers.log[len(made) :] if line.startswith(("close", "delete"))}
+    assert followed <= on_the_way
+    for n, stored in cluster.ledgers.stored.items():
+        assert stored.last_entry_id == ends[n] or f"close {n}" in on_the_way or stored.fenced
+    cluster.ledgers.delay_s = 0.0
+    cluster.ledgers.hold = False
+    async with cluster.broker() as other:
+        taken = await other.open(NAME)
+        assert (await read_all(taken))[:2] == numbered(0, 2)
+        await trio.sleep(1)
+        named = await cluster.named_ledgers()
+        store = taken.cursors["sub"].store
+        assert store is not None
+        assert cluster.ledgers.listed() <= {*named, *store.ledger_ids()}
 
 
-async def test_an_abandoned_log_can_be_opened_again_at_once(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 3))
-        log.abandon()
-        again = await factory.open(NAME)
-        assert again is not log
-        await publish(again, b"3")
-        assert await read_all(again) == numbered(0, 4)
+async def test_an_abandoned_log_can_be_opened_again_at_once(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 3))
+    log.abandon()
+    again = await factory.open(NAME)
+    assert again is not log
+    await publish(again, b"3")
+    assert await read_all(again) == numbered(0, 4)
 
 
 async def test_while_the_metadata_is_known_to_be_away_the_open_ledger_serves_on_however_full_and_nothing_is_tried(
@@ -177,28 +176,27 @@ async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_make
 
 
 async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(
-    cluster: Cluster,
+    factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
     """M9. What is trimmed makes room again."""
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 12))
-        listed = await cluster.stored_list()
-        properties = (("filler", "x" * LIST_BYTES_MAX),)
-        log._stored.change_of(lambda value: replace(value, properties=properties))
-        await publish(log, *numbered(12, 10))
-        await trio.sleep(5)
-        long = log.ledgers[-1].ledger_id
-        for number in range(5):
-            assert await publish(log, *numbered(22 + 9 * number, 9))
-            await trio.sleep(2)
-        assert log.ledgers[-1].ledger_id == long
-        assert await read_all(log) == numbered(0, 67)
-        log._stored.change_of(lambda value: replace(value, properties=listed.properties))
-        assert await log.open_cursor("sub")
-        await log.delete_cursor("sub")
-        await trio.sleep(700)
-        assert log.ledgers[-1].ledger_id > long
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 12))
+    listed = await cluster.stored_list()
+    properties = (("filler", "x" * LIST_BYTES_MAX),)
+    log._stored.change_of(lambda value: replace(value, properties=properties))
+    await publish(log, *numbered(12, 10))
+    await trio.sleep(5)
+    long = log.ledgers[-1].ledger_id
+    for number in range(5):
+        assert await publish(log, *numbered(22 + 9 * number, 9))
+        await trio.sleep(2)
+    assert log.ledgers[-1].ledger_id == long
+    assert await read_all(log) == numbered(0, 67)
+    log._stored.change_of(lambda value: replace(value, properties=listed.properties))
+    assert await log.open_cursor("sub")
+    await log.delete_cursor("sub")
+    await trio.sleep(700)
+    assert log.ledgers[-1].ledger_id > long
 
 
 async def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from managed_ledger.errors import NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
 class Tale:
@@ -83,26 +83,18 @@ async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, con
     return points < last_point
 
 
-def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: Any) -> int:
+async def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: Any) -> int:
     """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel.
     Returns how many points there were."""
     for last_point in range(1, 500):
-        ended: list[bool] = []
-
-        async def test(cluster: Cluster, last_point: int = last_point, ended: list[bool] = ended) -> None:
+        async with in_cluster() as cluster:
             tale = Tale(cluster)
             if before is not None:
                 async with cluster.broker(**config) as factory:
                     await before(factory, tale)
-            ended.append(await _tell(cluster, tale, story, last_point, config))
+            ended = await _tell(cluster, tale, story, last_point, config)
             await sequel(cluster, tale)
-
-        async def alone(test: Callable[[Cluster], Awaitable[None]] = test) -> None:
-            async with in_cluster() as cluster:
-                await test(cluster)
-
-        trio.run(alone, clock=MockClock(autojump_threshold=0))
-        if ended == [True]:
+        if ended:
             return last_point - 1
     raise AssertionError("the story does not end")
 
@@ -123,24 +115,26 @@ async def make(factory: ManagedLedgerFactory, tale: Tale) -> None:
     tale.answered = Position(0, 0)
 
 
-def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_a_roll() -> None:
+async def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_a_roll() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         log = await factory.open(NAME)
         for number in range(9):
             # The third run makes the next ledger ahead, the fourth rolls.
             await tale.publish(log, numbered(3 * number, 3))
 
-    assert killed_everywhere(story, open_and_check) >= 12
+    assert await killed_everywhere(story, open_and_check) >= 12
 
 
-def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_roll_without_a_ledger_ahead() -> None:
+async def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_roll_without_a_ledger_ahead() -> (
+    None
+):
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await tale.publish(await factory.open(NAME), numbered(0, 35))
 
-    assert killed_everywhere(story, open_and_check) > 12
+    assert await killed_everywhere(story, open_and_check) > 12
 
 
-def test_during_an_open() -> None:
+async def test_during_an_open() -> None:
     async def crash(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await make(factory, tale)
         kill(factory)
@@ -148,10 +142,10 @@ def test_during_an_open() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await factory.open(NAME)
 
-    assert killed_everywhere(story, open_and_check, crash) >= 4
+    assert await killed_everywhere(story, open_and_check, crash) >= 4
 
 
-def test_during_a_cursors_change_of_ledger_it_has_its_old_state_or_the_new_one_and_never_none() -> None:
+async def test_during_a_cursors_change_of_ledger_it_has_its_old_state_or_the_new_one_and_never_none() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         log = await factory.open(NAME)
         cursor = await log.open_cursor("sub", initial="earliest")
@@ -169,10 +163,10 @@ def test_during_a_cursors_change_of_ledger_it_has_its_old_state_or_the_new_one_a
                 assert tale.answered <= found <= Position(0, tale.answered.entry_id + 1)
             await tale.check(log)
 
-    assert killed_everywhere(story, sequel, entries_max=100) >= 10
+    assert await killed_everywhere(story, sequel, entries_max=100) >= 10
 
 
-def test_during_a_close() -> None:
+async def test_during_a_close() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await make(factory, tale)
         await factory.managed_ledgers[NAME].close()
@@ -184,10 +178,10 @@ def test_during_a_close() -> None:
             if tale.answered.ledger_id >= 0:
                 assert log.cursors["sub"].mark_delete == tale.answered
 
-    assert killed_everywhere(story, sequel) > 15
+    assert await killed_everywhere(story, sequel) > 15
 
 
-def test_during_the_deletion_of_a_subscription_it_is_there_whole_or_gone() -> None:
+async def test_during_the_deletion_of_a_subscription_it_is_there_whole_or_gone() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await make(factory, tale)
         await factory.managed_ledgers[NAME].delete_cursor("sub")
@@ -205,11 +199,11 @@ def test_during_the_deletion_of_a_subscription_it_is_there_whole_or_gone() -> No
             await tale.check(log)
             assert (await log.open_cursor("sub", initial="earliest")).backlog() == log.entry_count
 
-    assert killed_everywhere(story, sequel) > 15
+    assert await killed_everywhere(story, sequel) > 15
 
 
 @pytest.mark.parametrize("opened_between", [False, True])
-def test_the_deletion_of_a_log_is_ended_by_asking_again_and_nothing_comes_back(opened_between: bool) -> None:
+async def test_the_deletion_of_a_log_is_ended_by_asking_again_and_nothing_comes_back(opened_between: bool) -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await make(factory, tale)
         await factory.delete(NAME)
@@ -230,10 +224,10 @@ def test_the_deletion_of_a_log_is_ended_by_asking_again_and_nothing_comes_back(o
             log = await factory.open(NAME)
             assert (await read_all(log), log.cursors) == ([], {})
 
-    assert killed_everywhere(story, sequel) > 20
+    assert await killed_everywhere(story, sequel) > 20
 
 
-def test_during_a_trim_nothing_that_somebody_needs_is_lost() -> None:
+async def test_during_a_trim_nothing_that_somebody_needs_is_lost() -> None:
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         log = await factory.open(NAME)
         cursor = log.cursors["sub"]
@@ -252,4 +246,4 @@ def test_during_a_trim_nothing_that_somebody_needs_is_lost() -> None:
             if tale.done:
                 assert found == confirmed[10:]
 
-    assert killed_everywhere(story, sequel, make, retention_minutes=0, retention_mb=0) > 8
+    assert await killed_everywhere(story, sequel, make, retention_minutes=0, retention_mb=0) > 8

@@ -12,9 +12,10 @@ import trio
 from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.writing.state import State
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 

@@ -9,78 +9,74 @@ import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
-from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX
+from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX, ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
+from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink
 
 
-async def test_who_opens_at_the_same_time_gets_the_same_log(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        cluster.ledgers.delay_s = 0.1
-        found: list[ManagedLedger] = []
+async def test_who_opens_at_the_same_time_gets_the_same_log(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    cluster.ledgers.delay_s = 0.1
+    found: list[ManagedLedger] = []
 
-        async def open_it() -> None:
-            found.append(await factory.open(NAME))
+    async def open_it() -> None:
+        found.append(await factory.open(NAME))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(open_it)
-        assert len({id(log) for log in found}) == 1
-        assert cluster.ledgers.listed() == {0}
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(open_it)
+    assert len({id(log) for log in found}) == 1
+    assert cluster.ledgers.listed() == {0}
 
 
-async def test_a_failed_open_leaves_the_way_free(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        cluster.ledgers.failures["create"] = [MetadataUnavailableError("away")]
-        with pytest.raises(ManagedLedgerUnavailableError):
-            await factory.open(NAME)
+async def test_a_failed_open_leaves_the_way_free(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    cluster.ledgers.failures["create"] = [MetadataUnavailableError("away")]
+    with pytest.raises(ManagedLedgerUnavailableError):
         await factory.open(NAME)
+    await factory.open(NAME)
 
 
-async def test_an_open_during_a_close_waits_for_it(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        await publish(log, *numbered(0, 5))
-        cursor.ack_individual([Position(0, 0)])
-        cluster.ledgers.delay_s = 0.5
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(log.close)
-            await trio.sleep(0.1)
-            again = await factory.open(NAME)
-        assert again is not log
-        assert again.cursors["sub"].mark_delete == Position(0, 0)
-        assert await read_all(again) == numbered(0, 5)
+async def test_an_open_during_a_close_waits_for_it(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    cursor = await log.open_cursor("sub", initial="earliest")
+    await publish(log, *numbered(0, 5))
+    cursor.ack_individual([Position(0, 0)])
+    cluster.ledgers.delay_s = 0.5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.close)
+        await trio.sleep(0.1)
+        again = await factory.open(NAME)
+    assert again is not log
+    assert again.cursors["sub"].mark_delete == Position(0, 0)
+    assert await read_all(again) == numbered(0, 5)
 
 
-async def test_a_deleted_log_leaves_nothing(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        await publish(log, *numbered(0, 25))
-        cursor.ack_individual([Position(0, 3)])
-        await cursor.wait_persisted()
+async def test_a_deleted_log_leaves_nothing(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    cursor = await log.open_cursor("sub", initial="earliest")
+    await publish(log, *numbered(0, 25))
+    cursor.ack_individual([Position(0, 3)])
+    await cursor.wait_persisted()
+    await factory.delete(NAME)
+    assert cluster.ledgers.listed() == set()
+    assert await cluster.metadata.get(log_path(NAME)) is None
+    with pytest.raises(NoSuchManagedLedgerError):
         await factory.delete(NAME)
-        assert cluster.ledgers.listed() == set()
-        assert await cluster.metadata.get(log_path(NAME)) is None
-        with pytest.raises(NoSuchManagedLedgerError):
-            await factory.delete(NAME)
-        assert await read_all(await factory.open(NAME)) == []
+    assert await read_all(await factory.open(NAME)) == []
 
 
-async def test_a_delete_that_was_interrupted_can_be_ended(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        await publish(await factory.open(NAME), *numbered(0, 25))
-        cluster.ledgers.failures["delete"] = [MetadataUnavailableError("away")]
-        with pytest.raises(ManagedLedgerUnavailableError):
-            await factory.delete(NAME)
+async def test_a_delete_that_was_interrupted_can_be_ended(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    await publish(await factory.open(NAME), *numbered(0, 25))
+    cluster.ledgers.failures["delete"] = [MetadataUnavailableError("away")]
+    with pytest.raises(ManagedLedgerUnavailableError):
         await factory.delete(NAME)
-        assert cluster.ledgers.listed() == set()
+    await factory.delete(NAME)
+    assert cluster.ledgers.listed() == set()
 
 
 async def test_many_logs_live_side_by_side_and_close_together(cluster: Cluster) -> None:

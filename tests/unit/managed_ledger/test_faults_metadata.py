@@ -13,6 +13,7 @@ from managed_ledger.factory import OPENS_MAX, ManagedLedgerFactory, open_factory
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.store import ANY_VERSION
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import (
     CONFIG,
@@ -25,7 +26,7 @@ from tests.unit.managed_ledger.cluster import (
     publish,
     read_all,
 )
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import host
 
 TEN_MINUTES_S = 600

@@ -7,9 +7,10 @@ import trio
 
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.writing.state import State
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import Sink
 from tests.unit.managed_ledger.hosts import ADD_TIMEOUT_S, host
 
 

@@ -13,6 +13,7 @@ from managed_ledger.writing.state import State
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import (
     CONFIG,
     NAME,
@@ -23,7 +24,7 @@ from tests.unit.managed_ledger.cluster import (
     publish,
     read_all,
 )
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
 async def write(cluster: Cluster, *payloads: bytes) -> None:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
+from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
 async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
@@ -38,19 +40,20 @@ async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_clo
     assert cluster.ledgers.log == ["create 0", "create 1", "close 0", "open 0", "close 1"]
 
 
-async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await nearly_full(cluster, log)
-        session = cluster.stores[0]
+async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await nearly_full(cluster, log)
+    session = cluster.stores[0]
 
-        async def away() -> None:
-            session.point = None
-            raise MetadataUnavailableError("away")
+    async def away() -> None:
+        session.point = None
+        raise MetadataUnavailableError("away")
 
-        session.point = away
-        assert await publish(log, *numbered(9, 3)) == [(0, 9), (1, 0), (1, 1)]
-        assert session.point is None
+    session.point = away
+    assert await publish(log, *numbered(9, 3)) == [(0, 9), (1, 0), (1, 1)]
+    assert session.point is None
 
 
 async def test_appends_at_a_roll_do_not_wait_for_a_ledger_to_be_made(cluster: Cluster) -> None:
@@ -102,26 +105,24 @@ async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(
 
 
 async def test_after_a_failure_the_next_ledger_is_a_fresh_one_for_the_bookies_of_the_other_may_be_those_that_failed(
-    cluster: Cluster,
+    factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await nearly_full(cluster, log)
-        cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
-        assert await publish(log, b"more") == [(2, 0)]
-        await trio.sleep(0.5)
-        assert cluster.ledgers.listed() == await cluster.named_ledgers() == {0, 2}
+    log = await factory.open(NAME)
+    await nearly_full(cluster, log)
+    cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
+    assert await publish(log, b"more") == [(2, 0)]
+    await trio.sleep(0.5)
+    assert cluster.ledgers.listed() == await cluster.named_ledgers() == {0, 2}
 
 
-async def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
-        await publish(log, *numbered(0, 9))
-        await trio.sleep(0.5)
-        assert (log.state, cluster.ledgers.listed()) == (State.OPEN, {0})
-        await publish(log, *numbered(9, 3))
-        assert await read_all(log) == numbered(0, 12)
+async def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
+    await publish(log, *numbered(0, 9))
+    await trio.sleep(0.5)
+    assert (log.state, cluster.ledgers.listed()) == (State.OPEN, {0})
+    await publish(log, *numbered(9, 3))
+    assert await read_all(log) == numbered(0, 12)
 
 
 async def test_the_configuration_of_a_log_is_asked_anew_at_each_ledger_and_one_made_ahead_by_another_is_not_used(
@@ -163,14 +164,15 @@ async def test_the_retention_of_a_log_is_asked_anew_at_each_trim(cluster: Cluste
         assert cluster.ledgers.listed() == {2}
 
 
-async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cluster.ledgers.delay_s = 1.0
-        sink = Sink()
-        log.append(numbered(0, 9), sink)
-        await until(lambda: sink.count == 9)
-        await log.close()
-        cluster.ledgers.delay_s = 0.0
-        await trio.sleep(3)
-        assert cluster.ledgers.listed() == {0}
+async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    cluster.ledgers.delay_s = 1.0
+    sink = Sink()
+    log.append(numbered(0, 9), sink)
+    await until(lambda: sink.count == 9)
+    await log.close()
+    cluster.ledgers.delay_s = 0.0
+    await trio.sleep(3)
+    assert cluster.ledgers.listed() == {0}

@@ -17,6 +17,7 @@ from managed_ledger.errors import (
     ManagedLedgerUnavailableError,
     NoSuchCursorError,
 )
+from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from managed_ledger.writing.state import State
@@ -24,8 +25,9 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerReadError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink, until
+from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink
 
 
 def current(cluster: Cluster, log: ManagedLedger) -> FakeWriter:
@@ -44,26 +46,28 @@ async def test_appends_are_confirmed_in_order_with_their_positions(cluster: Clus
         assert await read_all(log) == numbered(0, 60)
 
 
-async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        ids = await publish(log, *numbered(0, 35))
-        assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
-        listed = await cluster.stored_list()
-        assert [(one.ledger_id, one.entries) for one in listed.ledgers] == [(0, 10), (1, 10), (2, 10), (3, 0)]
-        assert [one.size for one in listed.ledgers] == [10, 20, 20, 0]
-        assert [cluster.ledgers.stored[n].last_entry_id for n in range(4)] == [9, 9, 9, None]
-        assert await read_all(log) == numbered(0, 35)
+async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    ids = await publish(log, *numbered(0, 35))
+    assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
+    listed = await cluster.stored_list()
+    assert [(one.ledger_id, one.entries) for one in listed.ledgers] == [(0, 10), (1, 10), (2, 10), (3, 0)]
+    assert [one.size for one in listed.ledgers] == [10, 20, 20, 0]
+    assert [cluster.ledgers.stored[n].last_entry_id for n in range(4)] == [9, 9, 9, None]
+    assert await read_all(log) == numbered(0, 35)
 
 
-async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 45))
-        assert await read_all(log) == numbered(0, 45)
-        await trio.testing.wait_all_tasks_blocked()
-        tasks = log._services.nursery.child_tasks
-        assert [task.name for task in tasks if task.name.startswith("next ledger")] == []
+async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 45))
+    assert await read_all(log) == numbered(0, 45)
+    await trio.testing.wait_all_tasks_blocked()
+    tasks = log._services.nursery.child_tasks
+    assert [task.name for task in tasks if task.name.startswith("next ledger")] == []
 
 
 async def test_a_young_ledger_is_not_rolled_however_full_and_an_old_one_is(cluster: Cluster) -> None:
@@ -92,31 +96,33 @@ async def test_a_ledger_is_rolled_by_size(cluster: Cluster) -> None:
         assert [one.entries for one in log.ledgers] == [2, 0]
 
 
-async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cluster.ledgers.delay_s = 1
-        sink = Sink()
-        log.append(numbered(0, 15), sink)
-        await trio.sleep(0.5)
-        assert sink.count == 10
-        assert log.state is State.SWITCHING
-        assert log.pending_bytes == 10
-        log.append(numbered(15, 2), sink)
-        await until(lambda: sink.count == 17)
-        assert cluster.ledgers.log == ["create 0", "close 0", "create 1"]
+async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    cluster.ledgers.delay_s = 1
+    sink = Sink()
+    log.append(numbered(0, 15), sink)
+    await trio.sleep(0.5)
+    assert sink.count == 10
+    assert log.state is State.SWITCHING
+    assert log.pending_bytes == 10
+    log.append(numbered(15, 2), sink)
+    await until(lambda: sink.count == 17)
+    assert cluster.ledgers.log == ["create 0", "close 0", "create 1"]
 
 
-async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        buffer = bytearray(b"%02d" * 0 + b"".join(b"%02d" % n for n in range(25)))
-        view = memoryview(buffer)
-        sink = Sink()
-        log.append([view[2 * n : 2 * n + 2] for n in range(25)], sink)
-        buffer[:] = bytes(50)
-        await until(lambda: sink.count == 25)
-        assert await read_all(log) == [b"%02d" % n for n in range(25)]
+async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    buffer = bytearray(b"%02d" * 0 + b"".join(b"%02d" % n for n in range(25)))
+    view = memoryview(buffer)
+    sink = Sink()
+    log.append([view[2 * n : 2 * n + 2] for n in range(25)], sink)
+    buffer[:] = bytes(50)
+    await until(lambda: sink.count == 25)
+    assert await read_all(log) == [b"%02d" % n for n in range(25)]
 
 
 @pytest.mark.parametrize("stored", [-1, 3, 6, 8])
@@ -147,63 +153,62 @@ async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(
             assert listed.ledgers[0].size == confirmed + 1
 
 
-async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        writer = current(cluster, log)
-        writer.held = True
-        sink = Sink()
-        log.append(numbered(0, 14), sink)
-        await trio.sleep(1)
-        assert log.state is State.SWITCHING
-        writer.confirm(4)
-        writer.fail(LedgerWriteError("no quorum"))
-        await until(lambda: sink.count == 14)
-        assert await read_all(log) == numbered(0, 14)
-        assert sink.ids() == [(0, n) for n in range(5)] + [(1, n) for n in range(9)]
+async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    writer = current(cluster, log)
+    writer.held = True
+    sink = Sink()
+    log.append(numbered(0, 14), sink)
+    await trio.sleep(1)
+    assert log.state is State.SWITCHING
+    writer.confirm(4)
+    writer.fail(LedgerWriteError("no quorum"))
+    await until(lambda: sink.count == 14)
+    assert await read_all(log) == numbered(0, 14)
+    assert sink.ids() == [(0, n) for n in range(5)] + [(1, n) for n in range(9)]
 
 
 async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back(
-    cluster: Cluster,
+    factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"0")
-        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
-        current(cluster, log).fail(LedgerWriteError("no quorum"))
-        sink = Sink()
-        log.append([b"lost"], sink)
-        with trio.fail_after(20):
-            await until(lambda: bool(sink.errors))
-        assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-        assert (len(sink.errors), sink.count) == (1, 0)
-        assert log.state is State.IDLE
-        cluster.ledgers.failures.clear()
-        await publish(log, b"1")
-        assert await read_all(log) == [b"0", b"1"]
+    log = await factory.open(NAME)
+    await publish(log, b"0")
+    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
+    current(cluster, log).fail(LedgerWriteError("no quorum"))
+    sink = Sink()
+    log.append([b"lost"], sink)
+    with trio.fail_after(20):
+        await until(lambda: bool(sink.errors))
+    assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+    assert (len(sink.errors), sink.count) == (1, 0)
+    assert log.state is State.IDLE
+    cluster.ledgers.failures.clear()
+    await publish(log, b"1")
+    assert await read_all(log) == [b"0", b"1"]
 
 
 async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(
-    cluster: Cluster,
+    factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"0")
-        for number in range(2):
-            cluster.ledgers.full = True
-            ledgers = len(cluster.ledgers.writers)
-            sink = Sink()
-            log.append([b"lost"], sink)
-            begun = trio.current_time()
-            with trio.fail_after(20):
-                await until(lambda sink=sink: bool(sink.errors))  # type: ignore[misc]
-            assert 3 < trio.current_time() - begun <= 5, "retry_timeout_s is 5"
-            assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-            assert "the disk is full" in str(sink.errors[0])
-            assert len(cluster.ledgers.writers) - ledgers < 10
-            cluster.ledgers.full = False
-            await publish(log, b"%d" % (number + 1))
-        assert await read_all(log) == [b"0", b"1", b"2"]
+    log = await factory.open(NAME)
+    await publish(log, b"0")
+    for number in range(2):
+        cluster.ledgers.full = True
+        ledgers = len(cluster.ledgers.writers)
+        sink = Sink()
+        log.append([b"lost"], sink)
+        begun = trio.current_time()
+        with trio.fail_after(20):
+            await until(lambda sink=sink: bool(sink.errors))  # type: ignore[misc]
+        assert 3 < trio.current_time() - begun <= 5, "retry_timeout_s is 5"
+        assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+        assert "the disk is full" in str(sink.errors[0])
+        assert len(cluster.ledgers.writers) - ledgers < 10
+        cluster.ledgers.full = False
+        await publish(log, b"%d" % (number + 1))
+    assert await read_all(log) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("step", ["create", "created"])
@@ -267,21 +272,20 @@ async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster
         assert (told, log.state) == (["fenced"], State.FENCED)
 
 
-async def test_an_entry_too_large_fails_alone(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        writer = current(cluster, log)
-        real = writer.append
+async def test_an_entry_too_large_fails_alone(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    writer = current(cluster, log)
+    real = writer.append
 
-        def refuse(payloads: object) -> int:
-            raise LedgerEntryTooLargeError("too large")
+    def refuse(payloads: object) -> int:
+        raise LedgerEntryTooLargeError("too large")
 
-        writer.append = refuse  # type: ignore[method-assign]
-        sink = Sink()
-        log.append(numbered(0, 25), sink)
-        writer.append = real  # type: ignore[method-assign]
-        assert [type(error) for error in sink.errors] == [EntryTooLargeError]
-        assert await publish(log, b"fine") == [(0, 0)]
+    writer.append = refuse  # type: ignore[method-assign]
+    sink = Sink()
+    log.append(numbered(0, 25), sink)
+    writer.append = real  # type: ignore[method-assign]
+    assert [type(error) for error in sink.errors] == [EntryTooLargeError]
+    assert await publish(log, b"fine") == [(0, 0)]
 
 
 async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_nothing_in_the_cache(
@@ -314,79 +318,78 @@ async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_no
         log.remove_waiter(pump)
 
 
-async def test_without_active_cursors_nothing_is_cached(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"x")
-        assert factory.budget.used == 0
-        cursor = await log.open_cursor("sub")
-        await publish(log, b"y")
-        assert factory.budget.used > 0
-        cursor.deactivate()
-        await trio.sleep(3)
-        assert factory.budget.used == 0
+async def test_without_active_cursors_nothing_is_cached(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    await publish(log, b"x")
+    assert factory.budget.used == 0
+    cursor = await log.open_cursor("sub")
+    await publish(log, b"y")
+    assert factory.budget.used > 0
+    cursor.deactivate()
+    await trio.sleep(3)
+    assert factory.budget.used == 0
 
 
-async def test_readers_of_the_same_place_share_one_ledger_read(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 25))
+async def test_readers_of_the_same_place_share_one_ledger_read(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 25))
+    for _ in range(3):
+        log.new_reader_cursor(EARLIEST)
+    cluster.ledgers.delay_s = 0.1
+    async with trio.open_nursery() as nursery:
         for _ in range(3):
-            log.new_reader_cursor(EARLIEST)
-        cluster.ledgers.delay_s = 0.1
-        async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(log.read, Position(0, 0), 100, 1 << 20)
-        assert cluster.ledgers.reads == [(0, 0, 9)]
-        assert log.ledger_reads == 1
+            nursery.start_soon(log.read, Position(0, 0), 100, 1 << 20)
+    assert cluster.ledgers.reads == [(0, 0, 9)]
+    assert log.ledger_reads == 1
 
 
-async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        writer = current(cluster, log)
-        writer.held = True
-        sink = Sink()
-        log.append(numbered(0, 8), sink)
-        writer.confirm(4)
-        writer.store(7)
-        writer.fail(LedgerWriteError("no quorum"))
-        await until(lambda: sink.count == 8)
-        run = await log.read(Position(0, 3), 100, 1 << 20)
-        assert [bytes(payload) for payload in run.payloads] == [b"3", b"4"]
-        run = await log.read(Position(0, 5), 100, 1 << 20)
-        assert (run.ledger_id, run.first_entry_id) == (1, 0)
+async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    writer = current(cluster, log)
+    writer.held = True
+    sink = Sink()
+    log.append(numbered(0, 8), sink)
+    writer.confirm(4)
+    writer.store(7)
+    writer.fail(LedgerWriteError("no quorum"))
+    await until(lambda: sink.count == 8)
+    run = await log.read(Position(0, 3), 100, 1 << 20)
+    assert [bytes(payload) for payload in run.payloads] == [b"3", b"4"]
+    run = await log.read(Position(0, 5), 100, 1 << 20)
+    assert (run.ledger_id, run.first_entry_id) == (1, 0)
 
 
-async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 12))
-        assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
-        cluster.ledgers.failures["read"] = [LedgerReadError("away")]
-        with pytest.raises(ManagedLedgerReadError):
-            await log.read(Position(0, 0), 10, 1 << 20)
-        assert len((await log.read(Position(0, 0), 10, 1 << 20)).payloads) == 10
+async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 12))
+    assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
+    cluster.ledgers.failures["read"] = [LedgerReadError("away")]
+    with pytest.raises(ManagedLedgerReadError):
+        await log.read(Position(0, 0), 10, 1 << 20)
+    assert len((await log.read(Position(0, 0), 10, 1 << 20)).payloads) == 10
 
 
-async def test_a_new_cursor_stands_where_it_was_asked_to(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 25))
-        expected: list[tuple[str, object, Position]] = [
-            ("latest", "latest", Position(2, 5)),
-            ("earliest", "earliest", Position(0, 0)),
-            ("there", Position(1, 4), Position(1, 5)),
-            ("end", Position(0, 9), Position(1, 0)),
-            ("max", LATEST, Position(2, 5)),
-            ("min", EARLIEST, Position(0, 0)),
-            ("nowhere", Position(0, 70), Position(1, 0)),
-        ]
-        for name, initial, read in expected:
-            cursor = await log.open_cursor(name, initial=initial)  # type: ignore[arg-type]
-            assert cursor.read_position == read, name
-            assert await log.open_cursor(name, initial="latest") is cursor
-        assert log.cursors["earliest"].backlog() == 25
+async def test_a_new_cursor_stands_where_it_was_asked_to(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 25))
+    expected: list[tuple[str, object, Position]] = [
+        ("latest", "latest", Position(2, 5)),
+        ("earliest", "earliest", Position(0, 0)),
+        ("there", Position(1, 4), Position(1, 5)),
+        ("end", Position(0, 9), Position(1, 0)),
+        ("max", LATEST, Position(2, 5)),
+        ("min", EARLIEST, Position(0, 0)),
+        ("nowhere", Position(0, 70), Position(1, 0)),
+    ]
+    for name, initial, read in expected:
+        cursor = await log.open_cursor(name, initial=initial)  # type: ignore[arg-type]
+        assert cursor.read_position == read, name
+        assert await log.open_cursor(name, initial="latest") is cursor
+    assert log.cursors["earliest"].backlog() == 25
 
 
 async def test_a_cursor_whose_making_was_not_heard_of_is_found_again(cluster: Cluster) -> None:
@@ -461,32 +464,30 @@ async def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leave
     await test(cluster)
 
 
-async def test_closing_a_fenced_log_ends_the_wait_for_it(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        log.abandon()
-        await log.close()
-        with trio.fail_after(1):
-            await log.closed.wait()
+async def test_closing_a_fenced_log_ends_the_wait_for_it(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    log.abandon()
+    await log.close()
+    with trio.fail_after(1):
+        await log.closed.wait()
 
 
-async def test_a_closed_log_takes_nothing_and_gives_nothing(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        sink = Sink()
-        log.append(numbered(0, 5), sink)
-        cursor.ack_individual([])
-        await log.close()
-        assert sink.count == 5
-        log.append([b"late"], sink)
-        assert isinstance(sink.errors[0], ManagedLedgerClosedError)
-        with pytest.raises(ManagedLedgerClosedError):
-            await log.read(Position(0, 0), 1, 1)
-        with pytest.raises(ManagedLedgerClosedError):
-            await log.open_cursor("other")
-        assert cluster.ledgers.stored[0].last_entry_id == 4
-        await log.close()
+async def test_a_closed_log_takes_nothing_and_gives_nothing(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    log = await factory.open(NAME)
+    cursor = await log.open_cursor("sub", initial="earliest")
+    sink = Sink()
+    log.append(numbered(0, 5), sink)
+    cursor.ack_individual([])
+    await log.close()
+    assert sink.count == 5
+    log.append([b"late"], sink)
+    assert isinstance(sink.errors[0], ManagedLedgerClosedError)
+    with pytest.raises(ManagedLedgerClosedError):
+        await log.read(Position(0, 0), 1, 1)
+    with pytest.raises(ManagedLedgerClosedError):
+        await log.open_cursor("other")
+    assert cluster.ledgers.stored[0].last_entry_id == 4
+    await log.close()
 
 
 async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cluster: Cluster) -> None:

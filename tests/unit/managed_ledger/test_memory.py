@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+from managed_ledger.factory import ManagedLedgerFactory
 from tests.unit.managed_ledger.cluster import NAME, Cluster, publish
 
 LOGS = 200
@@ -13,29 +14,31 @@ BYTES_MAX = 5400
 shared it. Much of it is the fake ledgers' and the metadata's."""
 
 
-async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        await publish(await factory.open(NAME), b"x")  # what is made once
+async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    await publish(await factory.open(NAME), b"x")  # what is made once
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(LOGS):
+            await publish(await factory.open(f"{NAME}-{number}"), b"x")
         gc.collect()
-        tracemalloc.start()
-        try:
-            for number in range(LOGS):
-                await publish(await factory.open(f"{NAME}-{number}"), b"x")
-            gc.collect()
-            taken, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert taken / LOGS < BYTES_MAX
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / LOGS < BYTES_MAX
 
 
-async def test_logs_without_cursors_share_an_empty_table_and_one_with_a_cursor_has_its_own(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        one, other = await factory.open(NAME), await factory.open(f"{NAME}-2")
-        assert one.cursors is other.cursors is one.reader_cursors
-        reader = one.new_reader_cursor(one.last_confirmed)
-        await one.open_cursor("sub")
-        assert (list(one.cursors), list(one.reader_cursors)) == (["sub"], ["reader-1"])
-        assert (dict(other.cursors), dict(other.reader_cursors)) == ({}, {})
-        one.drop_reader_cursor(reader)
-        await one.delete_cursor("sub")
-        assert one.cursors is other.cursors is one.reader_cursors
+async def test_logs_without_cursors_share_an_empty_table_and_one_with_a_cursor_has_its_own(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    one, other = await factory.open(NAME), await factory.open(f"{NAME}-2")
+    assert one.cursors is other.cursors is one.reader_cursors
+    reader = one.new_reader_cursor(one.last_confirmed)
+    await one.open_cursor("sub")
+    assert (list(one.cursors), list(one.reader_cursors)) == (["sub"], ["reader-1"])
+    assert (dict(other.cursors), dict(other.reader_cursors)) == ({}, {})
+    one.drop_reader_cursor(reader)
+    await one.delete_cursor("sub")
+    assert one.cursors is other.cursors is one.reader_cursors

@@ -13,6 +13,7 @@ from managed_ledger.errors import (
     ManagedLedgerUnavailableError,
     NoSuchManagedLedgerError,
 )
+from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.ledger_list import encode
 from managed_ledger.stored_list import log_path
 from managed_ledger.writing.state import State
@@ -20,18 +21,18 @@ from quire.ledger.errors import LedgerReadError, LedgerRecoveryError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.store import ANY_VERSION
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, until
+from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
-async def test_a_new_log_is_one_write(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        await factory.open(NAME)
-        assert len(cluster.ledgers.multis) == 1
-        assert [op.path for op in cluster.ledgers.multis[0]] == ["/ledgers/L0", log_path(NAME)]
-        found = await cluster.metadata.get(log_path(NAME))
-        assert found is not None
-        assert (found.version, found.value.hex()) == (0, "0a0408002000")
+async def test_a_new_log_is_one_write(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    await factory.open(NAME)
+    assert len(cluster.ledgers.multis) == 1
+    assert [op.path for op in cluster.ledgers.multis[0]] == ["/ledgers/L0", log_path(NAME)]
+    found = await cluster.metadata.get(log_path(NAME))
+    assert found is not None
+    assert (found.version, found.value.hex()) == (0, "0a0408002000")
 
 
 async def test_a_node_made_and_left_empty_is_a_log_without_ledgers(cluster: Cluster) -> None:
@@ -185,8 +186,7 @@ async def test_ledger_ids_far_below_the_last_one_are_refused_and_a_few_are_passe
         assert await publish(log, b"y") == [(501, 0)]
 
 
-async def test_a_log_that_is_not_to_be_made_is_not_made(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        with pytest.raises(NoSuchManagedLedgerError):
-            await factory.open(NAME, create=False)
-        assert cluster.ledgers.listed() == set()
+async def test_a_log_that_is_not_to_be_made_is_not_made(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+    with pytest.raises(NoSuchManagedLedgerError):
+        await factory.open(NAME, create=False)
+    assert cluster.ledgers.listed() == set()

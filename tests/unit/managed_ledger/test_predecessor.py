@@ -10,13 +10,14 @@ import pytest
 import trio
 
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
-from managed_ledger.factory import open_factory
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerConflictError, LedgerFencedError, LedgerRecoveryError, LedgerWriteError
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world, until
+from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 
@@ -101,58 +102,60 @@ async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards
         assert sink.ids() == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"0")
-        cluster.ledgers.close_by_others(0)
-        cluster.ledgers.failures["open"] = [LedgerRecoveryError("bookies away")] * 20
-        sink = Sink()
-        log.append([b"lost"], sink)
-        await until(lambda: bool(sink.errors))
-        assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
-        assert log.state is State.IDLE
-        cluster.ledgers.failures.clear()
-        assert await publish(log, b"1") == [(1, 0)]
-        assert await read_all(log) == numbered(0, 2)
+async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await publish(log, b"0")
+    cluster.ledgers.close_by_others(0)
+    cluster.ledgers.failures["open"] = [LedgerRecoveryError("bookies away")] * 20
+    sink = Sink()
+    log.append([b"lost"], sink)
+    await until(lambda: bool(sink.errors))
+    assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
+    assert log.state is State.IDLE
+    cluster.ledgers.failures.clear()
+    assert await publish(log, b"1") == [(1, 0)]
+    assert await read_all(log) == numbered(0, 2)
 
 
 @pytest.mark.expect_error("closed below its last confirmed entry")
-async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 3))
-        cluster.ledgers.stored[0].fenced = True
-        cluster.ledgers.stored[0].last_entry_id = 1
-        sink = Sink()
-        log.append([b"more"], sink)
-        await until(lambda: bool(sink.errors))
-        assert (sink.count, log.state) == (0, State.FENCED)
+async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await publish(log, *numbered(0, 3))
+    cluster.ledgers.stored[0].fenced = True
+    cluster.ledgers.stored[0].last_entry_id = 1
+    sink = Sink()
+    log.append([b"more"], sink)
+    await until(lambda: bool(sink.errors))
+    assert (sink.count, log.state) == (0, State.FENCED)
 
 
-async def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log(cluster: Cluster) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"x")
-        writer = cluster.ledgers.writers[0]
-        await cluster.ledgers.delete(0)
-        writer.fail(LedgerFencedError("no such ledger"))
-        await until(lambda: log.state is State.FENCED)
+async def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
+    log = await factory.open(NAME)
+    await publish(log, b"x")
+    writer = cluster.ledgers.writers[0]
+    await cluster.ledgers.delete(0)
+    writer.fail(LedgerFencedError("no such ledger"))
+    await until(lambda: log.state is State.FENCED)
 
 
 async def test_an_empty_ledger_that_left_the_list_with_a_write_that_was_not_heard_of_does_not_leave_it_again(
-    cluster: Cluster,
+    factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        sink = Sink()
-        log.append(numbered(0, 2), sink)
-        cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
-        cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
-        await until(lambda: sink.count == 2)
-        assert await read_all(log) == numbered(0, 2)
-        await trio.sleep(1)
-        assert cluster.ledgers.listed() == await cluster.named_ledgers() == {2}
+    log = await factory.open(NAME)
+    sink = Sink()
+    log.append(numbered(0, 2), sink)
+    cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
+    cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
+    await until(lambda: sink.count == 2)
+    assert await read_all(log) == numbered(0, 2)
+    await trio.sleep(1)
+    assert cluster.ledgers.listed() == await cluster.named_ledgers() == {2}
 
 
 def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import trio
@@ -28,71 +29,71 @@ def switch_interval() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_sigterm_asks_the_server_to_stop() -> None:
-    async def serve(stop: trio.Event) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        with trio.fail_after(5):
-            await stop.wait()
+def signalled(number: signal.Signals, *, stops: bool) -> Callable[[trio.Event], Awaitable[None]]:
+    """Return a server that sends the process a signal, and fails unless that asks it to stop, or does not."""
 
-    assert run_server("test", serve) == 0
+    async def serve(stop: trio.Event) -> None:
+        os.kill(os.getpid(), number)
+        with trio.move_on_after(5 if stops else 0.05):
+            await stop.wait()
+        assert stop.is_set() == stops
+
+    return serve
+
+
+def failing(error: Exception) -> Callable[[trio.Event], Awaitable[None]]:
+    """Return a server that raises an error out of a nursery."""
+
+    async def serve(stop: trio.Event) -> None:
+        async with trio.open_nursery():
+            raise error
+
+    return serve
+
+
+def test_sigterm_asks_the_server_to_stop() -> None:
+    assert run_server("test", signalled(signal.SIGTERM, stops=True)) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_without_a_meaning_changes_nothing(number: signal.Signals) -> None:
-    async def serve(stop: trio.Event) -> None:
-        os.kill(os.getpid(), number)
-        with trio.move_on_after(0.05):
-            await stop.wait()
-        assert not stop.is_set()
-
-    assert run_server("test", serve) == 0
+    assert run_server("test", signalled(number, stops=False)) == 0
 
 
 def test_a_hangup_is_a_stop_unless_the_process_was_started_to_ignore_it() -> None:
-    stopped: list[bool] = []
-
-    async def serve(stop: trio.Event) -> None:
-        os.kill(os.getpid(), signal.SIGHUP)
-        with trio.move_on_after(5 if not stopped else 0.05):
-            await stop.wait()
-        stopped.append(stop.is_set())
-
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # (the tests themselves may run under nohup)
     try:
-        assert run_server("test", serve) == 0
+        assert run_server("test", signalled(signal.SIGHUP, stops=True)) == 0
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        assert run_server("test", serve) == 0
+        assert run_server("test", signalled(signal.SIGHUP, stops=False)) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert stopped == [True, False]
+
+
+async def has_all_descriptors(stop: trio.Event) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
 
 
 def test_a_server_takes_as_many_descriptors_as_it_may_have() -> None:
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found: list[int] = []
-
-    async def serve(stop: trio.Event) -> None:
-        found.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:
-        run_server("test", serve)
+        assert run_server("test", has_all_descriptors) == 0
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found == [hard]
+
+
+async def goes_on_after_a_signal(stop: trio.Event) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    await stop.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    with trio.fail_after(5):
+        await trio.sleep_forever()
 
 
 def test_a_second_signal_cuts_a_server_that_does_not_end() -> None:
-    async def serve(stop: trio.Event) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        await stop.wait()
-        os.kill(os.getpid(), signal.SIGINT)
-        with trio.fail_after(5):
-            await trio.sleep_forever()
-
-    assert run_server("test", serve) == 0
+    assert run_server("test", goes_on_after_a_signal) == 0
 
 
 @pytest.mark.parametrize(
@@ -106,11 +107,7 @@ def test_a_second_signal_cuts_a_server_that_does_not_end() -> None:
     ],
 )
 def test_what_an_operator_can_mend_is_one_line(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    async def serve(stop: trio.Event) -> None:
-        async with trio.open_nursery():
-            raise error
-
-    assert run_server("test", serve) == code
+    assert run_server("test", failing(error)) == code
     assert capsys.readouterr().err == f"quire test: {error}\n"
 
 
@@ -135,9 +132,7 @@ async def test_a_store_is_closed_though_the_process_is_cut() -> None:
 def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
     log_events: list[Event], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def serve(stop: trio.Event) -> None:
-        raise ZeroDivisionError("by nothing")
-
+    serve = failing(ZeroDivisionError("by nothing"))
     assert run_server("test", serve) == 1
     said = capsys.readouterr().err
     assert "quire test: internal error: ZeroDivisionError('by nothing'); see the traceback in the log" in said
@@ -147,8 +142,9 @@ def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
     assert run_server("bookie", serve, bookie_exit_code) == 2
 
 
-def test_waiting_threads_get_the_interpreter_soon() -> None:
-    async def serve(stop: trio.Event) -> None:
-        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+async def switches_soon(stop: trio.Event) -> None:
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
 
-    assert run_server("test", serve) == 0
+
+def test_waiting_threads_get_the_interpreter_soon() -> None:
+    assert run_server("test", switches_soon) == 0

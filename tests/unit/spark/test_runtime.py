@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +15,7 @@ from quire.client.options import ClientOptions
 from quire.spark import runtime as runtime_module
 from quire.spark.options.parse import Options
 from quire.spark.runtime import Runtime, client_options, close_runtime, runtime
+from tests.support.waiting import wait_until
 
 URL = "pulsar://127.0.0.1:1"
 OPTIONS = ClientOptions()
@@ -56,13 +56,6 @@ def loop(opened: Opened) -> Iterator[Runtime]:
     assert opened.now == 0, "a client outlived its loop"
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.005)
-
-
 def release(loop: Runtime, lease: runtime_module.Lease) -> None:
     async def give_back() -> None:
         lease.release()
@@ -70,14 +63,16 @@ def release(loop: Runtime, lease: runtime_module.Lease) -> None:
     loop.call(give_back)
 
 
+async def double(number: int) -> int:
+    await trio.lowlevel.checkpoint()
+    return number * 2
+
+
+async def fail() -> None:
+    raise ValueError("as it is")
+
+
 def test_a_call_returns_what_the_loop_returns_and_raises_what_it_raises(loop: Runtime):
-    async def double(number: int) -> int:
-        await trio.lowlevel.checkpoint()
-        return number * 2
-
-    async def fail() -> None:
-        raise ValueError("as it is")
-
     assert loop.call(double, 21) == 42
     with pytest.raises(ValueError, match="as it is"):
         loop.call(fail)
@@ -93,13 +88,13 @@ def test_clients_of_one_cluster_are_shared(loop: Runtime, opened: Opened):
     release(loop, first)
     release(loop, first)  # twice is once
     release(loop, other)
-    until(lambda: opened.now == 1)
+    wait_until(lambda: opened.now == 1)
     assert loop.call(loop.lease, URL, OPTIONS).client is second.client
 
 
 def test_a_client_that_nobody_uses_is_closed_after_a_while_and_opened_again(loop: Runtime, opened: Opened):
     release(loop, loop.call(loop.lease, URL, OPTIONS))
-    until(lambda: opened.now == 0 and loop.clients == 0)
+    wait_until(lambda: opened.now == 0 and loop.clients == 0)
     loop.call(loop.lease, URL, OPTIONS)
     assert (opened.now, opened.times) == (1, 2)
 
@@ -120,7 +115,7 @@ def test_a_client_that_cannot_be_opened_is_an_error_and_nothing_stays(loop: Runt
     with pytest.raises(ValueError, match="no such url"):
         loop.call(loop.lease, URL, OPTIONS)
     opened.error = None
-    until(lambda: loop.clients == 0)
+    wait_until(lambda: loop.clients == 0)
     loop.call(loop.lease, URL, OPTIONS)
     assert opened.now == 1
 

@@ -63,15 +63,11 @@ async def test_the_first_fault_is_the_one_that_is_told() -> None:
     assert told == ["first"]
 
 
-def ended_by(serve: Callable[[Faults], Awaitable[None]], events: list[Event]) -> None:
-    """A server that ends with one InternalError, and with one ERROR in its log that has the traceback and the
-    reason."""
-
-    async def main() -> None:
-        await serve(Faults())
-
+async def check_ended_by(serve: Callable[[Faults], Awaitable[None]], events: list[Event]) -> None:
+    """Run a server that has to end with one InternalError, and with one ERROR in its log that has the traceback and
+    the reason."""
     with pytest.raises((InternalError, ExceptionGroup)) as raised:
-        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+        await serve(Faults())
     (error,) = leaves(raised.value)
     assert isinstance(error, InternalError)
     assert exit_code(raised.value) == 1
@@ -81,28 +77,28 @@ def ended_by(serve: Callable[[Faults], Awaitable[None]], events: list[Event]) ->
 
 
 @pytest.mark.expect_error(ENDS)
-def test_a_fault_while_a_server_opens_ends_it_though_the_opening_hangs(log_events: list[Event]) -> None:
+async def test_a_fault_while_a_server_opens_ends_it_though_the_opening_hangs(log_events: list[Event]) -> None:
     async def serve(faults: Faults) -> None:
         async with cut_after_faults(faults):
             faults.call("here", boom, [], None, None)
             await trio.sleep_forever()
 
-    ended_by(serve, log_events)
+    await check_ended_by(serve, log_events)
 
 
 @pytest.mark.expect_error(ENDS)
-def test_a_fault_while_a_server_closes_is_not_passed_over(log_events: list[Event]) -> None:
+async def test_a_fault_while_a_server_closes_is_not_passed_over(log_events: list[Event]) -> None:
     async def serve(faults: Faults) -> None:
         async with cut_after_faults(faults):
             async with ending_at_faults(faults):
                 await trio.sleep(1)
             faults.call("here", boom, [], None, None)
 
-    ended_by(serve, log_events)
+    await check_ended_by(serve, log_events)
 
 
 @pytest.mark.expect_error(ENDS)
-def test_a_server_that_serves_ends_in_order_before_it_is_cut(log_events: list[Event]) -> None:
+async def test_a_server_that_serves_ends_in_order_before_it_is_cut(log_events: list[Event]) -> None:
     closed: list[float] = []
 
     async def serve(faults: Faults) -> None:
@@ -116,5 +112,5 @@ def test_a_server_that_serves_ends_in_order_before_it_is_cut(log_events: list[Ev
                 await trio.sleep(FAULT_GRACE_S / 2)  # the stores around what serves are closed, and not cancelled
                 closed.append(trio.current_time())
 
-    ended_by(serve, log_events)
+    await check_ended_by(serve, log_events)
     assert closed == [pytest.approx(1 + FAULT_GRACE_S / 2)]

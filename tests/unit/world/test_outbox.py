@@ -8,9 +8,6 @@ import trio
 import trio.testing
 
 from quire.world.outbox import Outbox
-from simulation import run_world
-
-pytestmark = pytest.mark.real_clock
 
 
 class Peer:
@@ -163,34 +160,32 @@ def test_more_than_bytes_max_breaks_the_connection():
     assert outbox.broken.errno == errno.ENOBUFS
 
 
-def test_over_a_lossy_window_every_byte_arrives_once():
-    async def main(world):
-        listener = await world.network.listen("", 0)
-        near = await world.network.connect(*listener.address)
-        far = await listener.accept()
-        rng = random.Random(5)
-        outbox = Outbox(near)
-        received = bytearray()
-        sent = b""
-        async with trio.open_nursery() as nursery:
+@pytest.mark.seeded(3)
+async def test_over_a_lossy_window_every_byte_arrives_once(world):
+    listener = await world.network.listen("", 0)
+    near = await world.network.connect(*listener.address)
+    far = await listener.accept()
+    rng = random.Random(5)
+    outbox = Outbox(near)
+    received = bytearray()
+    sent = b""
+    async with trio.open_nursery() as nursery:
 
-            async def reader():
-                buffer = bytearray(3000)
-                while count := await far.receive_into(memoryview(buffer)):
-                    received.extend(buffer[:count])
-                    await trio.sleep(0.0005)
-                nursery.cancel_scope.cancel()
+        async def reader():
+            buffer = bytearray(3000)
+            while count := await far.receive_into(memoryview(buffer)):
+                received.extend(buffer[:count])
+                await trio.sleep(0.0005)
+            nursery.cancel_scope.cancel()
 
-            nursery.start_soon(reader, name="reader")
-            nursery.start_soon(outbox.run, name="run")
-            for number in range(400):
-                parts = [bytes([number % 256]) * rng.randint(0, 900) for _ in range(rng.randint(0, 9))]
-                sent += b"".join(parts)
-                outbox.write(parts)
-                outbox.flush()
-                await outbox.wait_below(100_000)
-            await outbox.wait_below(0)
-            near.close()
-        assert received == sent
-
-    run_world(3, main)
+        nursery.start_soon(reader, name="reader")
+        nursery.start_soon(outbox.run, name="run")
+        for number in range(400):
+            parts = [bytes([number % 256]) * rng.randint(0, 900) for _ in range(rng.randint(0, 9))]
+            sent += b"".join(parts)
+            outbox.write(parts)
+            outbox.flush()
+            await outbox.wait_below(100_000)
+        await outbox.wait_below(0)
+        near.close()
+    assert received == sent

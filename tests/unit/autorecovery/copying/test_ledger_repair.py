@@ -14,6 +14,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence
 from quire.metadata.ledger_metadata import LedgerMetadata
+from tests.support.waiting import until
 from tests.unit.autorecovery.live import (
     CONFIG,
     all_copies_are_good,
@@ -22,7 +23,6 @@ from tests.unit.autorecovery.live import (
     marks_of,
     nothing_is_marked,
     recovering,
-    until,
     write,
 )
 from tests.unit.cli.shell.build import with_bookies

@@ -13,6 +13,7 @@ from autorecovery.copying.ledger_repair import LedgerRepair
 from autorecovery.copying.worker import LEDGERS_AT_ONCE
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore
+from tests.support.waiting import until
 from tests.unit.autorecovery.live import (
     all_copies_are_good,
     bookie_stops,
@@ -21,7 +22,6 @@ from tests.unit.autorecovery.live import (
     nobody_names,
     nothing_is_marked,
     recovering,
-    until,
     write,
 )
 from tests.unit.cli.shell.build import with_bookies
@@ -46,7 +46,7 @@ async def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_do
                 assert 6 <= stats.worker.failed <= 9
                 assert [each.ledger_id async for each in marks_of(cluster).list()] == [ledger_id]
                 spare.set_read_only(False)
-                await until(nothing_is_marked(cluster), seconds=60)
+                await until(nothing_is_marked(cluster), within=60)
             await all_copies_are_good(cluster, client, ledger_id, 10)
 
 
@@ -56,7 +56,7 @@ async def test_others_are_repaired_while_some_cannot_be() -> None:
         well = [await write(client, 10, quorums=(2, 2, 2), on="b1") for _ in range(20)]
         async with recovering(cluster):
             await bookie_stops(cluster, "b1")
-            await until(partial(nobody_names, client, "b1", well), seconds=60)
+            await until(partial(nobody_names, client, "b1", well), within=60)
         for ledger_id in well:
             await all_copies_are_good(cluster, client, ledger_id, 10)
         for ledger_id in stuck:
@@ -121,5 +121,5 @@ async def test_a_lock_that_was_made_unheard_of_does_not_keep_the_ledger_from_eve
         store = Forgetful(cluster.tree)
         async with recovering(cluster, store=store):
             await marks_of(cluster).mark(ledger_id, ["b1"])
-            await until(nothing_is_marked(cluster), seconds=60)
+            await until(nothing_is_marked(cluster), within=60)
         assert store.lost == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -21,7 +20,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import StorageDamagedError
 from simulation.machines.host import Host
 from simulation.machines.power import PowerCut
-from simulation.machines.world import Universe, run
+from simulation.machines.world import Universe
 
 PATH = f"/b/current/{FILE_NAME}"
 
@@ -122,11 +121,9 @@ def test_fences_of_ledgers_without_entries_push_out_no_others(fences, clock, mon
 # --- with the storage around it
 
 
-def on_host(body: Callable[[Host], Awaitable[None]]) -> None:
-    async def story(universe: Universe) -> None:
-        await body(universe.host("bookie"))
-
-    run(1, story)
+@pytest.fixture
+async def host(universe: Universe) -> Host:
+    return universe.host("bookie")
 
 
 async def opened(host: Host) -> DbLedgerStorage:
@@ -145,92 +142,78 @@ async def with_ledgers(host: Host) -> DbLedgerStorage:
     return storage
 
 
-def test_a_deleted_ledger_is_unknown_and_as_fenced_as_it_was() -> None:
-    async def body(host: Host) -> None:
-        storage = await with_ledgers(host)
-        await storage.delete_ledgers([1, 2])
-        for _ in range(2):
-            assert storage.ledgers() == []
-            assert storage.is_fenced(1)
-            assert not storage.is_fenced(2)
-            host.cut_power()
-            storage = await opened(host)
-
-    on_host(body)
+async def test_a_deleted_ledger_is_unknown_and_as_fenced_as_it_was(host: Host) -> None:
+    storage = await with_ledgers(host)
+    await storage.delete_ledgers([1, 2])
+    for _ in range(2):
+        assert storage.ledgers() == []
+        assert storage.is_fenced(1)
+        assert not storage.is_fenced(2)
+        host.cut_power()
+        storage = await opened(host)
 
 
-def test_a_ledger_that_comes_back_is_fenced_from_the_beginning() -> None:
-    async def body(host: Host) -> None:
-        storage = await with_ledgers(host)
-        await storage.delete_ledgers([1, 2])
-        for ledger_id in (1, 2):
-            storage.set_master_key(ledger_id, b"k")
-            storage.set_explicit_lac(ledger_id, b"lac")
-        for _ in range(2):
-            assert [storage.is_fenced(ledger_id) for ledger_id in (1, 2)] == [True, False]
-            await storage.flush()
-            host.cut_power()
-            storage = await opened(host)
-
-    on_host(body)
-
-
-def test_no_crash_amid_a_deletion_loses_a_fence() -> None:
-    async def story(universe: Universe) -> int:
-        for changes in range(40):
-            host = universe.host(f"bookie {changes}")
-            storage = await with_ledgers(host)
-            host.crash_after(changes)
-            try:
-                await storage.delete_ledgers([1, 2])
-            except PowerCut:
-                storage = await opened(host)
-                assert storage.is_fenced(1), f"a crash after {changes} changes"
-                assert not storage.is_fenced(2)
-            else:
-                return changes
-        pytest.fail("it never came to its end")
-
-    for seed in range(4):
-        assert run(seed, story) > 3, "it took several steps, and each was tried"
-
-
-def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round() -> None:
-    async def body(host: Host) -> None:
-        storage = await with_ledgers(host)
-        deleted = storage._ledgers.delete_rows
-
-        def late(ledgers: list[int]) -> None:
-            storage.set_fenced(2)
-            deleted(ledgers)
-
-        storage._ledgers.delete_rows = late  # type: ignore[method-assign, assignment]
-        await storage.delete_ledgers([1, 2])
-        assert storage.ledgers() == [2]
+async def test_a_ledger_that_comes_back_is_fenced_from_the_beginning(host: Host) -> None:
+    storage = await with_ledgers(host)
+    await storage.delete_ledgers([1, 2])
+    for ledger_id in (1, 2):
+        storage.set_master_key(ledger_id, b"k")
+        storage.set_explicit_lac(ledger_id, b"lac")
+    for _ in range(2):
+        assert [storage.is_fenced(ledger_id) for ledger_id in (1, 2)] == [True, False]
         await storage.flush()
         host.cut_power()
         storage = await opened(host)
-        assert storage.is_fenced(2)
-        await storage.delete_ledgers([2])
-        assert storage.ledgers() == []
-        assert storage.is_fenced(2)
-
-    on_host(body)
 
 
-def test_while_the_fences_cannot_be_written_their_ledgers_stay() -> None:
-    async def body(host: Host) -> None:
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_crash_amid_a_deletion_loses_a_fence(universe: Universe, seed: int) -> None:
+    for changes in range(40):
+        host = universe.host(f"bookie {changes}")
         storage = await with_ledgers(host)
-        host.disk.limit(0)
-        with pytest.raises(OSError, match="No space"):
+        host.crash_after(changes)
+        try:
             await storage.delete_ledgers([1, 2])
-        host.disk.limit(None)
-        assert storage.ledgers() == [1, 2]
-        host.cut_power()
-        storage = await opened(host)
-        assert storage.is_fenced(1)
-        with trio.fail_after(60):
-            await storage.delete_ledgers([1, 2])
-        assert storage.ledgers() == []
+        except PowerCut:
+            storage = await opened(host)
+            assert storage.is_fenced(1), f"a crash after {changes} changes"
+            assert not storage.is_fenced(2)
+        else:
+            assert changes > 3, "it took several steps, and each was tried"
+            return
+    pytest.fail("it never came to its end")
 
-    on_host(body)
+
+async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(host: Host) -> None:
+    storage = await with_ledgers(host)
+    deleted = storage._ledgers.delete_rows
+
+    def late(ledgers: list[int]) -> None:
+        storage.set_fenced(2)
+        deleted(ledgers)
+
+    storage._ledgers.delete_rows = late  # type: ignore[method-assign, assignment]
+    await storage.delete_ledgers([1, 2])
+    assert storage.ledgers() == [2]
+    await storage.flush()
+    host.cut_power()
+    storage = await opened(host)
+    assert storage.is_fenced(2)
+    await storage.delete_ledgers([2])
+    assert storage.ledgers() == []
+    assert storage.is_fenced(2)
+
+
+async def test_while_the_fences_cannot_be_written_their_ledgers_stay(host: Host) -> None:
+    storage = await with_ledgers(host)
+    host.disk.limit(0)
+    with pytest.raises(OSError, match="No space"):
+        await storage.delete_ledgers([1, 2])
+    host.disk.limit(None)
+    assert storage.ledgers() == [1, 2]
+    host.cut_power()
+    storage = await opened(host)
+    assert storage.is_fenced(1)
+    with trio.fail_after(60):
+        await storage.delete_ledgers([1, 2])
+    assert storage.ledgers() == []

@@ -22,7 +22,7 @@ from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, in_universe, in_world, run, run_world
+from simulation.machines.world import Universe, in_universe, in_world
 
 T = TypeVar("T")
 BIG = 1 << 30
@@ -75,13 +75,19 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.seeded
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.sampled_from([400, 2000, BIG]), st.sampled_from([1, 100]))
-def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(steps, log_size, ahead):
+async def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(steps, log_size, ahead):
     options = StorageOptions(log_size_max=log_size + 1024, read_ahead_entries=ahead) if log_size < BIG else None
     model: dict[int, dict[int, bytes]] = {1: {}, 2: {}, 3: {}}
 
-    async def main(world: World) -> None:
+    async def started(world: World) -> DbLedgerStorage:
+        storage = DbLedgerStorage(world, "/b", options)
+        await storage.open()
+        return storage
+
+    async with in_world(1) as world:
         storage = await started(world)
         for version, (step, *arguments) in enumerate(steps):
             if step == "add":
@@ -110,13 +116,6 @@ def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(steps,
             if kept:
                 assert storage.reader.last_entry_id(ledger) == max(kept)
         await storage.close()
-
-    async def started(world: World) -> DbLedgerStorage:
-        storage = DbLedgerStorage(world, "/b", options)
-        await storage.open()
-        return storage
-
-    run_world(1, main)
 
 
 def check_read(
@@ -392,25 +391,22 @@ async def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_
         assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
 
 
-def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of):
-    async def story(universe: Universe) -> None:
-        storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
-        await storage.open()
-        for ledger in (1, 2):
-            storage.set_master_key(ledger, b"k")
-            storage.add(run_of(ledger, range(5)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(storage.flush, name="flush")
-            while storage._cache.flushing is None:
-                await trio.lowlevel.checkpoint()
-            nursery.start_soon(storage.delete_ledger, 1, name="delete")
-        await storage.flush()
-        assert await storage.local_ledgers() == {2}
-        with pytest.raises(NoLedgerError):
-            storage.reader.read_run(1, 0, 1, BIG)
-
-    for seed in range(10):
-        run(seed, story)
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of, universe: Universe, seed: int):
+    storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
+    await storage.open()
+    for ledger in (1, 2):
+        storage.set_master_key(ledger, b"k")
+        storage.add(run_of(ledger, range(5)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(storage.flush, name="flush")
+        while storage._cache.flushing is None:
+            await trio.lowlevel.checkpoint()
+        nursery.start_soon(storage.delete_ledger, 1, name="delete")
+    await storage.flush()
+    assert await storage.local_ledgers() == {2}
+    with pytest.raises(NoLedgerError):
+        storage.reader.read_run(1, 0, 1, BIG)
 
 
 async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, universe: Universe):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File, World
 from simulation.machines.disk import DiskImage
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, in_world, run
+from simulation.machines.world import Universe, in_world, on_host
 from tests.unit.bookie.build import KEY, run_of
 
 T = TypeVar("T")
@@ -297,62 +297,50 @@ async def test_a_start_begins_a_new_file_behind_all_there_are(world: World) -> N
     await second.aclose()
 
 
-@pytest.mark.expect_error("journal failed")
-def test_after_a_failed_sync_nothing_is_told_durable() -> None:
-    async def story(journal: Journal, host: Host) -> None:
-        told = Told()
-        failures: list[JournalFailedError] = []
-        journal.on_failed = failures.append
-        host.disk.fail_syncs()
-        journal.append(run_of(1, 0, 1), told("a"))
-        await told.wait(1)
-        assert isinstance(told.all[0][1], JournalFailedError)
-        assert failures == [journal.failed]
-        with pytest.raises(JournalFailedError):
-            journal.append(run_of(1, 1, 1), told("b"))
-        assert len(told.all) == 1
-        assert journal.mark().offset == 512
-
-    on_host(story)
+@pytest.fixture
+async def host(universe: Universe) -> Host:
+    return universe.host("host")
 
 
-def on_host(story: Callable[[Journal, Host], Awaitable[None]]) -> None:
-    async def main(world: World) -> None:
+@pytest.fixture
+async def journal(universe: Universe, host: Host) -> AsyncIterator[Journal]:
+    async with on_host(universe) as world:
         world.disk.make_dirs(FOLDER)
         journal = Journal(world, FOLDER, JournalConfig(preallocate=0))
         await journal.open(None)
-        await story(journal, hosts[0])
+        yield journal
 
-    hosts: list[Host] = []
 
-    async def universe_story(universe: Universe) -> None:
-        host = universe.host("host")
-        hosts.append(host)
-
-        async def on_it(world: World, stop: trio.Event) -> None:
-            await main(world)
-
-        host.start(on_it)
-        await host.wait_down()
-
-    run(3, universe_story)
+@pytest.mark.expect_error("journal failed")
+@pytest.mark.seeded(3)
+async def test_after_a_failed_sync_nothing_is_told_durable(journal: Journal, host: Host) -> None:
+    told = Told()
+    failures: list[JournalFailedError] = []
+    journal.on_failed = failures.append
+    host.disk.fail_syncs()
+    journal.append(run_of(1, 0, 1), told("a"))
+    await told.wait(1)
+    assert isinstance(told.all[0][1], JournalFailedError)
+    assert failures == [journal.failed]
+    with pytest.raises(JournalFailedError):
+        journal.append(run_of(1, 1, 1), told("b"))
+    assert len(told.all) == 1
+    assert journal.mark().offset == 512
 
 
 @pytest.mark.expect_error("journal group not written")
-def test_a_full_disk_is_told_and_logged_and_later_groups_go_on() -> None:
-    async def story(journal: Journal, host: Host) -> None:
-        told = Told()
-        host.disk.limit(100)
-        journal.append(run_of(1, 0, 10), told("a"), KEY)
-        await told.wait(1)
-        assert isinstance(told.all[0][1], JournalWriteError)
-        host.disk.limit(None)
-        journal.append(run_of(1, 10, 10), told("b"), KEY)
-        await told.wait(2)
-        assert told.all[1] == ("b", None)
-        assert journal.write_failures == 1
-
-    on_host(story)
+@pytest.mark.seeded(3)
+async def test_a_full_disk_is_told_and_logged_and_later_groups_go_on(journal: Journal, host: Host) -> None:
+    told = Told()
+    host.disk.limit(100)
+    journal.append(run_of(1, 0, 10), told("a"), KEY)
+    await told.wait(1)
+    assert isinstance(told.all[0][1], JournalWriteError)
+    host.disk.limit(None)
+    journal.append(run_of(1, 10, 10), told("b"), KEY)
+    await told.wait(2)
+    assert told.all[1] == ("b", None)
+    assert journal.write_failures == 1
 
 
 @pytest.mark.seeded

@@ -34,8 +34,9 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
 NAME = TopicName.parse(TOPIC)
 SPACE = NamespaceName("public", "default")

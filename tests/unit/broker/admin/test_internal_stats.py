@@ -17,8 +17,9 @@ from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.ledgers import ledger_path
 from quire.wire.pulsar.MLDataFormats_pb2 import OffloadContext
 from quire.wire.pulsar.names import TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, entry
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C, entry
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 NAME = TopicName.parse(TOPIC)
 SIZE = len(entry(b"m", sequence_id=0))

@@ -16,8 +16,9 @@ from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Peer, Room, in_broker
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
 
 def partitions(peer: Peer, topic: str) -> None:

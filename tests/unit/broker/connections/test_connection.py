@@ -11,9 +11,9 @@ from broker.connections.connection import CLOSED_PRODUCERS_MAX
 from broker.output import SHARE_MIN
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, IDLE_SIZE
-from tests.support.raw import frame
-from tests.unit.broker.peers import SUB, TOPIC, C, FakeStream, Peer, Room, entry, in_broker
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C, entry, frame
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, FakeStream, Peer, Room, in_broker
 
 
 async def test_who_does_not_say_connect_in_time_is_dropped_whatever_else_it_sends() -> None:

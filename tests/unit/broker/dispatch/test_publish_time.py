@@ -7,7 +7,7 @@ import pytest
 from broker.dispatch.publish_time import first_published_at
 from quire.ledger.position import LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import entry
+from tests.support.pulsar_frames import entry
 from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, publish
 
 

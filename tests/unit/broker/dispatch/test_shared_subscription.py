@@ -15,8 +15,8 @@ from cursors.errors import InvalidAckError
 from managed_ledger.errors import ManagedLedgerReadError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.waiting import until
 from tests.unit.broker.fakes import LEDGER, Stage, counts, delivered, on_stage
-from tests.unit.managed_ledger.fake_ledgers import until
 
 SHARED = pb.CommandSubscribe.Shared
 KEY_SHARED = pb.CommandSubscribe.Key_Shared

@@ -12,8 +12,9 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.store import Op
 from quire.service.log import Event
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import SUB, TOPIC, C, Room, in_broker
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 LATEST = pb.MessageIdData(ledgerId=(1 << 63) - 1, entryId=(1 << 63) - 1)
 EARLIEST = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)

@@ -25,7 +25,8 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import Buffer, Stream
 from simulation.machines.metadata import HostMetadata
-from tests.unit.managed_ledger.fake_ledgers import fake_world, until
+from tests.support.waiting import until
+from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 SESSION_S = 3.0
 OPTIONS = OwnershipOptions(cluster_name="test")

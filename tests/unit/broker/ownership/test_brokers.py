@@ -7,8 +7,8 @@ import json
 import trio
 
 from quire.metadata.store import Kind
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import SESSION_S, Cluster
-from tests.unit.managed_ledger.fake_ledgers import until
 
 
 async def test_brokers_know_each_other_and_one_leads(cluster: Cluster) -> None:
@@ -16,7 +16,7 @@ async def test_brokers_know_each_other_and_one_leads(cluster: Cluster) -> None:
     for host in hosts:
         assert sorted(host.ownership.brokers.reports) == ["a:8080", "b:8080", "c:8080"]
         assert host.ownership.brokers.reports["b:8080"].broker == hosts[1].me
-    await until(lambda: {host.ownership.brokers.leader for host in hosts} == {"a:8080"}, 1)
+    await until(lambda: {host.ownership.brokers.leader for host in hosts} == {"a:8080"}, within=1)
     assert [host.ownership.brokers.is_leader for host in hosts] == [True, False, False]
     node = await cluster.store.get("/loadbalance/leader")
     assert node is not None
@@ -39,8 +39,8 @@ async def test_a_broker_is_registered_again_after_its_session_expired(cluster: C
     await until(lambda: "a:8080" not in b.ownership.brokers.reports)
     assert b.ownership.brokers.reports.keys() == {"b:8080"}
     a.metadata.reconnect()
-    await until(lambda: "a:8080" in b.ownership.brokers.reports, 1)
-    await until(lambda: a.ownership.brokers.leader == "b:8080", 1)
+    await until(lambda: "a:8080" in b.ownership.brokers.reports, within=1)
+    await until(lambda: a.ownership.brokers.leader == "b:8080", within=1)
 
 
 async def test_an_id_that_another_broker_has_is_waited_for(cluster: Cluster) -> None:
@@ -52,7 +52,7 @@ async def test_an_id_that_another_broker_has_is_waited_for(cluster: Cluster) -> 
     await trio.sleep(5)
     assert not registered.is_set()
     await cluster.store.delete(path)
-    await until(registered.is_set, 1)
+    await until(registered.is_set, within=1)
     assert a.ownership.brokers.reports["a:8080"].broker == a.me
 
 
@@ -60,7 +60,7 @@ async def test_a_report_that_cannot_be_read_hides_that_broker_alone(cluster: Clu
     [a] = await cluster.start_many("a")
     await cluster.store.create("/loadbalance/brokers/z:1", b"{", kind=Kind.EPHEMERAL)
     b = await cluster.start("b")
-    await until(lambda: a.ownership.brokers.reports.keys() == {"a:8080", "b:8080"}, 1)
+    await until(lambda: a.ownership.brokers.reports.keys() == {"a:8080", "b:8080"}, within=1)
     assert b.ownership.brokers.reports.keys() == {"a:8080", "b:8080"}
 
 
@@ -71,7 +71,7 @@ async def test_who_leaves_before_being_registered_is_not_waited_for(cluster: Clu
     await trio.sleep(5)
     assert not registered.is_set()
     await a.ownership.release_all()
-    await until(registered.is_set, 1)
+    await until(registered.is_set, within=1)
     a.metadata.reconnect()
     await trio.sleep(5)
     assert await cluster.store.get("/loadbalance/brokers/a:8080") is None

@@ -7,8 +7,8 @@ from typing import Any
 import trio
 
 from broker.ownership.bundles import even
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, TOPIC, Cluster, Host
-from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 ROW_S = 30.0
@@ -49,7 +49,7 @@ async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_m
     assert (await b.lookup(authoritative=True)).mine
     taken_at = trio.current_time()
     assert a.ownership.owns(TOPIC), "it cannot know"
-    await until(lambda: a.lost == [BUNDLE], ROW_S + 1.0)
+    await until(lambda: a.lost == [BUNDLE], within=ROW_S + 1.0)
     assert trio.current_time() - taken_at <= ROW_S + 1.0
     assert not a.ownership.owns(TOPIC)
     assert (await a.lookup()).broker_url == b.me.broker_url
@@ -78,4 +78,4 @@ async def test_m8_a_broker_that_was_not_told_that_the_leader_is_gone_finds_out_w
     deaf = await start_deaf(cluster, "deaf")
     assert not deaf.ownership.brokers.is_leader
     a.kill()
-    await until(lambda: deaf.ownership.brokers.is_leader, ROW_S + 5.0)
+    await until(lambda: deaf.ownership.brokers.is_leader, within=ROW_S + 5.0)

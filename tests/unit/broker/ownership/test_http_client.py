@@ -87,10 +87,11 @@ async def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
         await request(real_world().network, "GET", url)
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("url", ["https://a/b", "ftp://a/b"])
-def test_only_plain_http_is_spoken(url: str) -> None:
+async def test_only_plain_http_is_spoken(url: str) -> None:
     with pytest.raises(OSError, match="only http is"):
-        trio.run(request, real_world().network, "GET", url)
+        await request(real_world().network, "GET", url)
 
 
 def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:
@@ -99,32 +100,34 @@ def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
+async def serve_late(world: World, stop: trio.Event) -> None:
+    listener = await world.network.listen("0.0.0.0", 8080)
+    while True:
+        stream = await listener.accept()
+        await stream.receive_into(memoryview(bytearray(4096)))
+        stream.send_nowait((b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",))
+        await trio.sleep(1)
+        stream.send_nowait((b"17",))
+
+
+async def asked_and_cut(universe: Universe) -> tuple[Answer, float, str]:
+    """Return an answer, the time it took, and what became of a request into a partition."""
+    server, asking = universe.host("server"), universe.host("client")
+    server.start(serve_late)
+    await trio.testing.wait_all_tasks_blocked()
+    network = asking.world().network
+    answer = await request(network, "GET", "http://server:8080/")
+    took_s = trio.current_time()
+    universe.network.partition(["client"], ["server"])
+    with trio.move_on_after(5) as waiting:
+        await request(network, "GET", "http://server:8080/")
+    return answer, took_s, f"cut={waiting.cancelled_caught}"
+
+
 def test_requests_go_through_the_network_of_the_world() -> None:
     """Two runs of one seed ask and answer at the same virtual times: nothing of the client is outside the simulated
     world."""
-
-    async def serve(world: World, stop: trio.Event) -> None:
-        listener = await world.network.listen("0.0.0.0", 8080)
-        while True:
-            stream = await listener.accept()
-            await stream.receive_into(memoryview(bytearray(4096)))
-            stream.send_nowait((b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",))
-            await trio.sleep(1)
-            stream.send_nowait((b"17",))
-
-    async def story(universe: Universe) -> tuple[Answer, float, str]:
-        server, asking = universe.host("server"), universe.host("client")
-        server.start(serve)
-        await trio.testing.wait_all_tasks_blocked()
-        network = asking.world().network
-        answer = await request(network, "GET", "http://server:8080/")
-        took_s = trio.current_time()
-        universe.network.partition(["client"], ["server"])
-        with trio.move_on_after(5) as waiting:
-            await request(network, "GET", "http://server:8080/")
-        return answer, took_s, f"cut={waiting.cancelled_caught}"
-
-    first, again = run(7, story), run(7, story)
+    first, again = run(7, asked_and_cut), run(7, asked_and_cut)
     assert first == again
     assert (first[0], first[2]) == (Answer(200, "", b"17"), "cut=True")
     assert first[1] >= 1

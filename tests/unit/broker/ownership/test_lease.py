@@ -18,7 +18,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Check, Kind
 from quire.wire.pulsar.names import NamespaceName
 from simulation.machines.metadata import HostMetadata
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.waiting import until
 
 BUNDLE = even(NamespaceName("public", "default"), 4).all()[1]
 A = Owner(broker_url="pulsar://a:6650", web_url="http://a:8080")
@@ -115,7 +115,7 @@ async def test_another_value_of_another_session_is_a_loss_as_soon_as_it_is_seen(
     await scene.other_takes()
     assert scene.lost == []
     scene.metadata.reconnect()
-    await until(lambda: bool(scene.lost), 1)
+    await until(lambda: bool(scene.lost), within=1)
     assert scene.lease.state is LeaseState.NONE
     assert scene.lease.owner == B
     assert await scene.value() == encode_owner(B)

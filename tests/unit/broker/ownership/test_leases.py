@@ -10,8 +10,8 @@ from broker.ownership import leases
 from broker.ownership.bundles import even
 from broker.ownership.lease import LeaseState
 from broker.ownership.peers import topic_in
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, Cluster
-from tests.unit.managed_ledger.fake_ledgers import until
 
 
 async def test_no_more_are_followed_than_the_bound_and_what_is_held_is_not_forgotten(

@@ -16,8 +16,8 @@ from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_
 from broker.ownership.values import Json
 from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster
-from tests.unit.managed_ledger.fake_ledgers import until
 
 
 async def following(cluster: Cluster) -> Namespaces:
@@ -49,7 +49,7 @@ async def test_a_split_by_another_broker_is_seen_and_told(cluster: Cluster) -> N
     assert await theirs.bundles(NAMESPACE) == before
     after = await theirs.update_bundles(before, lambda each: each.split(each.all()[0], [0x1000]))
     assert theirs.known_bundles(NAMESPACE) == after
-    await until(lambda: ours.known_bundles(NAMESPACE) == after, 1)
+    await until(lambda: ours.known_bundles(NAMESPACE) == after, within=1)
     assert told == [after]
 
 

@@ -23,6 +23,7 @@ from broker.ownership.namespaces import heartbeat_namespace
 from broker.ownership.peers import topic_in
 from broker.ownership.values import decode_owner
 from quire.wire.pulsar.names import TopicName
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import (
     NAMESPACE,
     OPTIONS,
@@ -32,7 +33,6 @@ from tests.unit.broker.ownership.cluster import (
     Host,
     counters,
 )
-from tests.unit.managed_ledger.fake_ledgers import until
 
 BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 
@@ -101,7 +101,7 @@ async def test_a_lookup_waits_for_the_session_of_a_killed_owner_and_then_has_the
     killed_at = trio.current_time() - 1.5
     assert await b.lookup() == Connect(b.me.broker_url, b.me.web_url, mine=True)
     assert SESSION_S - 0.1 < trio.current_time() - killed_at < SESSION_S + 0.5
-    await until(lambda: b.ownership.brokers.is_leader, 1)
+    await until(lambda: b.ownership.brokers.is_leader, within=1)
 
 
 async def test_a_lookup_that_comes_before_the_owner_s_death_is_known_waits_too(cluster: Cluster) -> None:
@@ -145,7 +145,7 @@ async def test_an_unload_is_ended_though_whoever_asked_for_it_goes_away(cluster:
     a.closing_s = 1.0
     with trio.move_on_after(0.1):
         await a.ownership.unload(BUNDLE)
-    await until(lambda: a.ownership.owned() == [], 2)
+    await until(lambda: a.ownership.owned() == [], within=2)
     await trio.sleep(0.1)
     assert await cluster.owner(BUNDLE) is None
 
@@ -191,7 +191,7 @@ async def test_an_owner_that_was_cut_off_and_replaced_drops_the_bundle_when_it_s
     assert a.ownership.owns(TOPIC)
     assert a.lost == []
     a.metadata.reconnect()
-    await until(lambda: a.lost == [BUNDLE], 1)
+    await until(lambda: a.lost == [BUNDLE], within=1)
     assert not a.ownership.owns(TOPIC)
     assert (await a.lookup()).broker_url == b.me.broker_url
     owner = await cluster.owner(BUNDLE)
@@ -217,7 +217,7 @@ async def test_a_bundle_is_unloaded_topics_first_then_the_node_and_can_be_taken_
     a.closing_s = 2.0
     began = trio.current_time()
     cluster.nursery.start_soon(a.ownership.unload, BUNDLE)
-    await until(lambda: not a.ownership.owns(TOPIC), 1)
+    await until(lambda: not a.ownership.owns(TOPIC), within=1)
     with pytest.raises(NotOwnerError):
         await a.ownership.check(TOPIC)
     answer = await b.lookup(authoritative=True)
@@ -258,7 +258,7 @@ async def test_a_broker_that_stops_gives_everything_up_and_sends_its_clients_on(
     a.closing_s = 1.0
     began = trio.current_time()
     cluster.nursery.start_soon(a.ownership.release_all)
-    await until(lambda: not a.ownership.owns(names[0]), 1)
+    await until(lambda: not a.ownership.owns(names[0]), within=1)
     answers = [await a.lookup(names[0]), await b.lookup(names[0])]
     assert answers[0] == Redirect(b.me.broker_url, b.me.web_url, authoritative=False)
     assert answers[1].mine
@@ -374,7 +374,7 @@ async def test_a_deleted_namespace_is_given_up_by_its_owners(cluster: Cluster) -
     a, b = await cluster.start_many("a", "b")
     await owned_by(a)
     await b.ownership.namespaces.delete(NAMESPACE)
-    await until(lambda: a.ownership.owned() == [], 1)
+    await until(lambda: a.ownership.owned() == [], within=1)
     assert a.unloaded == [(BUNDLE, None)]
     with pytest.raises(TopicNotFoundError):
         await a.lookup()
@@ -398,8 +398,8 @@ async def test_brokers_report_their_bundles_soon_and_the_leader_places_by_that(c
     a, b = await cluster.start_many("a", "b")
     await owned_by(a)
     a.topics = [counters(TOPIC, messages_in=100_000, bytes_in=1_000_000, producers=1, consumers=2)]
-    await until(lambda: bool(b.ownership.brokers.reports[a.me.id].bundles), 10)
-    await until(lambda: b.ownership.brokers.reports[a.me.id].message_rate > 100, 10)
+    await until(lambda: bool(b.ownership.brokers.reports[a.me.id].bundles), within=10)
+    await until(lambda: b.ownership.brokers.reports[a.me.id].message_rate > 100, within=10)
     node = await cluster.store.get(f"/loadbalance/brokers/{a.me.id}")
     assert node is not None
     stats = json.loads(node.value)["lastStats"][str(BUNDLE)]
@@ -424,7 +424,7 @@ async def keep_busy(host: Host, done: Callable[[], bool]) -> None:
 async def test_the_leader_moves_a_busy_bundle_to_an_idle_broker(cluster: Cluster) -> None:
     a, b = await cluster.start_many("a", "b", shed_interval_s=20.0)
     await keep_busy(a, lambda: bool(b.ownership.owned()))
-    await until(lambda: len(a.ownership.owned()) + len(b.ownership.owned()) == 4, 1)
+    await until(lambda: len(a.ownership.owned()) + len(b.ownership.owned()) == 4, within=1)
     names = [topic_in(bundle) for bundle in even(NAMESPACE, 4).all()]
     shares = [share for share, name in enumerate(names, 1) if b.ownership.owns(name)]
     assert 0 < sum(shares) <= 5, "no more than half"
@@ -459,7 +459,7 @@ async def test_the_leader_splits_a_bundle_with_too_many_topics(cluster: Cluster)
     names = [name for number in range(80) if BUNDLE.has(name := TopicName.parse(f"t{number}"))]
     await owned_by(a)
     a.topics = [counters(name) for name in names]
-    await until(lambda: len(a.ownership.owned()) == 2, 60)
+    await until(lambda: len(a.ownership.owned()) == 2, within=60)
     assert a.ownership.owns(TOPIC)
 
 

@@ -20,10 +20,12 @@ from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
+from tests.support.pulsar_frames import SUB, C
+from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, Cluster, Host, in_cluster
-from tests.unit.broker.peers import OPTIONS, SUB, TOPIC, C, FakeStream, Peer
+from tests.unit.broker.peers import OPTIONS, TOPIC, FakeStream, Peer
 from tests.unit.managed_ledger.cluster import CONFIG, CURSOR_CONFIG
-from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running, until
+from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, fake_world, running
 
 NAME = TopicName.parse(TOPIC)
 BUNDLE = even(NAMESPACE, 4).find(NAME)
@@ -192,7 +194,7 @@ async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_no
 
     scene.a.host.ownership.on_lost = lose_and_look
     scene.a.host.metadata.reconnect()
-    await until(lambda: scene.a.broker.topics.loaded() == [], 1)
+    await until(lambda: scene.a.broker.topics.loaded() == [], within=1)
     await trio.sleep(10)
     kinds: list[int] = []
     while len(kinds) < 2:
@@ -342,7 +344,7 @@ async def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(
         await scene.a.broker.topics.get(NAME)
     assert scene.a.broker.topics.loaded() == []
     assert not opened[0].is_usable
-    await until(lambda: ownership.owned() == [], 1)
+    await until(lambda: ownership.owned() == [], within=1)
 
 
 async def test_only_the_owner_deletes_a_topic(scene: Scene) -> None:

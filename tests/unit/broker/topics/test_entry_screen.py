@@ -13,9 +13,10 @@ from crc32c import crc32c
 
 from quire.service.log import Event
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.pulsar_frames import SUB, C, entry
+from tests.support.waiting import until
 from tests.unit.broker.fakes import Stage, delivered, on_stage
-from tests.unit.broker.peers import SUB, C, Peer, Room, entry, in_broker
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.unit.broker.peers import Peer, Room, in_broker
 
 GARBAGE = b"\x0e\x01\0\0\0\0\0\0\0\x03\xff\xff\xffgarbage"
 WITHOUT_NAME = entry(b"x")[:6] + struct.pack("!I", 4) + b"\x10\x01\x18\x01" + b"no producer name"

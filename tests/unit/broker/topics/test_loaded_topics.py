@@ -19,8 +19,9 @@ from quire.ledger.errors import LedgerRecoveryError
 from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from tests.unit.broker.peers import SUB, TOPIC, C, Room
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import SUB, C
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Room
 
 NAME = TopicName.parse(TOPIC)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from quire.ledger.errors import LedgerError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.peers import TOPIC, C, Room, entry
-from tests.unit.managed_ledger.fake_ledgers import until
+from tests.support.pulsar_frames import C, entry
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Room
 
 
 async def test_receipts_carry_the_sequence_ids_in_order_and_growing_positions(room: Room) -> None:

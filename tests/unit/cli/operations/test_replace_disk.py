@@ -11,7 +11,8 @@ from quire.cli.operations.context import Operation
 from quire.cli.operations.replace_disk import replace_disk
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.output import Output
-from tests.unit.autorecovery.live import marks_of, recovering, until
+from tests.support.waiting import until
+from tests.unit.autorecovery.live import marks_of, recovering
 from tests.unit.cli.shell.build import with_bookies
 
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quire.cli.shell.errors import ShellError
-from tests.unit.autorecovery.live import (
-    all_copies_are_good,
-    bookie_stops,
-    client_of,
-    marks_of,
-    recovering,
-    until,
-    write,
-)
+from tests.support.waiting import until
+from tests.unit.autorecovery.live import all_copies_are_good, bookie_stops, client_of, marks_of, recovering, write
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 pytestmark = pytest.mark.seeded

@@ -9,7 +9,8 @@ import trio
 
 from quire.cli.shell import bookies
 from quire.cli.shell.errors import ShellError, UsageError
-from tests.unit.autorecovery.live import bookie_stops, client_of, marks_of, nobody_names, recovering, until, write
+from tests.support.waiting import until
+from tests.unit.autorecovery.live import bookie_stops, client_of, marks_of, nobody_names, recovering, write
 from tests.unit.cli.shell.build import with_bookies
 
 pytestmark = pytest.mark.seeded

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.ledger import open_client_on
+from quire.ledger import LedgerClient, open_client_on
 from quire.ledger.bookies.health import UNREACHABLE_S, BookieHealth
 from quire.ledger.bookies.watcher import WatcherConfig
 from quire.ledger.errors import (
@@ -117,16 +117,15 @@ async def test_errors_put_a_bookie_into_quarantine_for_its_time(world: World) ->
         assert context.watcher.cluster().quarantined == frozenset()
 
 
-async def test_a_failed_add_is_remembered_for_readers_too() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        failing = writer.metadata.fragments[0].bookies[1]
-        cluster.bookies[failing].refuse = lambda request: Rc.IO
-        await writer.write(b"an entry")
-        health = client._context.health
-        assert [each for each in cluster.bookies if health.failed_at(each) is not None] == [failing]
-        assert health.take_errors() == {failing: 1}
+@pytest.mark.bookies(4)
+async def test_a_failed_add_is_remembered_for_readers_too(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    failing = writer.metadata.fragments[0].bookies[1]
+    cluster.bookies[failing].refuse = lambda request: Rc.IO
+    await writer.write(b"an entry")
+    health = client._context.health
+    assert [each for each in cluster.bookies if health.failed_at(each) is not None] == [failing]
+    assert health.take_errors() == {failing: 1}
 
 
 async def test_who_cannot_be_reached_is_known_to_be_so_for_a_moment() -> None:

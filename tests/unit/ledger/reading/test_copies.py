@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import BookieRefusedError, BookieTimeoutError, BookieUnavailableError
 from quire.ledger.reading.copies import CopyFault, add_frames
 from quire.wire.bookkeeper import v2
@@ -36,15 +37,14 @@ async def test_a_read_tells_the_good_copies_and_what_is_wrong_with_the_next() ->
             assert len(await copies.bad_copies(bookie.bookie_id, range(20), count_max=1)) == 1
 
 
-async def test_a_copy_of_another_entry_is_damage() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        ledger_id, _ = await write(client, 3, quorums=(1, 1, 1))
-        [bookie] = cluster.bookies.values()
-        bookie.entries[ledger_id][1] = bookie.entries[ledger_id][2]
-        copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
-        [bad] = await copies.bad_copies(bookie.bookie_id, [0, 1, 2], count_max=3)
-        assert (bad.entry_id, bad.fault) == (1, CopyFault.DAMAGED)
+@pytest.mark.bookies(1)
+async def test_a_copy_of_another_entry_is_damage(cluster: FakeCluster, client: LedgerClient) -> None:
+    ledger_id, _ = await write(client, 3, quorums=(1, 1, 1))
+    [bookie] = cluster.bookies.values()
+    bookie.entries[ledger_id][1] = bookie.entries[ledger_id][2]
+    copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
+    [bad] = await copies.bad_copies(bookie.bookie_id, [0, 1, 2], count_max=3)
+    assert (bad.entry_id, bad.fault) == (1, CopyFault.DAMAGED)
 
 
 async def test_a_silent_bookie_is_unreachable_and_asked_no_further() -> None:
@@ -64,22 +64,21 @@ async def test_a_silent_bookie_is_unreachable_and_asked_no_further() -> None:
             await copies.write(bookie.bookie_id, range(3), found)
 
 
-async def test_copies_are_written_with_the_ledgers_key_over_a_fence() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
-        metadata = await cluster.metadata(ledger_id)
-        [source] = cluster.of(metadata.fragments[0].bookies)
-        [target] = [each for each in cluster.bookies.values() if each is not source]
-        copies = client.copies(ledger_id, metadata)
-        found, _ = await copies.read(source.bookie_id, range(20))
-        target.fenced.add(ledger_id)
+@pytest.mark.bookies(2)
+async def test_copies_are_written_with_the_ledgers_key_over_a_fence(cluster: FakeCluster, client: LedgerClient) -> None:
+    ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
+    metadata = await cluster.metadata(ledger_id)
+    [source] = cluster.of(metadata.fragments[0].bookies)
+    [target] = [each for each in cluster.bookies.values() if each is not source]
+    copies = client.copies(ledger_id, metadata)
+    found, _ = await copies.read(source.bookie_id, range(20))
+    target.fenced.add(ledger_id)
+    await copies.write(target.bookie_id, range(20), found)
+    assert target.entries[ledger_id] == source.entries[ledger_id]
+    assert target.keys[ledger_id] == source.keys[ledger_id]
+    target.refuse = lambda request: Rc.READ_ONLY
+    with pytest.raises(BookieRefusedError):
         await copies.write(target.bookie_id, range(20), found)
-        assert target.entries[ledger_id] == source.entries[ledger_id]
-        assert target.keys[ledger_id] == source.keys[ledger_id]
-        target.refuse = lambda request: Rc.READ_ONLY
-        with pytest.raises(BookieRefusedError):
-            await copies.write(target.bookie_id, range(20), found)
 
 
 def test_frames_of_copies_are_whole_adds_of_recovery() -> None:

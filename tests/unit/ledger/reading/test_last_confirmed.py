@@ -89,30 +89,27 @@ async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few
                     await reader.try_read_last_confirmed()
 
 
-async def test_one_bookie_that_knows_more_is_enough_for_a_try() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer, reader = await open_ledger(client, (3, 3, 2), 5)
-        first, second, third = cluster.of(writer.metadata.fragments[0].bookies)
-        first.hung = True
-        second.stop()
-        began = trio.current_time()
-        assert await reader.try_read_last_confirmed() == 3
-        assert trio.current_time() == began
-        third.refuse = lambda request: Rc.UNAUTHORIZED
-        with pytest.raises(LedgerUnauthorizedError):
-            await reader.try_read_last_confirmed()
+async def test_one_bookie_that_knows_more_is_enough_for_a_try(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer, reader = await open_ledger(client, (3, 3, 2), 5)
+    first, second, third = cluster.of(writer.metadata.fragments[0].bookies)
+    first.hung = True
+    second.stop()
+    began = trio.current_time()
+    assert await reader.try_read_last_confirmed() == 3
+    assert trio.current_time() == began
+    third.refuse = lambda request: Rc.UNAUTHORIZED
+    with pytest.raises(LedgerUnauthorizedError):
+        await reader.try_read_last_confirmed()
 
 
-async def test_the_lac_of_a_reader_never_goes_back() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer, reader = await open_ledger(client, (1, 1, 1), 5)
-        assert await reader.read_last_confirmed() == 3
-        ledger = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
-        for entry_id in range(2, 5):
-            del ledger[entry_id]
-        assert await reader.read_last_confirmed() == 3
+@pytest.mark.bookies(1)
+async def test_the_lac_of_a_reader_never_goes_back(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer, reader = await open_ledger(client, (1, 1, 1), 5)
+    assert await reader.read_last_confirmed() == 3
+    ledger = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+    for entry_id in range(2, 5):
+        del ledger[entry_id]
+    assert await reader.read_last_confirmed() == 3
 
 
 def answers(explicit: int | None, last: int | None, *, damage: str = "", rc: Rc = Rc.OK) -> v3.LacAnswer:
@@ -185,17 +182,15 @@ def busy(bookie: FakeBookie) -> None:
 
 @pytest.mark.parametrize("fault", [hang, busy])
 async def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(
-    fault: Callable[[FakeBookie], None],
+    cluster: FakeCluster, client: LedgerClient, fault: Callable[[FakeBookie], None]
 ) -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer, _ = await open_ledger(client, (3, 3, 2), 5)
-        for bookie in list(cluster.bookies.values())[: 1 if fault is hang else 3]:
-            fault(bookie)
-        began = trio.current_time()
-        reader = await client.open(writer.ledger_id, recover=False)
-        assert reader.last_entry_id == 3
-        assert trio.current_time() - began < 1
+    writer, _ = await open_ledger(client, (3, 3, 2), 5)
+    for bookie in list(cluster.bookies.values())[: 1 if fault is hang else 3]:
+        fault(bookie)
+    began = trio.current_time()
+    reader = await client.open(writer.ledger_id, recover=False)
+    assert reader.last_entry_id == 3
+    assert trio.current_time() - began < 1
 
 
 def said(rc: Rc) -> v2.OtherResponse:

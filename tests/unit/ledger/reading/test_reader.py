@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import (
     DigestMismatchError,
     IncorrectParameterError,
@@ -29,45 +30,46 @@ QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize("digest", list(DigestType))
-async def test_a_closed_ledger_is_read_as_written(quorum: tuple[int, int, int], digest: DigestType) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        reader = await written(client, quorum, 40, digest_type=digest)
-        assert reader.closed
-        assert (reader.last_entry_id, reader.length) == (39, sum(map(len, payloads(0, 39))))
-        assert await read_all(reader) == payloads(0, 39)
-        assert [bytes(each) for each in await reader.read(5, 9, size_max=1 << 20)] == payloads(5, 9)
+@pytest.mark.bookies(5)
+async def test_a_closed_ledger_is_read_as_written(
+    client: LedgerClient, quorum: tuple[int, int, int], digest: DigestType
+) -> None:
+    reader = await written(client, quorum, 40, digest_type=digest)
+    assert reader.closed
+    assert (reader.last_entry_id, reader.length) == (39, sum(map(len, payloads(0, 39))))
+    assert await read_all(reader) == payloads(0, 39)
+    assert [bytes(each) for each in await reader.read(5, 9, size_max=1 << 20)] == payloads(5, 9)
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
-async def test_a_read_is_bounded_in_bytes_but_brings_at_least_one_entry(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        reader = await written(client, quorum, 40)
-        assert [bytes(each) for each in await reader.read(3, 39, size_max=1)] == payloads(3, 3)
-        some = await reader.read(3, 39, size_max=300)
-        assert len(some) > 1
-        assert sum(map(len, some)) <= 300
-        assert await read_all(reader, size_max=100) == payloads(0, 39)
+@pytest.mark.bookies(5)
+async def test_a_read_is_bounded_in_bytes_but_brings_at_least_one_entry(
+    client: LedgerClient, quorum: tuple[int, int, int]
+) -> None:
+    reader = await written(client, quorum, 40)
+    assert [bytes(each) for each in await reader.read(3, 39, size_max=1)] == payloads(3, 3)
+    some = await reader.read(3, 39, size_max=300)
+    assert len(some) > 1
+    assert sum(map(len, some)) <= 300
+    assert await read_all(reader, size_max=100) == payloads(0, 39)
 
 
-async def test_many_entries_are_read_by_one_request_where_every_bookie_has_them_all() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        reader = await written(client, (3, 3, 2), 40)
-        await reader.read(0, 39, size_max=1 << 20)
-        requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
-        assert [each for each in requests if isinstance(each, v2.ReadRequest)] == []
-        assert len([each for each in requests if isinstance(each, v2.BatchReadRequest)]) == 1
+async def test_many_entries_are_read_by_one_request_where_every_bookie_has_them_all(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    reader = await written(client, (3, 3, 2), 40)
+    await reader.read(0, 39, size_max=1 << 20)
+    requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
+    assert [each for each in requests if isinstance(each, v2.ReadRequest)] == []
+    assert len([each for each in requests if isinstance(each, v2.BatchReadRequest)]) == 1
 
 
-async def test_entries_past_the_end_are_not_read() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        reader = await written(client, (1, 1, 1), 5)
-        with pytest.raises(NoSuchEntryError):
-            await reader.read(5, 9, size_max=100)
-        assert len(await reader.read(0, 9, size_max=10**6)) == 5
+@pytest.mark.bookies(1)
+async def test_entries_past_the_end_are_not_read(client: LedgerClient) -> None:
+    reader = await written(client, (1, 1, 1), 5)
+    with pytest.raises(NoSuchEntryError):
+        await reader.read(5, 9, size_max=100)
+    assert len(await reader.read(0, 9, size_max=10**6)) == 5
 
 
 def stop(bookie: FakeBookie, ledger_id: int) -> None:
@@ -144,27 +146,26 @@ async def test_the_final_error_says_missing_only_if_nothing_worse_was_seen(
     await test()
 
 
-async def test_a_wrong_password_is_said_to_be_one() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        reader = await written(client, (1, 1, 1), 3)
-        cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.UNAUTHORIZED
-        with pytest.raises(LedgerUnauthorizedError):
-            await reader.read(0, 2, size_max=100)
+@pytest.mark.bookies(1)
+async def test_a_wrong_password_is_said_to_be_one(cluster: FakeCluster, client: LedgerClient) -> None:
+    reader = await written(client, (1, 1, 1), 3)
+    cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.UNAUTHORIZED
+    with pytest.raises(LedgerUnauthorizedError):
+        await reader.read(0, 2, size_max=100)
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
-async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        reader = await written(client, quorum, 20)
-        for bookie in cluster.bookies.values():
-            if 7 in bookie.entries[reader.ledger_id]:
-                bookie.damage(reader.ledger_id, 7)
-        assert [bytes(each) for each in await reader.read(2, 19, size_max=1 << 20)] == payloads(2, 6)
-        with pytest.raises(DigestMismatchError):
-            await reader.read(7, 19, size_max=1 << 20)
-        assert [bytes(each) for each in await reader.read(8, 19, size_max=1 << 20)] == payloads(8, 19)
+async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(
+    cluster: FakeCluster, client: LedgerClient, quorum: tuple[int, int, int]
+) -> None:
+    reader = await written(client, quorum, 20)
+    for bookie in cluster.bookies.values():
+        if 7 in bookie.entries[reader.ledger_id]:
+            bookie.damage(reader.ledger_id, 7)
+    assert [bytes(each) for each in await reader.read(2, 19, size_max=1 << 20)] == payloads(2, 6)
+    with pytest.raises(DigestMismatchError):
+        await reader.read(7, 19, size_max=1 << 20)
+    assert [bytes(each) for each in await reader.read(8, 19, size_max=1 << 20)] == payloads(8, 19)
 
 
 @pytest.mark.parametrize("batch_reads", [True, False])
@@ -187,13 +188,11 @@ async def test_a_busy_bookie_is_asked_again(batch_reads: bool) -> None:
     await test()
 
 
-async def test_a_bookie_without_batch_reads_is_read_entry_by_entry() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        reader = await written(client, (3, 3, 2), 20)
-        for bookie in cluster.bookies.values():
-            bookie.batch_reads = False
-        assert await read_all(reader) == payloads(0, 19)
+async def test_a_bookie_without_batch_reads_is_read_entry_by_entry(cluster: FakeCluster, client: LedgerClient) -> None:
+    reader = await written(client, (3, 3, 2), 20)
+    for bookie in cluster.bookies.values():
+        bookie.batch_reads = False
+    assert await read_all(reader) == payloads(0, 19)
 
 
 async def test_a_hung_bookie_delays_a_read_by_its_timeout_and_is_then_given_up() -> None:
@@ -210,25 +209,26 @@ async def test_a_hung_bookie_delays_a_read_by_its_timeout_and_is_then_given_up()
         assert await read_all(reader) == payloads(0, 2)
 
 
-async def test_a_read_crosses_no_fragment_and_each_is_read_from_its_own_bookies() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 4))
-        await seen.until(4)
-        first = writer.metadata.fragments[0].bookies[0]
-        cluster.bookies[first].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
-        writer.append(payloads(5, 9))
-        await seen.until(9)
-        await writer.close()
-        reader = await client.open(writer.ledger_id, recover=False)
-        assert len(reader.metadata.fragments) == 2
-        assert [bytes(each) for each in await reader.read(2, 9, size_max=10**6)] == payloads(2, 4)
-        asked = cluster.bookies[first].requests[-1]
-        assert isinstance(asked, v2.BatchReadRequest)
-        assert asked.count_max == 3, "what a bookie of the old ensemble has beyond its fragment is of no interest"
-        assert await read_all(reader) == payloads(0, 9)
+@pytest.mark.bookies(2)
+async def test_a_read_crosses_no_fragment_and_each_is_read_from_its_own_bookies(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 4))
+    await seen.until(4)
+    first = writer.metadata.fragments[0].bookies[0]
+    cluster.bookies[first].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
+    writer.append(payloads(5, 9))
+    await seen.until(9)
+    await writer.close()
+    reader = await client.open(writer.ledger_id, recover=False)
+    assert len(reader.metadata.fragments) == 2
+    assert [bytes(each) for each in await reader.read(2, 9, size_max=10**6)] == payloads(2, 4)
+    asked = cluster.bookies[first].requests[-1]
+    assert isinstance(asked, v2.BatchReadRequest)
+    assert asked.count_max == 3, "what a bookie of the old ensemble has beyond its fragment is of no interest"
+    assert await read_all(reader) == payloads(0, 9)
 
 
 def test_payloads_are_views_of_the_response() -> None:
@@ -242,51 +242,49 @@ def test_payloads_are_views_of_the_response() -> None:
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
-async def test_a_range_is_read_whole_or_not_at_all(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        reader = await written(client, quorum, 300)
-        assert [bytes(each) for each in await reader.read(0, 299)] == payloads(0, 299)
-        assert [bytes(each) for each in await reader.read(7, 7)] == payloads(7, 7)
-        with pytest.raises(NoSuchEntryError):
-            await reader.read(290, 300)
-        for first, last in ((-1, 3), (4, 3)):
-            with pytest.raises(IncorrectParameterError):
-                await reader.read(first, last)
+@pytest.mark.bookies(5)
+async def test_a_range_is_read_whole_or_not_at_all(client: LedgerClient, quorum: tuple[int, int, int]) -> None:
+    reader = await written(client, quorum, 300)
+    assert [bytes(each) for each in await reader.read(0, 299)] == payloads(0, 299)
+    assert [bytes(each) for each in await reader.read(7, 7)] == payloads(7, 7)
+    with pytest.raises(NoSuchEntryError):
+        await reader.read(290, 300)
+    for first, last in ((-1, 3), (4, 3)):
+        with pytest.raises(IncorrectParameterError):
+            await reader.read(first, last)
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
-async def test_a_batch_is_bounded_in_entries_and_bytes(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        reader = await written(client, quorum, 40)
-        assert [bytes(each) for each in await reader.batch_read(5, 3)] == payloads(5, 7)
-        assert [bytes(each) for each in await reader.batch_read(38, 10)] == payloads(38, 39)
-        assert [bytes(each) for each in await reader.batch_read(5, 3, 1)] == payloads(5, 5)
-        with pytest.raises(IncorrectParameterError):
-            await reader.batch_read(5, 0)
+@pytest.mark.bookies(5)
+async def test_a_batch_is_bounded_in_entries_and_bytes(client: LedgerClient, quorum: tuple[int, int, int]) -> None:
+    reader = await written(client, quorum, 40)
+    assert [bytes(each) for each in await reader.batch_read(5, 3)] == payloads(5, 7)
+    assert [bytes(each) for each in await reader.batch_read(38, 10)] == payloads(38, 39)
+    assert [bytes(each) for each in await reader.batch_read(5, 3, 1)] == payloads(5, 5)
+    with pytest.raises(IncorrectParameterError):
+        await reader.batch_read(5, 0)
 
 
-async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 4))
-        await seen.until(4)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        assert reader.last_entry_id == -1
-        with pytest.raises(NoSuchEntryError):
-            await reader.read(0, 4)
-        assert [bytes(each) for each in await reader.read_unconfirmed(0, 4)] == payloads(0, 4)
-        with pytest.raises(NoSuchEntryError):
-            await reader.read_unconfirmed(0, 5)
-        await writer.close()
-        beyond = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
-        beyond[5] = beyond[4]
-        closed = await client.open(writer.ledger_id, recover=False)
-        with pytest.raises(NoSuchEntryError):
-            await closed.read_unconfirmed(0, 5)
+async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 4))
+    await seen.until(4)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    assert reader.last_entry_id == -1
+    with pytest.raises(NoSuchEntryError):
+        await reader.read(0, 4)
+    assert [bytes(each) for each in await reader.read_unconfirmed(0, 4)] == payloads(0, 4)
+    with pytest.raises(NoSuchEntryError):
+        await reader.read_unconfirmed(0, 5)
+    await writer.close()
+    beyond = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+    beyond[5] = beyond[4]
+    closed = await client.open(writer.ledger_id, recover=False)
+    with pytest.raises(NoSuchEntryError):
+        await closed.read_unconfirmed(0, 5)
 
 
 async def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
@@ -305,24 +303,25 @@ async def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
             assert reader.last_entry_id == (5 if protocol == "v2" else 8), "its own LAC; with v3 the bookie's"
 
 
-async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        reader = await written(client, (1, 1, 1), 20)
-        [old] = members(cluster, reader)
-        [new] = [each for each in cluster.bookies.values() if each is not old]
-        new.entries[reader.ledger_id] = old.entries[reader.ledger_id]
-        moved = replace(reader.metadata, fragments=(Fragment(0, (new.bookie_id,)),))
-        old.stop()
-        with pytest.raises(LedgerReadError):
-            await reader.read(0, 19)
-        await cluster.ledgers.write(reader.ledger_id, moved, 1)
-        assert [bytes(each) for each in await reader.read(0, 19)] == payloads(0, 19)
-        assert reader.metadata == moved
-        await client.delete(reader.ledger_id)
-        new.stop()
-        with pytest.raises(LedgerReadError):
-            await reader.read(0, 19)
+@pytest.mark.bookies(2)
+async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    reader = await written(client, (1, 1, 1), 20)
+    [old] = members(cluster, reader)
+    [new] = [each for each in cluster.bookies.values() if each is not old]
+    new.entries[reader.ledger_id] = old.entries[reader.ledger_id]
+    moved = replace(reader.metadata, fragments=(Fragment(0, (new.bookie_id,)),))
+    old.stop()
+    with pytest.raises(LedgerReadError):
+        await reader.read(0, 19)
+    await cluster.ledgers.write(reader.ledger_id, moved, 1)
+    assert [bytes(each) for each in await reader.read(0, 19)] == payloads(0, 19)
+    assert reader.metadata == moved
+    await client.delete(reader.ledger_id)
+    new.stop()
+    with pytest.raises(LedgerReadError):
+        await reader.read(0, 19)
 
 
 async def test_batches_can_be_switched_off() -> None:

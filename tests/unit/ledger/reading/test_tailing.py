@@ -81,63 +81,59 @@ async def test_a_ledger_is_followed_from_its_first_entry_to_its_close(
         assert (reader.last_entry_id, reader.length) == (written - 1, sum(map(len, found)))
 
 
-async def test_the_next_entry_comes_along_with_the_answer_to_a_long_poll() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (3, 3, 2))
-        await write(writer, 0, 0)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        assert (await reader.wait_for_next(timeout_s=1)).last_entry_id == -1
-        answers: list[Any] = []
+async def test_the_next_entry_comes_along_with_the_answer_to_a_long_poll(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await writer_of(client, (3, 3, 2))
+    await write(writer, 0, 0)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    assert (await reader.wait_for_next(timeout_s=1)).last_entry_id == -1
+    answers: list[Any] = []
 
-        async def wait() -> None:
-            answers.append(await reader.wait_for_next())
+    async def wait() -> None:
+        answers.append(await reader.wait_for_next())
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.testing.wait_all_tasks_blocked()
-            await write(writer, 1, 1)
-        [(last, entry)] = answers
-        assert (last, bytes(entry)) == (0, payloads(0, 0)[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        await write(writer, 1, 1)
+    [(last, entry)] = answers
+    assert (last, bytes(entry)) == (0, payloads(0, 0)[0])
+    for bookie in cluster.bookies.values():
+        assert not [each for each in bookie.requests if isinstance(each, v2.BatchReadRequest | v2.ReadRequest)]
+
+
+async def test_an_explicit_lac_ends_the_wait_for_the_last_entry(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await writer_of(client, (3, 3, 2))
+    await write(writer, 0, 4)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    found: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(collect, reader, found)
+        await trio.sleep(60)
+        assert found == []
         for bookie in cluster.bookies.values():
-            assert not [each for each in bookie.requests if isinstance(each, v2.BatchReadRequest | v2.ReadRequest)]
+            fake_reads_v3.explicit_lac(bookie, writer.ledger_id, 4, DIGEST)
+        await trio.testing.wait_all_tasks_blocked()
+        assert found == payloads(0, 4)
+        nursery.cancel_scope.cancel()
 
 
-async def test_an_explicit_lac_ends_the_wait_for_the_last_entry() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (3, 3, 2))
-        await write(writer, 0, 4)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        found: list[bytes] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(collect, reader, found)
-            await trio.sleep(60)
-            assert found == []
-            for bookie in cluster.bookies.values():
-                fake_reads_v3.explicit_lac(bookie, writer.ledger_id, 4, DIGEST)
-            await trio.testing.wait_all_tasks_blocked()
-            assert found == payloads(0, 4)
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_wait_ends_with_its_time_or_with_the_ledger() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (3, 3, 2))
-        await write(writer, 0, 2)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        began = trio.current_time()
-        assert await reader.wait_for_next(1, timeout_s=25) == (-1, None)
-        assert trio.current_time() - began == 25
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.wait_for_next, 100)
-            await trio.sleep(5)
-            await writer.close()
-        assert trio.current_time() - began == 30
-        assert reader.closed
-        assert await reader.wait_for_next(100) == (2, None)
-        assert await reader.wait_for_next(1) == (2, None)
+async def test_a_wait_ends_with_its_time_or_with_the_ledger(client: LedgerClient) -> None:
+    writer = await writer_of(client, (3, 3, 2))
+    await write(writer, 0, 2)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    began = trio.current_time()
+    assert await reader.wait_for_next(1, timeout_s=25) == (-1, None)
+    assert trio.current_time() - began == 25
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader.wait_for_next, 100)
+        await trio.sleep(5)
+        await writer.close()
+    assert trio.current_time() - began == 30
+    assert reader.closed
+    assert await reader.wait_for_next(100) == (2, None)
+    assert await reader.wait_for_next(1) == (2, None)
 
 
 async def test_a_hung_bookie_does_not_hold_up_who_waits() -> None:
@@ -163,35 +159,37 @@ async def test_a_hung_bookie_does_not_hold_up_who_waits() -> None:
 
 
 @pytest.mark.parametrize("quorum", [(3, 2, 2), (5, 3, 2), (5, 2, 2), (4, 1, 1)])
-async def test_the_news_is_heard_at_once_whichever_bookie_has_it(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        writer = await writer_of(client, quorum)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        found: list[bytes] = []
-        await write(writer, 0, 4)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(collect, reader, found)
-            await trio.sleep(1)
-            for entry_id in range(5, 30):
-                await write(writer, entry_id, entry_id)
-                await trio.sleep(0.01)
-                assert len(found) == entry_id
-            nursery.cancel_scope.cancel()
+@pytest.mark.bookies(5)
+async def test_the_news_is_heard_at_once_whichever_bookie_has_it(
+    client: LedgerClient, quorum: tuple[int, int, int]
+) -> None:
+    writer = await writer_of(client, quorum)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    found: list[bytes] = []
+    await write(writer, 0, 4)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(collect, reader, found)
+        await trio.sleep(1)
+        for entry_id in range(5, 30):
+            await write(writer, entry_id, entry_id)
+            await trio.sleep(0.01)
+            assert len(found) == entry_id
+        nursery.cancel_scope.cancel()
 
 
-async def test_a_new_fragment_tells_how_far_the_one_before_is_confirmed() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (1, 1, 1))
-        await write(writer, 0, 4)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        assert reader.last_entry_id == -1
-        cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
-        await write(writer, 5, 5)
-        for bookie in cluster.bookies.values():
-            bookie.hung = True
-        assert (await reader.wait_for_next(5, timeout_s=1)).last_entry_id == 4
+@pytest.mark.bookies(2)
+async def test_a_new_fragment_tells_how_far_the_one_before_is_confirmed(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await writer_of(client, (1, 1, 1))
+    await write(writer, 0, 4)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    assert reader.last_entry_id == -1
+    cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
+    await write(writer, 5, 5)
+    for bookie in cluster.bookies.values():
+        bookie.hung = True
+    assert (await reader.wait_for_next(5, timeout_s=1)).last_entry_id == 4
 
 
 async def test_bookies_are_polled_no_more_often_than_their_patience_asks_for() -> None:
@@ -231,21 +229,22 @@ async def test_a_change_of_the_ensemble_is_followed() -> None:
         assert found == payloads(0, written - 1)
 
 
-async def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found() -> None:
+@pytest.mark.bookies(4)
+async def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
     """The watch is late; the read that fails looks for itself."""
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (2, 2, 1))
-        await write(writer, 0, 4)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        for bookie in cluster.of(writer.metadata.fragments[0].bookies):
-            bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
-        await write(writer, 5, 9)
-        assert len(writer.metadata.fragments) >= 2
-        assert not set(writer.metadata.fragments[-1].bookies) & set(reader.metadata.fragments[0].bookies)
-        assert [bytes(each) for each in await reader.read_unconfirmed(5, 9)] == payloads(5, 9)
-        assert reader.metadata == writer.metadata
-        assert reader.last_entry_id >= 4, "a fragment begins after the last confirmed entry"
+    writer = await writer_of(client, (2, 2, 1))
+    await write(writer, 0, 4)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    for bookie in cluster.of(writer.metadata.fragments[0].bookies):
+        bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
+    await write(writer, 5, 9)
+    assert len(writer.metadata.fragments) >= 2
+    assert not set(writer.metadata.fragments[-1].bookies) & set(reader.metadata.fragments[0].bookies)
+    assert [bytes(each) for each in await reader.read_unconfirmed(5, 9)] == payloads(5, 9)
+    assert reader.metadata == writer.metadata
+    assert reader.last_entry_id >= 4, "a fragment begins after the last confirmed entry"
 
 
 async def test_a_ledger_that_is_recovered_by_others_ends_where_they_closed_it() -> None:
@@ -293,38 +292,36 @@ async def test_following_ends_with_an_error_when_the_ledger_is_deleted_the_reade
             assert [type(each) for each in raised] == [kind]
 
 
-async def test_the_end_of_the_metadata_session_is_told_to_who_follows() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (3, 3, 2))
-        await write(writer, 0, 0)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        with pytest.RaisesGroup(SessionExpiredError):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(collect, reader, [])
-                await trio.sleep(1)
-                await cluster.store.aclose()
-
-
-async def test_all_bookies_may_be_away_for_a_while() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await writer_of(client, (3, 3, 2))
-        await write(writer, 0, 4)
-        reader = await client.open_no_recovery(writer.ledger_id)
-        found: list[bytes] = []
+async def test_the_end_of_the_metadata_session_is_told_to_who_follows(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await writer_of(client, (3, 3, 2))
+    await write(writer, 0, 0)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    with pytest.RaisesGroup(SessionExpiredError):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(collect, reader, found)
+            nursery.start_soon(collect, reader, [])
             await trio.sleep(1)
-            for bookie in cluster.bookies.values():
-                bookie.stop()
-                bookie.polls.clear()
-            await trio.sleep(60)
-            for bookie in cluster.bookies.values():
-                bookie.down = False
-            await write(writer, 5, 5)
-            await writer.close()
-        assert found == payloads(0, 5)
+            await cluster.store.aclose()
+
+
+async def test_all_bookies_may_be_away_for_a_while(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await writer_of(client, (3, 3, 2))
+    await write(writer, 0, 4)
+    reader = await client.open_no_recovery(writer.ledger_id)
+    found: list[bytes] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(collect, reader, found)
+        await trio.sleep(1)
+        for bookie in cluster.bookies.values():
+            bookie.stop()
+            bookie.polls.clear()
+        await trio.sleep(60)
+        for bookie in cluster.bookies.values():
+            bookie.down = False
+        await write(writer, 5, 5)
+        await writer.close()
+    assert found == payloads(0, 5)
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])

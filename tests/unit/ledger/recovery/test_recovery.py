@@ -52,78 +52,71 @@ async def abandoned(
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize(("confirmed", "unconfirmed"), [(0, 0), (1, 0), (20, 0), (20, 30), (0, 9), (300, 200)])
+@pytest.mark.bookies(5)
 async def test_recovery_closes_the_ledger_with_everything_that_was_written(
-    quorum: tuple[int, int, int], confirmed: int, unconfirmed: int
+    cluster: FakeCluster, client: LedgerClient, quorum: tuple[int, int, int], confirmed: int, unconfirmed: int
 ) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, quorum, confirmed, unconfirmed)
-        count = confirmed + unconfirmed
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.closed
-        assert reader.last_entry_id == count - 1
-        assert reader.length == sum(map(len, payloads(0, count - 1)))
-        assert await read_all(reader) == payloads(0, count - 1)
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert metadata == reader.metadata
-        members = cluster.of(metadata.fragments[-1].bookies)
-        for entry_id in range(count):
-            copies = sum(entry_id in each.entries.get(writer.ledger_id, {}) for each in members)
-            assert copies >= quorum[2], "AllCommittedEntriesReachAckQuorum"
+    writer = await abandoned(cluster, client, quorum, confirmed, unconfirmed)
+    count = confirmed + unconfirmed
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.closed
+    assert reader.last_entry_id == count - 1
+    assert reader.length == sum(map(len, payloads(0, count - 1)))
+    assert await read_all(reader) == payloads(0, count - 1)
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert metadata == reader.metadata
+    members = cluster.of(metadata.fragments[-1].bookies)
+    for entry_id in range(count):
+        copies = sum(entry_id in each.entries.get(writer.ledger_id, {}) for each in members)
+        assert copies >= quorum[2], "AllCommittedEntriesReachAckQuorum"
 
 
-async def test_the_old_writer_can_confirm_nothing_more() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 0)
-        seen = Confirmations(writer)
-        await client.open(writer.ledger_id, recover=True)
-        writer.append(payloads(5, 5))
-        assert isinstance(await seen.until_failed(), LedgerFencedError)
-        assert seen.ranges == []
-        await writer.close()
-        assert (await cluster.metadata(writer.ledger_id)).last_entry_id == 4
+async def test_the_old_writer_can_confirm_nothing_more(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 0)
+    seen = Confirmations(writer)
+    await client.open(writer.ledger_id, recover=True)
+    writer.append(payloads(5, 5))
+    assert isinstance(await seen.until_failed(), LedgerFencedError)
+    assert seen.ranges == []
+    await writer.close()
+    assert (await cluster.metadata(writer.ledger_id)).last_entry_id == 4
 
 
-async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_a_closed_one() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 2)
-        seen = Confirmations(writer)
-        end = 6, sum(map(len, payloads(0, 6)))
-        assert await client.recover(writer.ledger_id) == end
-        writer.append(payloads(7, 7))
-        assert isinstance(await seen.until_failed(), LedgerFencedError)
-        for bookie in cluster.bookies.values():
-            bookie.requests.clear()
-        assert await client.recover(writer.ledger_id) == end
-        assert all(bookie.requests == [] for bookie in cluster.bookies.values())
+async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_a_closed_one(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 2)
+    seen = Confirmations(writer)
+    end = 6, sum(map(len, payloads(0, 6)))
+    assert await client.recover(writer.ledger_id) == end
+    writer.append(payloads(7, 7))
+    assert isinstance(await seen.until_failed(), LedgerFencedError)
+    for bookie in cluster.bookies.values():
+        bookie.requests.clear()
+    assert await client.recover(writer.ledger_id) == end
+    assert all(bookie.requests == [] for bookie in cluster.bookies.values())
 
 
-async def test_recover_without_a_reader_refuses_what_an_open_refuses() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        with pytest.raises(NoSuchLedgerError):
-            await client.recover(4711)
-        writer = await client.create(password=b"secret")
-        await writer.close()
-        with pytest.raises(LedgerUnauthorizedError):
-            await client.recover(writer.ledger_id)
+async def test_recover_without_a_reader_refuses_what_an_open_refuses(client: LedgerClient) -> None:
+    with pytest.raises(NoSuchLedgerError):
+        await client.recover(4711)
+    writer = await client.create(password=b"secret")
+    await writer.close()
+    with pytest.raises(LedgerUnauthorizedError):
+        await client.recover(writer.ledger_id)
 
 
-async def test_every_read_of_a_recovery_fences() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 3)
-        for bookie in cluster.bookies.values():
-            bookie.requests.clear()
-        await client.open(writer.ledger_id, recover=True)
-        for bookie in cluster.bookies.values():
-            reads = [each for each in bookie.requests if isinstance(each, v2.ReadRequest)]
-            assert (reads[0].entry_id, reads[0].flags) == (-1, v2.DO_FENCING)
-            assert {each.flags for each in reads[1:]} == {v2.DO_FENCING | v2.HIGH_PRIORITY}
-            adds = [each for each in bookie.requests if isinstance(each, Run)]
-            assert {each.flags for each in adds} == {v2.RECOVERY_ADD | v2.HIGH_PRIORITY}
+async def test_every_read_of_a_recovery_fences(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 3)
+    for bookie in cluster.bookies.values():
+        bookie.requests.clear()
+    await client.open(writer.ledger_id, recover=True)
+    for bookie in cluster.bookies.values():
+        reads = [each for each in bookie.requests if isinstance(each, v2.ReadRequest)]
+        assert (reads[0].entry_id, reads[0].flags) == (-1, v2.DO_FENCING)
+        assert {each.flags for each in reads[1:]} == {v2.DO_FENCING | v2.HIGH_PRIORITY}
+        adds = [each for each in bookie.requests if isinstance(each, Run)]
+        assert {each.flags for each in adds} == {v2.RECOVERY_ADD | v2.HIGH_PRIORITY}
 
 
 async def test_an_entry_on_one_bookie_only_is_kept_and_copied() -> None:
@@ -181,19 +174,19 @@ async def test_a_bookie_lost_on_the_way_is_replaced_in_the_metadata_only_with_th
         assert await read_all(reader) == payloads(0, 8)
 
 
-async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-        first, second, _ = cluster.bookies.values()
-        first.stop()
-        second.stop()
-        with pytest.raises(LedgerRecoveryError):
-            await client.open(writer.ledger_id, recover=True)
-        assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
-        first.down = second.down = False
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 8
+async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+    first, second, _ = cluster.bookies.values()
+    first.stop()
+    second.stop()
+    with pytest.raises(LedgerRecoveryError):
+        await client.open(writer.ledger_id, recover=True)
+    assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
+    first.down = second.down = False
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id == 8
 
 
 def hung(bookie: FakeBookie, ledger_id: int) -> None:
@@ -225,22 +218,22 @@ async def test_what_is_no_answer_does_not_count_for_coverage(fault: Callable[[Fa
                     await client.open(writer.ledger_id, recover=True)
 
 
-async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 0, 3)
-        members = cluster.of(writer.metadata.fragments[0].bookies)
-        for bookie in members[:2]:
-            bookie.damage(writer.ledger_id, 1)
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert await read_all(reader) == payloads(0, 2)
+async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 0, 3)
+    members = cluster.of(writer.metadata.fragments[0].bookies)
+    for bookie in members[:2]:
+        bookie.damage(writer.ledger_id, 1)
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert await read_all(reader) == payloads(0, 2)
 
-        other = await abandoned(cluster, client, (3, 3, 2), 0, 3)
-        for bookie in cluster.of(other.metadata.fragments[0].bookies):
-            bookie.damage(other.ledger_id, 1)
-        with pytest.raises(LedgerRecoveryError, match="digest"):
-            await client.open(other.ledger_id, recover=True)
-        assert (await cluster.metadata(other.ledger_id)).state is LedgerState.IN_RECOVERY
+    other = await abandoned(cluster, client, (3, 3, 2), 0, 3)
+    for bookie in cluster.of(other.metadata.fragments[0].bookies):
+        bookie.damage(other.ledger_id, 1)
+    with pytest.raises(LedgerRecoveryError, match="digest"):
+        await client.open(other.ledger_id, recover=True)
+    assert (await cluster.metadata(other.ledger_id)).state is LedgerState.IN_RECOVERY
 
 
 async def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> None:
@@ -260,53 +253,50 @@ async def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> Non
 
 
 @pytest.mark.parametrize("back_after_s", [0.0, 2.5, 60.0])
+@pytest.mark.bookies(5)
 async def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_not_before_they_had_a_moment(
-    back_after_s: float, log_events: list[dict[str, object]]
+    cluster: FakeCluster, client: LedgerClient, back_after_s: float, log_events: list[dict[str, object]]
 ) -> None:
     """Nothing lies in its last fragment, so that only the bookies of the one before know its length."""
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (2, 2, 2), 10, 0)
-        before = cluster.of(writer.metadata.fragments[0].bookies)
-        others = [each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies]
-        await cluster.ledgers.update(
-            writer.ledger_id,
-            lambda stored: replace(stored, fragments=(*stored.fragments, Fragment(10, tuple(others[:2])))),
-        )
-        for bookie in before:
-            bookie.stop()
+    writer = await abandoned(cluster, client, (2, 2, 2), 10, 0)
+    before = cluster.of(writer.metadata.fragments[0].bookies)
+    others = [each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies]
+    await cluster.ledgers.update(
+        writer.ledger_id,
+        lambda stored: replace(stored, fragments=(*stored.fragments, Fragment(10, tuple(others[:2])))),
+    )
+    for bookie in before:
+        bookie.stop()
 
-        async def come_back() -> None:
-            await trio.sleep(back_after_s)
-            before[1].down = False
+    async def come_back() -> None:
+        await trio.sleep(back_after_s)
+        before[1].down = False
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(come_back)
-            reader = await client.open(writer.ledger_id, recover=True)
-            took = trio.current_time()
-            nursery.cancel_scope.cancel()
-        assert reader.last_entry_id == 9
-        if back_after_s < LENGTH_WAIT_S:
-            assert reader.length == sum(map(len, payloads(0, 9)))
-            assert took < back_after_s + 0.3
-        else:
-            assert LENGTH_WAIT_S <= took < LENGTH_WAIT_S + 0.1
-            assert [each["last_entry_id"] for each in log_events if "without its length" in str(each["event"])] == [9]
-            before[1].down = False
-            assert await read_all(reader) == payloads(0, 9), "the length says nothing about what can be read"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_back)
+        reader = await client.open(writer.ledger_id, recover=True)
+        took = trio.current_time()
+        nursery.cancel_scope.cancel()
+    assert reader.last_entry_id == 9
+    if back_after_s < LENGTH_WAIT_S:
+        assert reader.length == sum(map(len, payloads(0, 9)))
+        assert took < back_after_s + 0.3
+    else:
+        assert LENGTH_WAIT_S <= took < LENGTH_WAIT_S + 0.1
+        assert [each["last_entry_id"] for each in log_events if "without its length" in str(each["event"])] == [9]
+        before[1].down = False
+        assert await read_all(reader) == payloads(0, 9), "the length says nothing about what can be read"
 
 
-async def test_recovered_entries_keep_their_bytes_ids_and_lengths() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-        bookie = cluster.bookies["bookie0:3181"]
-        before = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
-        await client.open(writer.ledger_id, recover=True)
-        after = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
-        assert [(each.entry_id, each.length) for each in after.values()] == [
-            (each.entry_id, each.length) for each in before.values()
-        ]
+async def test_recovered_entries_keep_their_bytes_ids_and_lengths(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+    bookie = cluster.bookies["bookie0:3181"]
+    before = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
+    await client.open(writer.ledger_id, recover=True)
+    after = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
+    assert [(each.entry_id, each.length) for each in after.values()] == [
+        (each.entry_id, each.length) for each in before.values()
+    ]
 
 
 async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_that_closes_first() -> None:
@@ -324,75 +314,73 @@ async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_t
         assert copied == dict.fromkeys(range(5, 14), 4), "the LAC that recovery found"
 
 
-async def test_a_wrong_password_is_refused_before_and_by_the_bookies() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"right")
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 1))
-        await seen.until(1)
-        with pytest.raises(LedgerUnauthorizedError):
-            await client.open(writer.ledger_id, password=b"wrong", recover=True)
-        assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.OPEN
-        cluster.bookies["bookie1:3181"].refuse = lambda request: Rc.UNAUTHORIZED
-        cluster.bookies["bookie2:3181"].hung = True
-        with pytest.raises(LedgerUnauthorizedError):
-            await client.open(writer.ledger_id, password=b"right", recover=True)
+async def test_a_wrong_password_is_refused_before_and_by_the_bookies(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"right")
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 1))
+    await seen.until(1)
+    with pytest.raises(LedgerUnauthorizedError):
+        await client.open(writer.ledger_id, password=b"wrong", recover=True)
+    assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.OPEN
+    cluster.bookies["bookie1:3181"].refuse = lambda request: Rc.UNAUTHORIZED
+    cluster.bookies["bookie2:3181"].hung = True
+    with pytest.raises(LedgerUnauthorizedError):
+        await client.open(writer.ledger_id, password=b"right", recover=True)
 
 
-async def test_a_ledger_that_is_not_there_cannot_be_opened() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        with pytest.raises(NoSuchLedgerError):
-            await client.open(77, recover=True)
+@pytest.mark.bookies(1)
+async def test_a_ledger_that_is_not_there_cannot_be_opened(client: LedgerClient) -> None:
+    with pytest.raises(NoSuchLedgerError):
+        await client.open(77, recover=True)
 
 
-async def test_a_closed_ledger_is_opened_without_asking_a_bookie() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (1, 1, 1), 5, 0)
-        await writer.close()
-        cluster.bookies["bookie0:3181"].requests.clear()
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 4
-        assert cluster.bookies["bookie0:3181"].requests == []
+@pytest.mark.bookies(1)
+async def test_a_closed_ledger_is_opened_without_asking_a_bookie(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (1, 1, 1), 5, 0)
+    await writer.close()
+    cluster.bookies["bookie0:3181"].requests.clear()
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id == 4
+    assert cluster.bookies["bookie0:3181"].requests == []
 
 
-async def test_a_recovery_whose_ledger_is_closed_by_others_meanwhile_takes_their_result() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+async def test_a_recovery_whose_ledger_is_closed_by_others_meanwhile_takes_their_result(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            if metadata.state is LedgerState.CLOSED:
-                cluster.ledgers.before_write = None
-                await writer.close()
-
-        cluster.ledgers.before_write = before_write
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 4
-        assert await cluster.metadata(writer.ledger_id) == reader.metadata
-
-
-async def test_a_recovery_that_fails_takes_the_result_of_one_that_succeeded() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 0)
-        first, second, _ = cluster.bookies.values()
-
-        async def close_meanwhile(ledger_id: int, metadata: LedgerMetadata) -> None:
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        if metadata.state is LedgerState.CLOSED:
             cluster.ledgers.before_write = None
             await writer.close()
-            first.stop()
-            second.stop()
-            await cluster.ledgers.update(ledger_id, lambda stored: replace(stored, custom_metadata=(("touched", b""),)))
 
-        await cluster.ledgers.update(writer.ledger_id, lambda stored: replace(stored, state=LedgerState.IN_RECOVERY))
-        async with trio.open_nursery() as nursery:
-            first.hung = second.hung = True
-            nursery.start_soon(close_meanwhile, writer.ledger_id, writer.metadata)
-            reader = await client.open(writer.ledger_id, recover=True)
-        assert (reader.last_entry_id, reader.closed) == (4, True)
+    cluster.ledgers.before_write = before_write
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id == 4
+    assert await cluster.metadata(writer.ledger_id) == reader.metadata
+
+
+async def test_a_recovery_that_fails_takes_the_result_of_one_that_succeeded(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 0)
+    first, second, _ = cluster.bookies.values()
+
+    async def close_meanwhile(ledger_id: int, metadata: LedgerMetadata) -> None:
+        cluster.ledgers.before_write = None
+        await writer.close()
+        first.stop()
+        second.stop()
+        await cluster.ledgers.update(ledger_id, lambda stored: replace(stored, custom_metadata=(("touched", b""),)))
+
+    await cluster.ledgers.update(writer.ledger_id, lambda stored: replace(stored, state=LedgerState.IN_RECOVERY))
+    async with trio.open_nursery() as nursery:
+        first.hung = second.hung = True
+        nursery.start_soon(close_meanwhile, writer.ledger_id, writer.metadata)
+        reader = await client.open(writer.ledger_id, recover=True)
+    assert (reader.last_entry_id, reader.closed) == (4, True)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -439,36 +427,32 @@ async def test_parallel_recoveries_and_a_living_writer_agree_in_the_end(seed: in
         assert firsts == sorted(set(firsts)), "OnlyValidFragments"
 
 
-async def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed_without_fencing() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
-        seen = Confirmations(writer)
-        reader = await client.open(writer.ledger_id, recover=False)
-        assert not reader.closed
-        assert reader.last_entry_id == 4, "the last run carried the LAC before it"
-        assert await read_all(reader) == payloads(0, 4)
-        writer.append(payloads(10, 10))
-        await seen.until(10)
+async def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed_without_fencing(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
+    seen = Confirmations(writer)
+    reader = await client.open(writer.ledger_id, recover=False)
+    assert not reader.closed
+    assert reader.last_entry_id == 4, "the last run carried the LAC before it"
+    assert await read_all(reader) == payloads(0, 4)
+    writer.append(payloads(10, 10))
+    await seen.until(10)
 
 
-async def test_recovery_says_why_it_cannot_write_the_tail() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-        cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
-        with pytest.raises(LedgerError, match="READ_ONLY"):
-            await client.open(writer.ledger_id, recover=True)
+async def test_recovery_says_why_it_cannot_write_the_tail(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+    cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
+    with pytest.raises(LedgerError, match="READ_ONLY"):
+        await client.open(writer.ledger_id, recover=True)
 
 
-async def test_recovery_tries_each_bookie_once_and_then_gives_up() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (1, 1, 1), 0, 4)
-        for bookie in cluster.bookies.values():
-            bookie.refuse = lambda request: Rc.IO if isinstance(request, Run) else None
-        with pytest.raises(LedgerRecoveryError):
-            await client.open(writer.ledger_id, recover=True)
+async def test_recovery_tries_each_bookie_once_and_then_gives_up(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (1, 1, 1), 0, 4)
+    for bookie in cluster.bookies.values():
+        bookie.refuse = lambda request: Rc.IO if isinstance(request, Run) else None
+    with pytest.raises(LedgerRecoveryError):
+        await client.open(writer.ledger_id, recover=True)
 
 
 async def test_a_busy_bookie_is_asked_again_by_recovery() -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import (
     DuplicateEntryError,
     EntryTooLargeError,
@@ -41,21 +42,19 @@ async def test_entries_in_any_order_of_their_ids_are_confirmed_in_the_order_of_t
             assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 39)
 
 
-async def test_a_gap_holds_up_everything_behind_it() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(0, payloads(0, 1))
-        writer.append(3, payloads(3, 5))
-        await trio.sleep(100)
-        assert seen.ranges == [(0, 1)]
-        assert (writer.last_pushed, writer.last_confirmed) == (5, 1)
-        assert writer.error is None, "the bookies have acknowledged all they were sent"
-        await writer.write(2, payloads(2, 2)[0])
-        assert seen.last == 5
-        assert seen.payloads == payloads(0, 5)
-        assert writer.pending_bytes == 0
+async def test_a_gap_holds_up_everything_behind_it(client: LedgerClient) -> None:
+    writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    writer.append(0, payloads(0, 1))
+    writer.append(3, payloads(3, 5))
+    await trio.sleep(100)
+    assert seen.ranges == [(0, 1)]
+    assert (writer.last_pushed, writer.last_confirmed) == (5, 1)
+    assert writer.error is None, "the bookies have acknowledged all they were sent"
+    await writer.write(2, payloads(2, 2)[0])
+    assert seen.last == 5
+    assert seen.payloads == payloads(0, 5)
+    assert writer.pending_bytes == 0
 
 
 async def test_an_id_given_twice_is_refused_and_nothing_of_its_run_is_sent() -> None:
@@ -90,44 +89,40 @@ async def test_what_is_no_run_of_entries_is_refused() -> None:
         await writer.write(0, b"the id is free still")
 
 
-async def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        for way in ("close", "recovery"):
-            writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            seen = Confirmations(writer)
-            writer.append(4, payloads(4, 6))
-            writer.append(0, payloads(0, 2))
-            await seen.until(2)
-            if way == "close":
-                await writer.close()
-                assert [type(error) for error in seen.errors] == [LedgerClosedError]
-                assert [bytes(each) for each in writer.sealed(0, 9)] == payloads(4, 6)
-            reader = await client.open(writer.ledger_id, recover=True)
-            assert (reader.metadata.state, reader.last_entry_id) == (LedgerState.CLOSED, 2)
-            assert await read_all(reader) == payloads(0, 2)
-
-
-async def test_recovery_keeps_the_lengths_that_entries_came_with() -> None:
-    """Lengths do not grow with the ids here: a rewritten copy must be the same, byte for byte except its LAC."""
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
+async def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it(client: LedgerClient) -> None:
+    for way in ("close", "recovery"):
         writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        for entry_id in (3, 0, 2, 1, 4):
-            writer.append(entry_id, payloads(entry_id, entry_id))
-        for bookie in cluster.bookies.values():
-            bookie.hold = False
-        bookie = cluster.bookies["bookie0:3181"]
-        before = {each: read_header(entry).length for each, entry in bookie.entries[writer.ledger_id].items()}
-        assert before[3] < before[0] < before[2] < before[1] < before[4]
-        cluster.bookies["bookie1:3181"].entries.clear()
+        seen = Confirmations(writer)
+        writer.append(4, payloads(4, 6))
+        writer.append(0, payloads(0, 2))
+        await seen.until(2)
+        if way == "close":
+            await writer.close()
+            assert [type(error) for error in seen.errors] == [LedgerClosedError]
+            assert [bytes(each) for each in writer.sealed(0, 9)] == payloads(4, 6)
         reader = await client.open(writer.ledger_id, recover=True)
-        assert await read_all(reader) == payloads(0, 4)
-        for each in cluster.bookies.values():
-            entries = each.entries[writer.ledger_id]
-            assert {entry_id: read_header(entry).length for entry_id, entry in entries.items()} == before
+        assert (reader.metadata.state, reader.last_entry_id) == (LedgerState.CLOSED, 2)
+        assert await read_all(reader) == payloads(0, 2)
+
+
+async def test_recovery_keeps_the_lengths_that_entries_came_with(cluster: FakeCluster, client: LedgerClient) -> None:
+    """Lengths do not grow with the ids here: a rewritten copy must be the same, byte for byte except its LAC."""
+    writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    for entry_id in (3, 0, 2, 1, 4):
+        writer.append(entry_id, payloads(entry_id, entry_id))
+    for bookie in cluster.bookies.values():
+        bookie.hold = False
+    bookie = cluster.bookies["bookie0:3181"]
+    before = {each: read_header(entry).length for each, entry in bookie.entries[writer.ledger_id].items()}
+    assert before[3] < before[0] < before[2] < before[1] < before[4]
+    cluster.bookies["bookie1:3181"].entries.clear()
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert await read_all(reader) == payloads(0, 4)
+    for each in cluster.bookies.values():
+        entries = each.entries[writer.ledger_id]
+        assert {entry_id: read_header(entry).length for entry_id, entry in entries.items()} == before
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2), (4, 3, 3)])
@@ -174,12 +169,11 @@ async def test_an_entry_that_fills_a_gap_has_its_own_time_to_be_acknowledged() -
         assert len(writer.metadata.fragments) == 2, "a bookie is too slow with an entry beyond a gap"
 
 
-async def test_a_fenced_advanced_writer_is_dead() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create_adv(ledger_id=4711)
-        await writer.write(0, b"entry")
-        reader = await client.open(4711, recover=True)
-        assert reader.last_entry_id == 0
-        with pytest.raises(LedgerFencedError):
-            await writer.write(1, b"too late")
+@pytest.mark.bookies(1)
+async def test_a_fenced_advanced_writer_is_dead(client: LedgerClient) -> None:
+    writer = await client.create_adv(ledger_id=4711)
+    await writer.write(0, b"entry")
+    reader = await client.open(4711, recover=True)
+    assert reader.last_entry_id == 0
+    with pytest.raises(LedgerFencedError):
+        await writer.write(1, b"too late")

@@ -6,6 +6,7 @@ from unittest.mock import patch
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.bookies.health import UNREACHABLE_S
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.errors import (
@@ -24,15 +25,14 @@ from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
 
 
 @pytest.mark.parametrize("quorum", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (0, 0, 0), (3, -1, -1)])
-async def test_quorums_that_make_no_sense_are_refused(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        size, write, ack = quorum
-        for create in (client.create, client.create_adv):
-            with pytest.raises(IncorrectParameterError, match="E >= Qw >= Qa > 0") as raised:
-                await create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
-            assert raised.value.code == -14
-        assert [each async for each in client.list_ledgers()] == []
+@pytest.mark.bookies(5)
+async def test_quorums_that_make_no_sense_are_refused(client: LedgerClient, quorum: tuple[int, int, int]) -> None:
+    size, write, ack = quorum
+    for create in (client.create, client.create_adv):
+        with pytest.raises(IncorrectParameterError, match="E >= Qw >= Qa > 0") as raised:
+            await create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+        assert raised.value.code == -14
+    assert [each async for each in client.list_ledgers()] == []
 
 
 async def test_custom_metadata_has_each_name_once() -> None:
@@ -42,17 +42,18 @@ async def test_custom_metadata_has_each_name_once() -> None:
 
 
 @pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 2])
-async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(ledger_id: int) -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create(ledger_id=ledger_id)
-        assert writer.ledger_id == ledger_id
-        assert await cluster.metadata(ledger_id) == writer.metadata
-        with pytest.raises(LedgerExistsError) as raised:
-            await client.create_adv(ledger_id=ledger_id)
-        assert raised.value.code == -20
-        await client.delete(ledger_id)
-        assert (await client.create_adv(ledger_id=ledger_id)).ledger_id == ledger_id
+@pytest.mark.bookies(1)
+async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(
+    cluster: FakeCluster, client: LedgerClient, ledger_id: int
+) -> None:
+    writer = await client.create(ledger_id=ledger_id)
+    assert writer.ledger_id == ledger_id
+    assert await cluster.metadata(ledger_id) == writer.metadata
+    with pytest.raises(LedgerExistsError) as raised:
+        await client.create_adv(ledger_id=ledger_id)
+    assert raised.value.code == -20
+    await client.delete(ledger_id)
+    assert (await client.create_adv(ledger_id=ledger_id)).ledger_id == ledger_id
 
 
 @pytest.mark.parametrize("ledger_id", [-1, (1 << 63) - 1, 1 << 63])
@@ -101,13 +102,12 @@ async def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_tok
         assert (store.lost, writer.ledger_id) == (1, 9)
 
 
-async def test_a_closed_client_makes_no_ledger() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        client.close()
-        with pytest.raises(ClientClosedError):
-            await client.create()
-        assert [each async for each in client.list_ledgers()] == []
+@pytest.mark.bookies(1)
+async def test_a_closed_client_makes_no_ledger(client: LedgerClient) -> None:
+    client.close()
+    with pytest.raises(ClientClosedError):
+        await client.create()
+    assert [each async for each in client.list_ledgers()] == []
 
 
 async def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> None:
@@ -120,19 +120,20 @@ async def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> Non
         assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
 
 
-async def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        gone = next(iter(cluster.bookies))
-        client._context.health.failed(gone, BookieUnavailableError("refused"))
-        for _ in range(20):
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            assert gone not in writer.metadata.fragments[0].bookies
-        writer = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
-        assert gone in writer.metadata.fragments[0].bookies, "it is better than no ledger"
-        await trio.sleep(UNREACHABLE_S)
-        ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
-        assert any(gone in each for each in ensembles)
+@pytest.mark.bookies(4)
+async def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    gone = next(iter(cluster.bookies))
+    client._context.health.failed(gone, BookieUnavailableError("refused"))
+    for _ in range(20):
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        assert gone not in writer.metadata.fragments[0].bookies
+    writer = await client.create(ensemble_size=4, write_quorum=3, ack_quorum=2)
+    assert gone in writer.metadata.fragments[0].bookies, "it is better than no ledger"
+    await trio.sleep(UNREACHABLE_S)
+    ensembles = [(await client.create(ensemble_size=3)).metadata.fragments[0].bookies for _ in range(20)]
+    assert any(gone in each for each in ensembles)
 
 
 async def test_while_too_few_bookies_answer_no_metadata_is_made_however_many_are_registered() -> None:
@@ -157,29 +158,28 @@ async def test_while_too_few_bookies_answer_no_metadata_is_made_however_many_are
             await writer.write(b"0")
 
 
-async def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        hung = next(iter(cluster.bookies.values()))
-        hung.hung = True
-        client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
-        began = trio.current_time()
-        with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
-            await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
-        assert [each async for each in client.list_ledgers()] == []
+async def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly(cluster: FakeCluster, client: LedgerClient) -> None:
+    hung = next(iter(cluster.bookies.values()))
+    hung.hung = True
+    client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
+    began = trio.current_time()
+    with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
+        await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
+    assert [each async for each in client.list_ledgers()] == []
 
 
-async def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        gone = before.metadata.fragments[0].bookies[0]
-        cluster.bookies[gone].lose_links()
-        with patch.object(cluster.bookies[gone], "connect", refuse):
-            await client.open(before.ledger_id, recover=True)
-            after = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(20)]
-        assert all(gone not in each.metadata.fragments[0].bookies for each in after), "registered as it still is"
+@pytest.mark.bookies(4)
+async def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    gone = before.metadata.fragments[0].bookies[0]
+    cluster.bookies[gone].lose_links()
+    with patch.object(cluster.bookies[gone], "connect", refuse):
+        await client.open(before.ledger_id, recover=True)
+        after = [await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2) for _ in range(20)]
+    assert all(gone not in each.metadata.fragments[0].bookies for each in after), "registered as it still is"
 
 
 def refuse() -> LocalLink:

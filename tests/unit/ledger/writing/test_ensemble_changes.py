@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import AddQuorumTimeoutError, LedgerWriteError
 from quire.ledger.striping import Striping
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
@@ -177,26 +178,27 @@ async def test_a_writer_has_as_many_ensemble_changes_as_are_allowed_and_then_fai
         assert writer.metadata.last_entry_id == allowed - 1
 
 
-async def test_a_writer_closed_while_its_ensemble_changes_is_closed_where_it_was() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
-        await writer.write(payloads(0, 0)[0])
-        closing = trio.Event()
+@pytest.mark.bookies(4)
+async def test_a_writer_closed_while_its_ensemble_changes_is_closed_where_it_was(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
+    await writer.write(payloads(0, 0)[0])
+    closing = trio.Event()
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            cluster.ledgers.before_write = None
-            closing.set()
-            await trio.sleep(5)
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        cluster.ledgers.before_write = None
+        closing.set()
+        await trio.sleep(5)
 
-        cluster.ledgers.before_write = before_write
-        cluster.bookies[writer.metadata.fragments[0].bookies[0]].stop()
-        writer.append(payloads(1, 3))
-        await closing.wait()
-        await writer.close()
-        await trio.sleep(10)
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert (metadata.last_entry_id, len(metadata.fragments)) == (0, 1)
+    cluster.ledgers.before_write = before_write
+    cluster.bookies[writer.metadata.fragments[0].bookies[0]].stop()
+    writer.append(payloads(1, 3))
+    await closing.wait()
+    await writer.close()
+    await trio.sleep(10)
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert (metadata.last_entry_id, len(metadata.fragments)) == (0, 1)
 
 
 @pytest.mark.parametrize("settings", [{}, {"delay_ensemble_change": True}, {"disable_ensemble_change": True}])
@@ -270,29 +272,30 @@ async def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_
         assert (len(firsts) == 1) or not settings.get("disable_ensemble_change")
 
 
-async def test_nothing_is_confirmed_while_the_metadata_is_being_changed_though_the_others_make_an_ack_quorum() -> None:
+@pytest.mark.bookies(4)
+async def test_nothing_is_confirmed_while_the_metadata_is_being_changed_though_the_others_make_an_ack_quorum(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
     """The new fragment begins at LAC + 1: if the LAC moved, entries would be on bookies that never received them."""
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            await trio.sleep(5)
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        await trio.sleep(5)
 
-        cluster.ledgers.before_write = before_write
-        failing, *others = cluster.of(writer.metadata.fragments[0].bookies)
-        for bookie in others:
-            bookie.hold = True
-        failing.hold = True
-        writer.append(payloads(0, 3))
-        failing.stop()
-        await trio.sleep(1)
-        for bookie in others:
-            bookie.hold = False
-            bookie.release()
-        await trio.sleep(2)
-        assert seen.ranges == []
-        await seen.until(3)
-        [fragment] = writer.metadata.fragments
-        assert all(3 in bookie.entries[writer.ledger_id] for bookie in cluster.of(fragment.bookies))
+    cluster.ledgers.before_write = before_write
+    failing, *others = cluster.of(writer.metadata.fragments[0].bookies)
+    for bookie in others:
+        bookie.hold = True
+    failing.hold = True
+    writer.append(payloads(0, 3))
+    failing.stop()
+    await trio.sleep(1)
+    for bookie in others:
+        bookie.hold = False
+        bookie.release()
+    await trio.sleep(2)
+    assert seen.ranges == []
+    await seen.until(3)
+    [fragment] = writer.metadata.fragments
+    assert all(3 in bookie.entries[writer.ledger_id] for bookie in cluster.of(fragment.bookies))

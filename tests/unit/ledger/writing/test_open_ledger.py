@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import (
     BookieRefusedError,
     BookieUnavailableError,
@@ -23,27 +24,24 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["v2", "v3"])
 # --- waiting for confirmations
 
 
-async def test_an_entry_may_be_written_and_waited_for() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        assert [await writer.write(each) for each in payloads(0, 4)] == list(range(5))
-        await writer.wait_confirmed(2)
-        await writer.close()
-        assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 4)
+async def test_an_entry_may_be_written_and_waited_for(client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    assert [await writer.write(each) for each in payloads(0, 4)] == list(range(5))
+    await writer.wait_confirmed(2)
+    await writer.close()
+    assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 4)
 
 
-async def test_callbacks_and_waiting_go_together() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        await writer.write(b"first")
-        seen = Confirmations(writer)
-        async with trio.open_nursery() as nursery:
-            for entry_id in (1, 3, 2):
-                nursery.start_soon(writer.wait_confirmed, entry_id)
-            writer.append(payloads(1, 3))
-        assert [each for first, last in seen.ranges for each in range(first, last + 1)] == [1, 2, 3]
+@pytest.mark.bookies(1)
+async def test_callbacks_and_waiting_go_together(client: LedgerClient) -> None:
+    writer = await client.create()
+    await writer.write(b"first")
+    seen = Confirmations(writer)
+    async with trio.open_nursery() as nursery:
+        for entry_id in (1, 3, 2):
+            nursery.start_soon(writer.wait_confirmed, entry_id)
+        writer.append(payloads(1, 3))
+    assert [each for first, last in seen.ranges for each in range(first, last + 1)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("way", ["fenced", "closed", "closed with nothing under way"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import (
     EntryTooLargeError,
     LedgerClosedError,
@@ -27,33 +28,33 @@ from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 
 
-async def test_entries_are_confirmed_in_order_and_their_payloads_are_at_hand_in_the_callback() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        assert writer.append(payloads(0, 4)) == 0
-        assert writer.append(payloads(5, 5)) == 5
-        await seen.until(5)
-        assert seen.payloads == payloads(0, 5)
-        assert writer.pending_bytes == 0
-        assert writer.last_confirmed == writer.last_pushed == 5
-        assert writer.length == sum(map(len, payloads(0, 5)))
-        assert writer.sealed(0, 5) == []
+@pytest.mark.bookies(1)
+async def test_entries_are_confirmed_in_order_and_their_payloads_are_at_hand_in_the_callback(
+    client: LedgerClient,
+) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    assert writer.append(payloads(0, 4)) == 0
+    assert writer.append(payloads(5, 5)) == 5
+    await seen.until(5)
+    assert seen.payloads == payloads(0, 5)
+    assert writer.pending_bytes == 0
+    assert writer.last_confirmed == writer.last_pushed == 5
+    assert writer.length == sum(map(len, payloads(0, 5)))
+    assert writer.sealed(0, 5) == []
 
 
-async def test_nothing_is_reported_from_within_append() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 4))
-        assert not seen.ranges, "the fake bookie answers from within send"
-        await seen.until(4)
-        cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.FENCED
-        writer.append(payloads(5, 5))
-        assert not seen.errors
-        assert isinstance(await seen.until_failed(), LedgerFencedError)
+@pytest.mark.bookies(1)
+async def test_nothing_is_reported_from_within_append(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 4))
+    assert not seen.ranges, "the fake bookie answers from within send"
+    await seen.until(4)
+    cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.FENCED
+    writer.append(payloads(5, 5))
+    assert not seen.errors
+    assert isinstance(await seen.until_failed(), LedgerFencedError)
 
 
 @pytest.mark.parametrize("quorum", [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 1, 1)])
@@ -106,74 +107,72 @@ async def test_an_ack_quorum_is_enough_and_less_is_not() -> None:
         assert writer.pending_bytes == 0
 
 
-async def test_the_last_confirmed_entry_travels_with_the_next_run() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 2))
-        await seen.until(2)
-        writer.append(payloads(3, 4))
-        await seen.until(4)
-        entries = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
-        assert [read_header(entries[each]).lac for each in range(5)] == [-1, -1, -1, 2, 2]
+@pytest.mark.bookies(1)
+async def test_the_last_confirmed_entry_travels_with_the_next_run(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 2))
+    await seen.until(2)
+    writer.append(payloads(3, 4))
+    await seen.until(4)
+    entries = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+    assert [read_header(entries[each]).lac for each in range(5)] == [-1, -1, -1, 2, 2]
 
 
-async def test_an_append_from_within_the_callback_is_fine() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        done = trio.Event()
-        ranges = []
+@pytest.mark.bookies(1)
+async def test_an_append_from_within_the_callback_is_fine(client: LedgerClient) -> None:
+    writer = await client.create()
+    done = trio.Event()
+    ranges = []
 
-        def confirmed(first: int, last: int) -> None:
-            ranges.append((first, last))
-            if last < 5:
-                writer.append([b"next"])
-            else:
-                done.set()
+    def confirmed(first: int, last: int) -> None:
+        ranges.append((first, last))
+        if last < 5:
+            writer.append([b"next"])
+        else:
+            done.set()
 
-        writer.on_confirmed = confirmed
-        writer.append([b"first"])
-        await done.wait()
-        assert ranges == [(each, each) for each in range(6)]
+    writer.on_confirmed = confirmed
+    writer.append([b"first"])
+    await done.wait()
+    assert ranges == [(each, each) for each in range(6)]
 
 
-async def test_an_entry_that_is_too_large_changes_nothing() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        with pytest.raises(EntryTooLargeError):
-            writer.append([b"small", bytes(v2.FRAME_MAX)])
-        assert (writer.last_pushed, writer.length, writer.pending_bytes) == (-1, 0, 0)
-        assert writer.append([b"fine"]) == 0
-        await seen.until(0)
+@pytest.mark.bookies(1)
+async def test_an_entry_that_is_too_large_changes_nothing(client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    with pytest.raises(EntryTooLargeError):
+        writer.append([b"small", bytes(v2.FRAME_MAX)])
+    assert (writer.last_pushed, writer.length, writer.pending_bytes) == (-1, 0, 0)
+    assert writer.append([b"fine"]) == 0
+    await seen.until(0)
 
 
 @pytest.mark.parametrize(("rc", "kind"), [(Rc.FENCED, LedgerFencedError), (Rc.UNAUTHORIZED, LedgerUnauthorizedError)])
-async def test_a_fenced_writer_is_dead(rc: Rc, kind: type[LedgerError]) -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 3))
-        await seen.until(3)
-        before = await cluster.ledgers.read(writer.ledger_id)
-        cluster.of(writer.metadata.fragments[0].bookies)[1].refuse = lambda request: rc
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(4, 6))
-        for bookie in cluster.bookies.values():
-            bookie.release()
-        assert isinstance(await seen.until_failed(), kind)
-        with pytest.raises(kind):
-            writer.append(payloads(7, 7))
-        assert len(seen.errors) == 1
-        if kind is LedgerFencedError:
-            await writer.close()
-        assert await cluster.ledgers.read(writer.ledger_id) == before, "the metadata is for whom fenced it"
-        assert [bytes(each) for each in writer.sealed(4, 6)] == payloads(4, 6), "for whoever sends them elsewhere"
+@pytest.mark.bookies(4)
+async def test_a_fenced_writer_is_dead(
+    cluster: FakeCluster, client: LedgerClient, rc: Rc, kind: type[LedgerError]
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 3))
+    await seen.until(3)
+    before = await cluster.ledgers.read(writer.ledger_id)
+    cluster.of(writer.metadata.fragments[0].bookies)[1].refuse = lambda request: rc
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(4, 6))
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    assert isinstance(await seen.until_failed(), kind)
+    with pytest.raises(kind):
+        writer.append(payloads(7, 7))
+    assert len(seen.errors) == 1
+    if kind is LedgerFencedError:
+        await writer.close()
+    assert await cluster.ledgers.read(writer.ledger_id) == before, "the metadata is for whom fenced it"
+    assert [bytes(each) for each in writer.sealed(4, 6)] == payloads(4, 6), "for whoever sends them elsewhere"
 
 
 def break_link(cluster: FakeCluster, bookie_id: str) -> None:
@@ -220,29 +219,28 @@ async def test_a_failed_bookie_is_replaced_and_every_entry_reaches_its_write_quo
             assert len(copies) == quorum[1], f"entry {entry_id}"
 
 
-async def test_acks_that_come_while_the_ensemble_changes_move_nothing_until_the_new_bookie_has_them() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 0))
-        await seen.until(0)
-        members = cluster.of(writer.metadata.fragments[0].bookies)
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(1, 5))
-        members[2].release()
-        members[0].stop()
-        for _ in range(10):
-            await trio.lowlevel.checkpoint()
-        members[1].release()
-        assert seen.last == 0
-        [other] = [each for each in cluster.bookies.values() if each not in members]
-        other.release()
-        await seen.until(5)
-        assert writer.metadata.fragments[1] == Fragment(
-            1, (other.bookie_id, members[1].bookie_id, members[2].bookie_id)
-        )
+@pytest.mark.bookies(4)
+async def test_acks_that_come_while_the_ensemble_changes_move_nothing_until_the_new_bookie_has_them(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 0))
+    await seen.until(0)
+    members = cluster.of(writer.metadata.fragments[0].bookies)
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(1, 5))
+    members[2].release()
+    members[0].stop()
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+    members[1].release()
+    assert seen.last == 0
+    [other] = [each for each in cluster.bookies.values() if each not in members]
+    other.release()
+    await seen.until(5)
+    assert writer.metadata.fragments[1] == Fragment(1, (other.bookie_id, members[1].bookie_id, members[2].bookie_id))
 
 
 async def test_the_ack_of_a_replaced_bookie_does_not_count_for_its_successor() -> None:
@@ -294,26 +292,26 @@ async def test_bookies_that_fail_during_a_change_are_replaced_in_another_round()
         assert not {members[0].bookie_id, members[1].bookie_id} & set(fragment.bookies)
 
 
-async def test_without_a_replacement_the_writer_fails_and_can_be_closed_at_its_last_confirmed_entry() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 9))
-        await seen.until(9)
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(10, 19))
-        cluster.bookies["bookie0:3181"].stop()
-        assert isinstance(await seen.until_failed(), NotEnoughBookiesError)
-        for bookie in cluster.bookies.values():
-            bookie.release()
-        assert seen.last == 9, "what was not confirmed when the writer failed is never confirmed"
-        await writer.close()
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 9)
-        assert metadata.length == sum(map(len, payloads(0, 9)))
-        assert [bytes(each) for each in writer.sealed(10, 19)] == payloads(10, 19)
+async def test_without_a_replacement_the_writer_fails_and_can_be_closed_at_its_last_confirmed_entry(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 9))
+    await seen.until(9)
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(10, 19))
+    cluster.bookies["bookie0:3181"].stop()
+    assert isinstance(await seen.until_failed(), NotEnoughBookiesError)
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    assert seen.last == 9, "what was not confirmed when the writer failed is never confirmed"
+    await writer.close()
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 9)
+    assert metadata.length == sum(map(len, payloads(0, 9)))
+    assert [bytes(each) for each in writer.sealed(10, 19)] == payloads(10, 19)
 
 
 async def test_a_bookie_that_failed_is_not_chosen_again_for_a_while() -> None:
@@ -339,18 +337,17 @@ async def test_a_bookie_that_failed_is_not_chosen_again_for_a_while() -> None:
                 assert isinstance(await seen.until_failed(), NotEnoughBookiesError)
 
 
-async def test_an_idle_writer_survives_the_restart_of_its_bookie() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 1))
-        await seen.until(1)
-        cluster.bookies["bookie0:3181"].lose_links()
-        await trio.sleep(1)
-        writer.append(payloads(2, 3))
-        await seen.until(3)
-        assert len(writer.metadata.fragments) == 1
+@pytest.mark.bookies(1)
+async def test_an_idle_writer_survives_the_restart_of_its_bookie(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 1))
+    await seen.until(1)
+    cluster.bookies["bookie0:3181"].lose_links()
+    await trio.sleep(1)
+    writer.append(payloads(2, 3))
+    await seen.until(3)
+    assert len(writer.metadata.fragments) == 1
 
 
 async def test_a_busy_bookie_gets_the_same_entries_again() -> None:
@@ -422,24 +419,26 @@ def in_state(state: LedgerState) -> Callable[[LedgerMetadata], LedgerMetadata]:
     ("theirs", "kind"),
     [(in_state(LedgerState.CLOSED), LedgerClosedError), (in_state(LedgerState.IN_RECOVERY), LedgerFencedError)],
 )
+@pytest.mark.bookies(4)
 async def test_a_writer_that_finds_its_ledger_taken_while_changing_the_ensemble_stops(
-    theirs: Callable[[LedgerMetadata], LedgerMetadata], kind: type[LedgerError]
+    cluster: FakeCluster,
+    client: LedgerClient,
+    theirs: Callable[[LedgerMetadata], LedgerMetadata],
+    kind: type[LedgerError],
 ) -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            cluster.ledgers.before_write = None
-            await cluster.ledgers.update(ledger_id, theirs)
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        cluster.ledgers.before_write = None
+        await cluster.ledgers.update(ledger_id, theirs)
 
-        cluster.ledgers.before_write = before_write
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(0, 3))
-        cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
-        assert type(await seen.until_failed()) is kind
+    cluster.ledgers.before_write = before_write
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(0, 3))
+    cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
+    assert type(await seen.until_failed()) is kind
 
 
 async def test_a_close_reads_the_metadata_only_if_others_changed_them() -> None:
@@ -466,32 +465,31 @@ async def test_a_close_reads_the_metadata_only_if_others_changed_them() -> None:
             assert stored.value.state is LedgerState.CLOSED
 
 
-async def test_a_replacement_made_by_others_is_adopted() -> None:
-    cluster = FakeCluster(5)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        ours = writer.metadata.fragments[0].bookies
-        theirs: list[str] = []
+@pytest.mark.bookies(5)
+async def test_a_replacement_made_by_others_is_adopted(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    ours = writer.metadata.fragments[0].bookies
+    theirs: list[str] = []
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            cluster.ledgers.before_write = None
-            chosen = metadata.fragments[-1].bookies[0]
-            theirs.extend(each for each in cluster.available() if each not in ours and each != chosen)
-            fragment = Fragment(0, (theirs[0], *ours[1:]))
-            await cluster.ledgers.update(ledger_id, lambda stored: replace(stored, fragments=(fragment,)))
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        cluster.ledgers.before_write = None
+        chosen = metadata.fragments[-1].bookies[0]
+        theirs.extend(each for each in cluster.available() if each not in ours and each != chosen)
+        fragment = Fragment(0, (theirs[0], *ours[1:]))
+        await cluster.ledgers.update(ledger_id, lambda stored: replace(stored, fragments=(fragment,)))
 
-        cluster.ledgers.before_write = before_write
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(0, 3))
-        cluster.bookies[ours[0]].stop()
-        await trio.sleep(1)
-        for bookie in cluster.bookies.values():
-            bookie.release()
-        await seen.until(3)
-        assert writer.metadata.fragments == (Fragment(0, (theirs[0], *ours[1:])),)
-        assert sorted(cluster.bookies[theirs[0]].entries[writer.ledger_id]) == [0, 1, 2, 3]
+    cluster.ledgers.before_write = before_write
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(0, 3))
+    cluster.bookies[ours[0]].stop()
+    await trio.sleep(1)
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    await seen.until(3)
+    assert writer.metadata.fragments == (Fragment(0, (theirs[0], *ours[1:])),)
+    assert sorted(cluster.bookies[theirs[0]].entries[writer.ledger_id]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -516,15 +514,14 @@ async def test_a_metadata_store_that_fails_for_a_while_only_delays_the_change(af
     await test()
 
 
-async def test_a_metadata_store_that_stays_away_ends_the_writer() -> None:
-    cluster = FakeCluster(2)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        cluster.ledgers.failures = 10**6
-        cluster.bookies[writer.metadata.fragments[0].bookies[0]].down = True
-        writer.append(payloads(0, 3))
-        assert isinstance(await seen.until_failed(), LedgerWriteError)
+@pytest.mark.bookies(2)
+async def test_a_metadata_store_that_stays_away_ends_the_writer(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    cluster.ledgers.failures = 10**6
+    cluster.bookies[writer.metadata.fragments[0].bookies[0]].down = True
+    writer.append(payloads(0, 3))
+    assert isinstance(await seen.until_failed(), LedgerWriteError)
 
 
 # --- close
@@ -554,74 +551,72 @@ async def test_close_stores_the_last_confirmed_entry_and_gives_up_the_rest() -> 
         assert cluster.ledgers.writes == writes
 
 
-async def test_close_of_an_empty_ledger_says_that_it_is_empty() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        await writer.close()
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert (metadata.state, metadata.last_entry_id, metadata.length) == (LedgerState.CLOSED, -1, 0)
-        assert seen.errors == []
+@pytest.mark.bookies(1)
+async def test_close_of_an_empty_ledger_says_that_it_is_empty(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    await writer.close()
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert (metadata.state, metadata.last_entry_id, metadata.length) == (LedgerState.CLOSED, -1, 0)
+    assert seen.errors == []
 
 
-async def test_close_overrides_a_recovery_under_way() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 3))
-        await seen.until(3)
-        await cluster.ledgers.update(writer.ledger_id, in_state(LedgerState.IN_RECOVERY))
-        await writer.close()
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 3)
+@pytest.mark.bookies(1)
+async def test_close_overrides_a_recovery_under_way(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 3))
+    await seen.until(3)
+    await cluster.ledgers.update(writer.ledger_id, in_state(LedgerState.IN_RECOVERY))
+    await writer.close()
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 3)
 
 
 @pytest.mark.parametrize(("last", "agrees"), [(3, True), (2, False)])
-async def test_close_accepts_an_equal_close_by_others_and_no_other(last: int, agrees: bool) -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 3))
-        await seen.until(3)
-        length = sum(map(len, payloads(0, last)))
-        await cluster.ledgers.update(
-            writer.ledger_id,
-            lambda stored: replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length),
-        )
-        if agrees:
-            await writer.close()
-        else:
-            with pytest.raises(LedgerConflictError):
-                await writer.close()
-        assert (await cluster.metadata(writer.ledger_id)).last_entry_id == last
-
-
-async def test_close_wins_over_an_ensemble_change_that_is_under_way() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 3))
-        await seen.until(3)
-
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            cluster.ledgers.before_write = None
-            await trio.sleep(5)
-
-        cluster.ledgers.before_write = before_write
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(4, 5))
-        cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
-        await trio.sleep(1)
+@pytest.mark.bookies(1)
+async def test_close_accepts_an_equal_close_by_others_and_no_other(
+    cluster: FakeCluster, client: LedgerClient, last: int, agrees: bool
+) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 3))
+    await seen.until(3)
+    length = sum(map(len, payloads(0, last)))
+    await cluster.ledgers.update(
+        writer.ledger_id,
+        lambda stored: replace(stored, state=LedgerState.CLOSED, last_entry_id=last, length=length),
+    )
+    if agrees:
         await writer.close()
-        await trio.sleep(10)
-        assert [type(error) for error in seen.errors] == [LedgerClosedError]
-        metadata = await cluster.metadata(writer.ledger_id)
-        assert (metadata.state, metadata.last_entry_id, len(metadata.fragments)) == (LedgerState.CLOSED, 3, 1)
+    else:
+        with pytest.raises(LedgerConflictError):
+            await writer.close()
+    assert (await cluster.metadata(writer.ledger_id)).last_entry_id == last
+
+
+@pytest.mark.bookies(4)
+async def test_close_wins_over_an_ensemble_change_that_is_under_way(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 3))
+    await seen.until(3)
+
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        cluster.ledgers.before_write = None
+        await trio.sleep(5)
+
+    cluster.ledgers.before_write = before_write
+    for bookie in cluster.bookies.values():
+        bookie.hold = True
+    writer.append(payloads(4, 5))
+    cluster.of(writer.metadata.fragments[0].bookies)[0].stop()
+    await trio.sleep(1)
+    await writer.close()
+    await trio.sleep(10)
+    assert [type(error) for error in seen.errors] == [LedgerClosedError]
+    metadata = await cluster.metadata(writer.ledger_id)
+    assert (metadata.state, metadata.last_entry_id, len(metadata.fragments)) == (LedgerState.CLOSED, 3, 1)
 
 
 async def test_a_writer_reads_what_it_has_confirmed() -> None:
@@ -640,32 +635,32 @@ async def test_a_writer_reads_what_it_has_confirmed() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-async def test_a_writer_looks_for_its_earlier_entries_where_a_repair_has_put_them(closed: bool) -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 4))
-        await seen.until(4)
-        [old] = cluster.of(writer.metadata.fragments[0].bookies)
-        old.stop()
-        writer.append(payloads(5, 9))
-        await seen.until(9)
-        [current] = cluster.of(writer.metadata.fragments[1].bookies)
-        [new] = [each for each in cluster.bookies.values() if each not in (old, current)]
-        new.entries[writer.ledger_id] = dict(old.entries[writer.ledger_id])
-        with pytest.raises(LedgerReadError):
-            await writer.read(0, 9, size_max=10**6)
-        if closed:
-            await client.open(writer.ledger_id, recover=True)
-        await client.replace_members(writer.ledger_id, 0, 4, {0: (old.bookie_id, new.bookie_id)})
-        assert [bytes(each) for each in await writer.read(0, 9, size_max=10**6)] == payloads(0, 4)
-        assert [bytes(each) for each in await writer.read(5, 9, size_max=10**6)] == payloads(5, 9)
-        new.stop()
-        with pytest.raises(LedgerReadError):
-            await writer.read(0, 9, size_max=10**6)
-        if not closed:
-            assert await writer.write(b"goes on") == 10
+async def test_a_writer_looks_for_its_earlier_entries_where_a_repair_has_put_them(
+    cluster: FakeCluster, client: LedgerClient, closed: bool
+) -> None:
+    writer = await client.create()
+    seen = Confirmations(writer)
+    writer.append(payloads(0, 4))
+    await seen.until(4)
+    [old] = cluster.of(writer.metadata.fragments[0].bookies)
+    old.stop()
+    writer.append(payloads(5, 9))
+    await seen.until(9)
+    [current] = cluster.of(writer.metadata.fragments[1].bookies)
+    [new] = [each for each in cluster.bookies.values() if each not in (old, current)]
+    new.entries[writer.ledger_id] = dict(old.entries[writer.ledger_id])
+    with pytest.raises(LedgerReadError):
+        await writer.read(0, 9, size_max=10**6)
+    if closed:
+        await client.open(writer.ledger_id, recover=True)
+    await client.replace_members(writer.ledger_id, 0, 4, {0: (old.bookie_id, new.bookie_id)})
+    assert [bytes(each) for each in await writer.read(0, 9, size_max=10**6)] == payloads(0, 4)
+    assert [bytes(each) for each in await writer.read(5, 9, size_max=10**6)] == payloads(5, 9)
+    new.stop()
+    with pytest.raises(LedgerReadError):
+        await writer.read(0, 9, size_max=10**6)
+    if not closed:
+        assert await writer.write(b"goes on") == 10
 
 
 async def test_an_entry_that_an_original_bookie_would_not_take_is_refused_unless_bookies_are_said_to_take_it() -> None:

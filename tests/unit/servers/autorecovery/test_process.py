@@ -20,7 +20,6 @@ from quire.servers.process import ending_at_faults
 from quire.service.errors import ConfigError
 from quire.world.doors import World
 from quire.world.unwrap import leaves
-from simulation.machines.world import run_world
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -83,25 +82,25 @@ def test_exit_codes_are_the_originals() -> None:
 
 
 @pytest.mark.expect_error("internal error, the server ends")
-def test_what_a_callback_raises_ends_auto_recovery_with_a_reason() -> None:
+async def test_what_a_callback_raises_ends_auto_recovery_with_a_reason(world: World) -> None:
     def boom() -> None:
         raise KeyError("an event")
 
-    async def main(world: World) -> None:
+    async def serve() -> None:
         store = MemoryStore(MemoryTree())
         await store.create("/ledgers/INSTANCEID", b"an instance", make_parents=True)
         await store.create("/ledgers/available/readonly", b"", make_parents=True)
         async with ending_at_faults(world.faults) as nursery:
-            serve = partial(
+            serving = partial(
                 serve_autorecovery, world, store, AutoRecoveryConfig(), name="me", root="/ledgers", stop=trio.Event()
             )
-            nursery.start_soon(serve)
+            nursery.start_soon(serving)
             await trio.sleep(10)
             world.faults.call("an event", boom)
             await trio.sleep(600)
 
     with pytest.raises(ExceptionGroup) as raised:
-        run_world(1, main)
+        await serve()
     (error,) = leaves(raised.value)
     assert isinstance(error, InternalError)
     assert exit_code(raised.value) == 2

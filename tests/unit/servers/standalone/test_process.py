@@ -15,10 +15,9 @@ from quire.servers.standalone import process as standalone
 from quire.servers.standalone.config import STANDALONE
 from quire.servers.standalone.process import run_standalone
 from quire.world.doors import World
-from simulation import run_world
 
 
-def test_a_server_whose_disk_cannot_be_trusted_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_whose_disk_cannot_be_trusted_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     bookies: list[Bookie] = []
 
     @asynccontextmanager
@@ -29,15 +28,10 @@ def test_a_server_whose_disk_cannot_be_trusted_ends(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(standalone, "open_bookie", opened)
 
-    async def server(world: World) -> None:
-        def ready(_: Addresses) -> None:
-            bookies[0].failed.set()
+    def ready(_: Addresses) -> None:
+        bookies[0].failed.set()
 
-        with trio.fail_after(60):
-            await run_standalone(
-                world, STANDALONE.build(), data_dir="/data", ready=ready, stop=trio.Event(), http=False
-            )
-
-    with pytest.raises(ExceptionGroup) as caught:
-        run_world(1, server)
+    config, stop = STANDALONE.build(), trio.Event()
+    with pytest.raises(ExceptionGroup) as caught, trio.fail_after(60):
+        await run_standalone(world, config, data_dir="/data", ready=ready, stop=stop, http=False)
     assert caught.group_contains(StorageFailedError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopp
     assert len(waits) == len(attempts)
 
 
+async def never_there(waited: list[object], world: object, config: ZooKeeperConfig, stop: trio.Event) -> None:
+    waited.append(config.servers)
+
+
 @pytest.mark.parametrize(
     ("module", "run"),
     [
@@ -56,12 +61,8 @@ async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopp
 def test_every_server_waits_by_the_same_rule_and_ends_well_when_it_is_stopped(
     module: object, run: Callable[[Path], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited = []
-
-    async def never(world: object, config: ZooKeeperConfig, stop: trio.Event) -> None:
-        waited.append(config.servers)
-
-    monkeypatch.setattr(module, "open_when_there", never)
+    waited: list[object] = []
+    monkeypatch.setattr(module, "open_when_there", partial(never_there, waited))
     monkeypatch.setattr(process, "_serve_with_signals", lambda serve: serve(trio.Event()))
     monkeypatch.setattr("gc.freeze", lambda: None)
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)

@@ -2,18 +2,13 @@ from __future__ import annotations
 
 import trio
 
-from simulation.machines.scheduler import run_seeded
 from simulation.machines.trace import Trace
 
 
-def test_an_event_is_a_line_with_virtual_time_host_name_and_fields():
+async def test_an_event_is_a_line_with_virtual_time_host_name_and_fields():
     trace = Trace(keep=True)
-
-    async def main() -> None:
-        await trio.sleep(1.5)
-        trace.event("bookie-1", "LedgerFenced", ledger=7, key=b"\x01", late=None)
-
-    run_seeded(1, main)
+    await trio.sleep(1.5)
+    trace.event("bookie-1", "LedgerFenced", ledger=7, key=b"\x01", late=None)
     assert trace.lines == ["1.500000000 bookie-1 LedgerFenced ledger=7 key=01 late=None"]
     assert trace.count == 1
 

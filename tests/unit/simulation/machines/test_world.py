@@ -107,21 +107,24 @@ def test_other_processes_with_other_hash_seeds_agree():
         assert output.split() == here
 
 
-def test_watching_the_steps_changes_nothing_but_the_trace():
-    async def counted(universe: Universe) -> tuple[int, float]:
-        await story(universe)
-        return len(universe.hosts["server"].crashes), trio.current_time()
+async def counted(universe: Universe) -> tuple[int, float]:
+    await story(universe)
+    return len(universe.hosts["server"].crashes), trio.current_time()
 
+
+def test_watching_the_steps_changes_nothing_but_the_trace():
     assert run(5, counted, steps=True) == run(5, counted)
 
 
+async def answer(world) -> int:
+    return 42
+
+
+async def fail(world) -> None:
+    raise KeyError("mine")
+
+
 def test_run_world_gives_the_result_or_the_error_itself():
-    async def answer(world) -> int:
-        return 42
-
-    async def fail(world) -> None:
-        raise KeyError("mine")
-
     assert run_world(1, answer) == 42
     with pytest.raises(KeyError, match="mine"):
         run_world(1, fail)

@@ -212,6 +212,7 @@ class FakeRuntime:
         self.log = log
         self.step = step
         self.opened: list[FakeReader] = []
+        self.kind = FakeReader
         self.leases = 0
         self.client = self
 
@@ -226,7 +227,7 @@ class FakeRuntime:
     async def reader(self, _topic: str, start: MessageId, *, window: int) -> FakeReader:
         await trio.lowlevel.checkpoint()
         assert window > 0
-        return FakeReader(self.log, start, self.step, self.opened)
+        return self.kind(self.log, start, self.step, self.opened)
 
 
 @pytest.fixture
@@ -275,11 +276,7 @@ def test_when_nothing_comes_although_it_is_there_the_wait_is_bounded(fake: FakeR
             self.places = [place for place in self.places if place[0] == 5]
             return await super().receive()
 
-    async def reader(_topic: str, start: MessageId, *, window: int) -> FakeReader:
-        await trio.lowlevel.checkpoint()
-        return Slow(fake.log, start, window, fake.opened)
-
-    fake.reader = reader  # type: ignore[method-assign]
+    fake.kind = Slow
     with pytest.raises(SourceUnavailableError, match=r"5:9 was not received within 5000 ms.*up to 9:0.*pollTimeoutMs"):
         scan(work((5, 8, 9)), pollTimeoutMs="5000")
 

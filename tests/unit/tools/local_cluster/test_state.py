@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from tests.support.waiting import wait_until
 from tools.local_cluster.errors import StateError
 from tools.local_cluster.plan import Kind, Plan
 from tools.local_cluster.state import Pid, State, pid_of, read
@@ -53,16 +53,9 @@ def test_a_stopped_process_lives_and_is_paused_and_a_zombie_does_not_live():
     found = pid_of(child.pid)
     assert found is not None
     child.send_signal(signal.SIGSTOP)
-    _until(lambda: found.paused)
+    wait_until(lambda: found.paused)
     assert found.alive
     child.kill()
-    _until(lambda: not found.alive)
+    wait_until(lambda: not found.alive)
     assert not found.paused
     child.communicate()
-
-
-def _until(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -12,7 +12,7 @@ from quire.wire.pulsar.frames import FRAME_SIZE_MAX, encode
 from quire.wire.pulsar.messages import MessageEncoder, ReceiptEncoder
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, ChunkBuffer
 from quire.wire.pulsar.splitter import Other
-from tests.unit.wire.pulsar.build import command, entry, frame
+from tests.support.pulsar_frames import command, entry, frame
 
 
 def split(data: bytes, splitter: ClientSplitter | None = None) -> list[ClientItem]:

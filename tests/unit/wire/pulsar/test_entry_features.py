@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,18 +21,9 @@ from quire.wire.pulsar.entry_features import (
     features_of,
     without_broker_metadata,
 )
+from tests.support.pulsar_frames import entry, entry_of
 
 ALIKE = BATCH | CHUNK
-
-
-def packed(metadata: bytes, payload: bytes = b"payload") -> bytes:
-    checked = struct.pack("!I", len(metadata)) + metadata + payload
-    return b"\x0e\x01" + struct.pack("!I", crc32c(checked)) + checked
-
-
-def entry(**fields: Any) -> bytes:
-    fields = {"producer_name": "p", "sequence_id": 1, "publish_time": 1_700_000_000_000, **fields}
-    return packed(pb.MessageMetadata(**fields).SerializeToString())
 
 
 def with_broker_metadata(whole: bytes) -> bytes:
@@ -57,9 +47,9 @@ def test_each_feature_is_found() -> None:
 
 def test_metadata_that_a_client_cannot_read_is_unreadable() -> None:
     assert features_of(b"") == features_of(b"\x0e") == features_of(b"\x0e\x01\0\0\0\0\0\0\0\x09") == UNREADABLE
-    assert features_of(packed(b"\xff\xff\xff")) == UNREADABLE
-    assert features_of(packed(b"")) == UNREADABLE, "required fields are missing"
-    assert features_of(packed(pb.MessageMetadata(producer_name="p").SerializePartialToString())) == UNREADABLE
+    assert features_of(entry_of(b"\xff\xff\xff")) == UNREADABLE
+    assert features_of(entry_of(b"")) == UNREADABLE, "required fields are missing"
+    assert features_of(entry_of(pb.MessageMetadata(producer_name="p").SerializePartialToString())) == UNREADABLE
     bad = entry()[:-1] + b"?"
     assert features_of(bad) == 0
     assert features_of(bad, check=True) == UNREADABLE
@@ -122,7 +112,7 @@ def test_patterns_answer_as_protobuf_does(kinds: list[Any], run: int) -> None:
             )
             if 0 <= at < len(raw):
                 raw[at] = value
-            entries.append(packed(bytes(raw)))
+            entries.append(entry_of(bytes(raw)))
     published, stored = EntryFeatures(), EntryFeatures()
     for start in range(0, len(entries), run):
         part = entries[start : start + run]

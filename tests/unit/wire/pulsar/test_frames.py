@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import encode, encode_varint
-from tests.unit.wire.pulsar.build import frame
+from tests.support.pulsar_frames import frame
 
 
 @given(st.one_of(st.integers(-1, 1 << 22), st.integers(-(1 << 63), (1 << 64) - 1)))

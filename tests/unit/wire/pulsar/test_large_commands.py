@@ -9,7 +9,7 @@ from quire.wire.pulsar.commands import REPEATED_MAX
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.large_commands import ID_BYTES_MAX, LARGE_BYTES, PIECE_BYTES, LargeCommand, large_command
 from quire.wire.pulsar.splitter import COMMAND_BYTES_MAX, OTHERS_MAX, Other, Splitter
-from tests.support.raw import frame
+from tests.support.pulsar_frames import frame
 
 C = pb.BaseCommand
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.messages import Buffer, MessageEncoder, ReceiptEncoder
-from tests.unit.wire.pulsar.build import frame
+from tests.support.pulsar_frames import frame
 
 U64 = (1 << 64) - 1
 ids = st.one_of(st.integers(0, 500), st.integers(0, 1 << 40), st.integers(0, (1 << 63) - 1000))

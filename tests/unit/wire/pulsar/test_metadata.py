@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import MalformedMetadataError
 from quire.wire.pulsar.metadata import batch_count, batch_counts, metadata_span, peek, sticky_key
-from tests.unit.wire.pulsar.build import entry, metadata
+from tests.support.pulsar_frames import entry, metadata
 
 u64 = st.integers(0, (1 << 64) - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

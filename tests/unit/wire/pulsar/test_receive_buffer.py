@@ -8,7 +8,7 @@ from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_SIZE_MAX
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, GROWTH, IDLE_SIZE, KEPT_MIN, ReceiveBuffer
 from quire.wire.pulsar.splitter import OTHERS_MAX, Other, SendRun
-from tests.unit.wire.pulsar.build import command, entry, frame, send
+from tests.support.pulsar_frames import command, entry, frame, send
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, sizes: list[int] | None = None) -> list[tuple[int, memoryview, bytes]]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from quire.wire.pulsar.sends import SendEncoder
-from tests.unit.wire.pulsar.build import entry, send
+from tests.support.pulsar_frames import entry, send
 
 
 @pytest.mark.parametrize("producer_id", [0, 127, 128, (1 << 64) - 1])

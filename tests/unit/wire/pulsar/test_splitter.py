@@ -22,7 +22,7 @@ from quire.wire.pulsar.splitter import (
     SendRun,
     Splitter,
 )
-from tests.unit.wire.pulsar.build import command, entry, frame, send
+from tests.support.pulsar_frames import command, entry, frame, send
 
 PING = frame(command("PING", "ping"))
 

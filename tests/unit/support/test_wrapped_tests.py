@@ -1,0 +1,69 @@
+"""An async test is an `async def`, which tests/support/async_tests.py runs: no test hands a body to a runner."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+TO_COME = {"cluster"}
+"""Folders of tests/ that still have wrapped tests. It only shrinks."""
+
+
+def nested(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """Yield all nodes below a function, but for those in classes."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, ast.ClassDef):
+            yield node
+            todo += ast.iter_child_nodes(node)
+
+
+def wrapped(source: str) -> list[str]:
+    """Return the names of tests that are not async and hold an async function."""
+    return [
+        function.name
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_")
+        if any(isinstance(each, ast.AsyncFunctionDef) for each in nested(function))
+    ]
+
+
+def test_no_test_hands_an_async_body_to_a_runner() -> None:
+    files = [each for each in TESTS.rglob("*.py") if each.relative_to(TESTS).parts[0] not in TO_COME]
+    assert len(files) > 300
+    found = {str(each.relative_to(TESTS)): names for each in files if (names := wrapped(each.read_text()))}
+    assert found == {}, "write `async def test_*`, and helpers at the module's level: see tests/support/async_tests.py"
+
+
+@pytest.mark.parametrize("name", sorted(TO_COME))
+def test_a_folder_without_wrapped_tests_is_on_no_list(name: str) -> None:
+    assert any(wrapped(each.read_text()) for each in (TESTS / name).rglob("*.py")), f"take {name} off the list"
+
+
+BODY = "    async def story(store):\n        await store.get('/a')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (f"def test_a(tell):\n{BODY}    tell(story)\n", ["test_a"]),
+        (
+            f"class TestStore:\n    def test_a(self):\n{BODY.replace('    ', '        ')}        run(story)\n",
+            ["test_a"],
+        ),
+        (
+            f"def test_a():\n    for seed in range(9):\n{BODY.replace('    ', '        ')}        run(seed, story)\n",
+            ["test_a"],
+        ),
+        (f"async def test_a(store):\n{BODY}    await story(store)\n", []),
+        (f"def helper():\n{BODY}    return story\n", []),
+        ("def test_a():\n    class Away:\n        async def open(self):\n            pass\n    Away().shell()\n", []),
+    ],
+)
+def test_what_counts_as_wrapped(source: str, names: list[str]) -> None:
+    assert wrapped(source) == names
