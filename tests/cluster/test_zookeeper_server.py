@@ -38,30 +38,28 @@ async def is_gone(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.real_clock(seconds=3 * START_DEADLINE_S)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path, number: signal.Signals) -> None:
-    async def story() -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
-        command += ["--host", "127.0.0.1", "--port", str(port)]
-        config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
-        for value in (None, Node(b"x", 0)):
-            with start(command) as process:
-                assert process.stdout is not None
-                line = await trio.to_thread.run_sync(process.stdout.readline)
-                assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
-                server_pid = int(line.split("pid=")[1].split()[0])
-                async with opened(config) as store:
-                    assert await store.get("/kept") == value
-                    if value is None:
-                        await store.create("/kept", b"x")
-                process.send_signal(number)
-                code = await trio.to_thread.run_sync(process.wait)
-                assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
+async def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
+    for value in (None, Node(b"x", 0)):
+        with start(command) as process:
+            assert process.stdout is not None
+            line = await trio.to_thread.run_sync(process.stdout.readline)
+            assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
+            server_pid = int(line.split("pid=")[1].split()[0])
+            async with opened(config) as store:
+                assert await store.get("/kept") == value
+                if value is None:
+                    await store.create("/kept", b"x")
+            process.send_signal(number)
+            code = await trio.to_thread.run_sync(process.wait)
+            assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
 
-            await until(partial(is_gone, server_pid), "the server has ended too")
-
-    run(story, 3 * START_DEADLINE_S)
+        await until(partial(is_gone, server_pid), "the server has ended too")
 
 
 def keeps_a_node(tmp_path: Path, *options: str) -> None:
@@ -136,29 +134,27 @@ def over_tls(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[t
     server.kill()
 
 
-def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProcess, int], keys: Path) -> None:
-    async def story() -> None:
-        server, port = over_tls
-        tls = Tls(
-            ca_file=str(keys / "ca.pem"), certificate_file=str(keys / "client.pem"), key_file=str(keys / "client.key")
-        )
-        config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
-        async with opened(config) as store, opened(server.config("/tls")) as other:
-            await store.create("/a", b"x")
-            async with trio.open_nursery() as nursery:
-                for number in range(300):
-                    nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
-            assert len(await store.children("/a")) == 300
-            with pytest.raises(NotAllowedError):
-                await other.put("/a", b"y", 0)
-        for wrong in (
-            replace(tls, ca_file=None),
-            replace(tls, certificate_file=None, key_file=None),
-        ):
-            with pytest.raises(MetadataUnavailableError, match="ZooKeeper does not answer"):
-                await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
-
-    run(story)
+@pytest.mark.real_clock
+async def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProcess, int], keys: Path) -> None:
+    server, port = over_tls
+    tls = Tls(
+        ca_file=str(keys / "ca.pem"), certificate_file=str(keys / "client.pem"), key_file=str(keys / "client.key")
+    )
+    config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
+    async with opened(config) as store, opened(server.config("/tls")) as other:
+        await store.create("/a", b"x")
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
+        assert len(await store.children("/a")) == 300
+        with pytest.raises(NotAllowedError):
+            await other.put("/a", b"y", 0)
+    for wrong in (
+        replace(tls, ca_file=None),
+        replace(tls, certificate_file=None, key_file=None),
+    ):
+        with pytest.raises(MetadataUnavailableError, match="ZooKeeper does not answer"):
+            await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
 
 def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(
