@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from quire.world.real import real_world
 from tests.support.autorecovery_process import SESSION_MS, AutoRecoveryProcess, auto_recovery
 from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster, cluster, sees
-from tests.support.zookeeper import run, until
+from tests.support.zookeeper import until
 
 pytestmark = pytest.mark.cluster
 
@@ -44,20 +45,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]:
         yield made
 
 
-def with_client(bookies: BookieCluster, story: Callable[[LedgerClient, MetadataStore], Awaitable[None]]) -> None:
-    async def main() -> None:
-        world = real_world()
-        store = await open_store(world, ZooKeeperConfig(servers=(("127.0.0.1", bookies.zookeeper.port),)))
-        try:
-            async with open_client(world, bookies.uri) as client:
-                await until(
-                    partial(sees, client, len([each for each in bookies.bookies if each.process])), "all are seen"
-                )
-                await story(client, store)
-        finally:
-            await store.aclose()
-
-    run(main, STORY_S)
+@asynccontextmanager
+async def with_client(bookies: BookieCluster) -> AsyncIterator[tuple[LedgerClient, MetadataStore]]:
+    world = real_world()
+    store = await open_store(world, ZooKeeperConfig(servers=(("127.0.0.1", bookies.zookeeper.port),)))
+    try:
+        async with open_client(world, bookies.uri) as client:
+            await until(partial(sees, client, len([each for each in bookies.bookies if each.process])), "all are seen")
+            yield client, store
+    finally:
+        await store.aclose()
 
 
 def payload(number: int) -> bytes:
@@ -194,8 +191,9 @@ def test_k17_a_bookie_killed_under_load_and_back_within_the_delay_gets_the_copie
         with_client(bookies, story)
 
 
-def test_k6_d5_d6_copies_damaged_on_a_living_bookie_are_found_and_made_good(shared: BookieCluster) -> None:
-    async def story(client: LedgerClient, store: MetadataStore) -> None:
+@pytest.mark.real_clock
+async def test_k6_d5_d6_copies_damaged_on_a_living_bookie_are_found_and_made_good(shared: BookieCluster) -> None:
+    async with with_client(shared) as (client, store):
         checker = LedgerChecker(client, rng=real_world().rng)
         ledger_id = await write(client, 200)
         settings = {"auditorPeriodicCheckInterval": 1, "auditorLedgerVerificationPercentage": 100}
@@ -218,8 +216,6 @@ def test_k6_d5_d6_copies_damaged_on_a_living_bookie_are_found_and_made_good(shar
         await check_every_copy(client, ledger_id, 200)
         # There is no other bookie: its copies were written again where they were.
         assert damaged.id in (await client.read_metadata(ledger_id)).fragments[0].bookies
-
-    with_client(shared, story)
 
 
 def damage_entry_logs(bookie: BookieProcess) -> None:
@@ -253,7 +249,8 @@ def test_a_process_that_slept_through_its_session_ends_with_the_originals_exit_c
         assert worker.wait_ended() == ZK_EXPIRED, worker.log()
 
 
-def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
+@pytest.mark.real_clock
+async def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
     [bookie] = shared.add(1, {"zkTimeout": SESSION_MS, "autoRecoveryDaemonEnabled": "true"})
 
     async def story(client: LedgerClient, store: MetadataStore) -> None:
@@ -267,7 +264,8 @@ def test_a_bookie_can_run_it_beside_itself(shared: BookieCluster) -> None:
         await until(partial(nothing_is_marked, shared, store), "nothing is marked any more", PATIENCE_S)
         await check_every_copy(client, ledger_id, 10)
 
-    with_client(shared, story)
+    async with with_client(shared) as (client, store):
+        await story(client, store)
     assert bookie.stop() == 0
 
 
