@@ -43,16 +43,14 @@ class BookieVerbs(Stage):
     def cluster(self) -> BookieCluster:
         return self.own or self._shared
 
-    def bookies(self, line: Line) -> list[BookieProcess]:
-        """Take the words that are left: bookies."""
-        found = []
-        while line.words:
-            name = line.word()
-            if name == "all":
-                found += self.cluster.bookies
-            else:
-                found.append(self.bookie(name))
-        return found
+    def processes(self, line: Line) -> list[ServerProcess]:
+        """Take the words that are left: names of processes."""
+        names, line.words = line.words, []
+        return [each for name in names for each in (self.cluster.bookies if name == "all" else [self.process(name)])]
+
+    def process(self, name: str) -> ServerProcess:
+        """Return the process of that name: a bookie."""
+        return self.bookie(name)
 
     def bookie(self, name: str) -> BookieProcess:
         if name in PLACES:
@@ -72,17 +70,17 @@ class BookieVerbs(Stage):
         await trio.to_thread.run_sync(self.cluster.add, line.number(), conf)
 
     async def step_start(self, line: Line) -> None:
-        await trio.to_thread.run_sync(partial(start_all, *self.bookies(line)))
+        await trio.to_thread.run_sync(partial(start_all, *self.processes(line)))
 
     async def step_stop(self, line: Line) -> int:
         """stop BOOKIE -> exit code."""
-        (bookie,) = self.bookies(line)
+        bookie = self.bookie(line.word())
         return await trio.to_thread.run_sync(bookie.stop)
 
     async def step_kill(self, line: Line) -> None:
         """kill -9 BOOKIE...: all at once."""
         assert line.word() == "-9"
-        await self.kill(self.bookies(line))
+        await self.kill(self.processes(line))
 
     async def kill(self, doomed: Sequence[ServerProcess]) -> None:
         """SIGKILL, and wait until they are gone."""
@@ -95,16 +93,16 @@ class BookieVerbs(Stage):
 
     async def step_lose(self, line: Line) -> None:
         """lose BOOKIE: SIGKILL, and its disks are empty."""
-        (bookie,) = self.bookies(line)
+        bookie = self.bookie(line.word())
         await trio.to_thread.run_sync(bookie.lose_for_good)
 
     async def step_pause(self, line: Line) -> None:
-        for bookie in self.bookies(line):
-            await trio.to_thread.run_sync(bookie.pause)
+        for each in self.processes(line):
+            await trio.to_thread.run_sync(each.pause)
 
     async def step_resume(self, line: Line) -> None:
-        for bookie in self.bookies(line):
-            bookie.resume()
+        for each in self.processes(line):
+            each.resume()
 
     async def step_refused(self, line: Line) -> int:
         """refused BOOKIE WORDS... -> exit code: it ends by itself, was never ready, and says the words."""
@@ -169,7 +167,7 @@ class BookieVerbs(Stage):
 
     async def step_damage_logs(self, line: Line) -> None:
         """damage-logs BOOKIE: a byte in every kilobyte of what it keeps."""
-        (bookie,) = self.bookies(line)
+        bookie = self.bookie(line.word())
         for path in (bookie.folder / "ledgers/current").glob("*.log"):
             with _changed(path) as data:
                 for offset in range(HEADER_LENGTH + 2000, len(data) - 2000, 1024):

@@ -48,6 +48,8 @@ class LedgerVerbs(BookieVerbs):
         self._client: LedgerClient | None = None
         self._loading: list[trio.Event] = []
         self._noted: Sequence[Fragment] = ()
+        self._is_writing = False
+        self._written = trio.Event()
 
     async def step_client(self, line: Line) -> None:
         """client KEY=VALUE...: from now on; those before it stay, with their ledgers. All bookies that run are seen."""
@@ -78,12 +80,44 @@ class LedgerVerbs(BookieVerbs):
 
     async def step_create(self, line: Line) -> None:
         """create NAME... quorums=E/W/A"""
-        ensemble, write, ack = map(int, line.option("quorums", "3/3/2").split("/"))
+        quorums = line.option("quorums", "3/3/2")
         for name in line.words or ["a"]:
-            writer = await self.client.create(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack)
-            self.ledgers[name] = Ledger(writer)
+            self.ledgers[name] = await self._create(quorums)
             self.members = list(await self._ensemble(self.ledgers[name]))
         line.words.clear()
+
+    async def _create(self, quorums: str) -> Ledger:
+        ensemble, write, ack = map(int, quorums.split("/"))
+        return Ledger(await self.client.create(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack))
+
+    async def step_ledgers(self, line: Line) -> None:
+        """ledgers COUNT entries=N quorums=E/W/A: closed ones."""
+        quorums, entries = line.option("quorums", "3/3/2"), line.option_number("entries")
+        for _ in range(line.number()):
+            await self._write_ledger(quorums, entries)
+
+    async def _write_ledger(self, quorums: str, entries: int) -> None:
+        ledger = await self._create(quorums)
+        ledger.append(entries)
+        await ledger.writer.wait_confirmed(entries - 1)
+        await ledger.writer.close()
+        self.ledgers[f"closed-{ledger.id}"] = ledger
+
+    async def step_keep_writing(self, line: Line) -> None:
+        """keep-writing entries=N: one closed ledger after the other, until `stop-writing`."""
+        assert self.nursery is not None
+        self._written = trio.Event()
+        self._is_writing = True
+        self.nursery.start_soon(self._keep_writing, line.option_number("entries"))
+
+    async def _keep_writing(self, entries: int) -> None:
+        while self._is_writing:
+            await self._write_ledger("3/3/2", entries)
+        self._written.set()
+
+    async def step_stop_writing(self, line: Line) -> None:
+        self._is_writing = False
+        await self._written.wait()
 
     async def step_write(self, line: Line) -> str | None:
         """write COUNT: at once, and wait until the last is confirmed -> the error of the writer, if any."""
@@ -147,11 +181,12 @@ class LedgerVerbs(BookieVerbs):
             ledger.is_loaded = False
         ended.set()
 
-    async def is_loaded_to(self, line: Line) -> bool:
-        """Each ledger has so many confirmed entries, or more."""
+    async def step_await_load(self, line: Line) -> None:
+        """await-load COUNT: until each ledger has so many more confirmed entries."""
         count = line.number()
-        assert all(each.is_loaded for each in self.ledgers.values()), "a writer has failed"
-        return all(each.writer.last_add_confirmed + 1 >= count for each in self.ledgers.values())
+        wanted = {name: each.writer.last_add_confirmed + count for name, each in self.ledgers.items()}
+        for name, ledger in self.ledgers.items():
+            await ledger.writer.wait_confirmed(wanted[name])
 
     async def is_failing(self, line: Line) -> bool:
         """Every writer under load has failed."""
@@ -249,7 +284,7 @@ class LedgerVerbs(BookieVerbs):
         return await self._is_named_by_none(self.bookie(line.word()).id)
 
     async def _is_named_by_none(self, bookie_id: str) -> bool:
-        for ledger in self.ledgers.values():
+        for ledger in list(self.ledgers.values()):
             metadata = await self.client.read_metadata(ledger.id)
             if any(bookie_id in each.bookies for each in metadata.fragments):
                 return False

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import trio
 
-from autorecovery.auditing.election import read_auditor
+from autorecovery.auditing.election import election_folder, read_auditor
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
+from quire.metadata import paths
 from quire.metadata.ledger_metadata import LedgerState
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
@@ -17,7 +18,7 @@ from quire.world.real import real_world
 from tests.support.autorecovery_process import AutoRecoveryProcess
 from tests.support.bookies import BookieCluster
 from tests.support.datadriven import Line
-from tests.support.process import start_all
+from tests.support.process import ServerProcess, start_all
 from tests.support.stories.ledger_verbs import Ledger, LedgerVerbs
 from tests.support.stories.payloads import check
 from tests.support.stories.text import Story
@@ -54,12 +55,37 @@ class LedgerStage(LedgerVerbs):
             self._store = await self.entered(opened(config))
         return self._store
 
-    async def is_nothing_marked(self, line: Line) -> bool:
+    def process(self, name: str) -> ServerProcess:
+        return next((each for each in self._recoveries if each.name == name), None) or super().process(name)
+
+    async def step_ended(self, line: Line) -> int:
+        """ended NAME -> exit code, when it has ended by itself."""
+        return await trio.to_thread.run_sync(self.process(line.word()).wait_ended)
+
+    async def is_candidate(self, line: Line) -> bool:
+        """The process has a vote for the auditor. `candidate NAME no`: it has none."""
+        name, wanted = line.word(), not line.words or line.word() != "no"
+        store, folder = await self._metadata(), election_folder(self.cluster.root)
+        votes = [await store.get(paths.join(folder, each)) for each in await store.children(folder)]
+        return any(name.encode() in vote.value for vote in votes if vote is not None) == wanted
+
+    async def is_auditor(self, line: Line) -> bool:
+        """The bookie's own auto recovery is the auditor."""
+        return await read_auditor(await self._metadata(), self.cluster.root) == self.bookie(line.word()).id
+
+    async def _marks(self) -> UnderreplicatedLedgers:
         world, store = real_world(), await self._metadata()
-        marks = UnderreplicatedLedgers(
+        return UnderreplicatedLedgers(
             store, root=self.cluster.root, rng=world.rng, wall_ms=world.clock.wall_ms, owner="test"
         )
-        return not [each async for each in marks.list()]
+
+    async def step_mark(self, line: Line) -> None:
+        """mark BOOKIE: its copies of the last ledger as missing."""
+        ledger = next(reversed(self.ledgers.values()))
+        await (await self._marks()).mark(ledger.id, [self.bookie(line.word()).id])
+
+    async def is_nothing_marked(self, line: Line) -> bool:
+        return not [each async for each in (await self._marks()).list()]
 
     async def is_copied(self, line: Line) -> bool:
         """Every copy of every ledger of the story is good. `copied no`: one is missing or damaged."""
