@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -81,15 +81,6 @@ class BookieVerbs(Stage):
         """kill -9 BOOKIE...: all at once."""
         assert line.word() == "-9"
         await self.kill(self.processes(line))
-
-    async def kill(self, doomed: Sequence[ServerProcess]) -> None:
-        """SIGKILL, and wait until they are gone."""
-        self.killed_at = trio.current_time()
-        for each in doomed:
-            if each.process is not None:
-                each.process.kill()
-        for each in doomed:
-            await trio.to_thread.run_sync(each.kill)
 
     async def step_lose(self, line: Line) -> None:
         """lose BOOKIE: SIGKILL, and its disks are empty."""

@@ -15,7 +15,7 @@ value, and `full:count=60` one more for `--full`.
 A step is a verb, words and options, as in `datadriven`, and what follows from it:
 
     VERB ... -> ANSWER         the answer; alternatives are separated by |
-    VERB ... within 5s         the step ends in time; `within 5s of kill` counts from the last kill
+    VERB ... within 5s         the step ends in time; `within 5s of kill` counts from the last kill, pause, stop or cut
     until CONDITION within 5s  the condition comes true in time (20 s if none is given)
     stays CONDITION for 1s     the condition is true for so long
     meanwhile VERB ...         the step goes on beside the next ones, until `join` or the end of the story
@@ -27,7 +27,7 @@ does that is missing. A step that fails names its file and line.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import product
@@ -38,6 +38,7 @@ import pytest
 import trio
 
 from tests.support.datadriven import Line, MalformedError
+from tests.support.process import ServerProcess
 
 T = TypeVar("T")
 
@@ -74,13 +75,13 @@ class Step:
         return float(found["seconds"]) if found else None
 
     @property
-    def is_of_kill(self) -> bool:
-        """Return whether the time begins with the last kill."""
+    def counts_from_harm(self) -> bool:
+        """Return whether the time begins with the last harm."""
         found = _TIME.search(self.text)
         return found is not None and found["of"] is not None
 
 
-_TIME = re.compile(r" (?:within|for) (?P<seconds>[0-9.]+)s(?P<of> of kill)?$")
+_TIME = re.compile(r" (?:within|for) (?P<seconds>[0-9.]+)s(?P<of> of (?:kill|pause|stop|cut))?$")
 
 
 def _without_time(text: str) -> str:
@@ -96,6 +97,7 @@ class Story:
     """A name and steps."""
 
     name: str
+    where: str
     is_full: bool = False
     steps: list[Step] = field(default_factory=list)
 
@@ -139,7 +141,7 @@ def _variants(head: Line, steps: list[Step]) -> Iterator[Story]:
     for chosen in product(*parameters.values()):
         given = dict(zip(parameters, chosen, strict=True))
         label = f"[{'-'.join(value for value, _ in chosen)}]" if chosen else ""
-        made = Story(f"{name}{label}", is_full or any(only_full for _, only_full in chosen))
+        made = Story(f"{name}{label}", head.where, is_full or any(only_full for _, only_full in chosen))
         for step in steps:
             text = step.text
             for parameter, (value, _) in given.items():
@@ -158,8 +160,8 @@ class Stage:
     """Base of those that know the verbs of a kind of story."""
 
     def __init__(self) -> None:
-        self.killed_at = 0.0
-        """When a process was killed last, on trio's clock."""
+        self.hurt_at = 0.0
+        """When a process was killed, paused or stopped last, or a link was cut, on trio's clock."""
         self.nursery: trio.Nursery | None = None
         self._holders: trio.Nursery | None = None
         self._ended = trio.Event()
@@ -170,8 +172,15 @@ class Stage:
         async with trio.open_nursery() as self._holders, trio.open_nursery() as self.nursery:
             for step in story.steps:
                 await self._guarded(step, self._one)
-            await self._join()
+            await self._guarded(Step(story.where, "the end"), self._end)
             self._ended.set()
+
+    async def _end(self, step: Step) -> None:
+        await self._join()
+        await self.finish()
+
+    async def finish(self) -> None:
+        """What a stage checks when all steps are done."""
 
     async def entered(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter the context; it ends with the story."""
@@ -183,6 +192,15 @@ class Stage:
         async with context as value:
             task_status.started(value)
             await self._ended.wait()
+
+    async def kill(self, doomed: Sequence[ServerProcess]) -> None:
+        """SIGKILL to all of them, and wait until they are gone."""
+        self.hurt_at = trio.current_time()
+        for each in doomed:
+            if each.process is not None:
+                each.process.kill()
+        for each in doomed:
+            await trio.to_thread.run_sync(each.kill)
 
     async def _guarded(self, step: Step, play: Callable[[Step], Awaitable[None]]) -> None:
         try:
@@ -219,7 +237,7 @@ class Stage:
     def _left(self, step: Step, default: float) -> float:
         """Seconds that the step still has."""
         seconds = default if step.seconds is None else step.seconds
-        return seconds - (trio.current_time() - self.killed_at) if step.is_of_kill else seconds
+        return seconds - (trio.current_time() - self.hurt_at) if step.counts_from_harm else seconds
 
     async def _verb(self, step: Step) -> None:
         line = step.line
