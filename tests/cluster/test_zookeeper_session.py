@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,14 @@ INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", p
 STORY_S = 3 * START_DEADLINE_S
 """Deadline in seconds of stories that start servers."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """A server that is killed and paused, and whose watches are counted: no other test uses it."""
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), tick_ms=1000).start()
+    yield server
+    server.kill()
 
 
 @asynccontextmanager
@@ -572,36 +580,33 @@ async def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_ne
 
 
 @pytest.mark.real_clock(seconds=STORY_S)
-async def test_a_session_outlives_a_killed_and_a_paused_server(tmp_path: Path) -> None:
-    server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path, tick_ms=1000).start)
-    config = server.config("/", session_timeout_s=15, call_timeout_s=START_DEADLINE_S)
-    try:
-        async with opened(config) as store, opened(replace(config, call_timeout_s=0.5)) as other:
-            await store.create("/me", b"x", kind=Kind.EPHEMERAL)
-            watch = other.watch("/kept")
-            server.kill()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.create, "/kept", b"y", name="create")
-                await trio.to_thread.run_sync(server.start)
-            session = store.session
-            assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
-            await watch.next()
-            assert await store.get("/kept") == Node(b"y", 0)
-
-            async with trio.open_nursery() as nursery:
-                server.pause()
-                try:
-                    nursery.start_soon(store.put, "/kept", b"z", 0, name="put")
-                    with pytest.raises(MetadataUnavailableError):
-                        await other.get("/kept")
-                finally:
-                    server.resume()
-            await other.sync()
-            assert await other.get("/kept") == Node(b"z", 1)
-            assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
-            assert store.session == session
-    finally:
+async def test_a_session_outlives_a_killed_and_a_paused_server(own_server: ZooKeeperProcess) -> None:
+    server = own_server
+    config = server.config(own_root(), session_timeout_s=15, call_timeout_s=START_DEADLINE_S)
+    async with opened(config) as store, opened(replace(config, call_timeout_s=0.5)) as other:
+        await store.create("/me", b"x", kind=Kind.EPHEMERAL)
+        watch = other.watch("/kept")
         server.kill()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.create, "/kept", b"y", name="create")
+            await trio.to_thread.run_sync(server.start)
+        session = store.session
+        assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
+        await watch.next()
+        assert await store.get("/kept") == Node(b"y", 0)
+
+        async with trio.open_nursery() as nursery:
+            server.pause()
+            try:
+                nursery.start_soon(store.put, "/kept", b"z", 0, name="put")
+                with pytest.raises(MetadataUnavailableError):
+                    await other.get("/kept")
+            finally:
+                server.resume()
+        await other.sync()
+        assert await other.get("/kept") == Node(b"z", 1)
+        assert await store.get("/me") == Node(b"x", 0, ephemeral=True, mine=True)
+        assert store.session == session
 
 
 # ------------------------------------------------------------------------------------------------------ lost sessions
@@ -787,27 +792,23 @@ async def test_a_request_above_the_servers_bound_is_refused_before_it_is_sent() 
 
 
 @pytest.mark.real_clock(seconds=STORY_S)
-async def test_watches_that_nobody_has_are_taken_back_from_the_server(tmp_path: Path) -> None:
-    server = await trio.to_thread.run_sync(ZooKeeperProcess(tmp_path).start)
-    try:
-        async with opened(replace(server.config("/"), idle_watches_max=5)) as store:
-            kept = store.watch("/kept")
-            for number in range(20):
-                await store.create(f"/{number}")
-                store.watch(f"/{number}").close()
-            await store.sync()
-            # 5 idle ones and the kept one: one arming for each node, and one for each list of children there is.
-            assert server.monitor("zk_watch_count") == 11
-            link = store._session.link._client
-            assert len(link._data_watchers) == 6
-            assert len(link._child_watchers) == 5
-            watch = store.watch("/3")
-            await store.put("/3", b"x", 0)
-            assert await watch.next() == Changed("/3")
-            await store.create("/kept")
-            assert await kept.next() == Changed("/kept")
-    finally:
-        server.kill()
+async def test_watches_that_nobody_has_are_taken_back_from_the_server(own_server: ZooKeeperProcess) -> None:
+    async with opened(replace(own_server.config(own_root()), idle_watches_max=5)) as store:
+        kept = store.watch("/kept")
+        for number in range(20):
+            await store.create(f"/{number}")
+            store.watch(f"/{number}").close()
+        await store.sync()
+        # 5 idle ones and the kept one: one arming for each node, and one for each list of children there is.
+        assert own_server.monitor("zk_watch_count") == 11
+        link = store._session.link._client
+        assert len(link._data_watchers) == 6
+        assert len(link._child_watchers) == 5
+        watch = store.watch("/3")
+        await store.put("/3", b"x", 0)
+        assert await watch.next() == Changed("/3")
+        await store.create("/kept")
+        assert await kept.next() == Changed("/kept")
 
 
 @pytest.mark.real_clock
