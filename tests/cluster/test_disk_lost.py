@@ -37,7 +37,7 @@ pytestmark = pytest.mark.cluster
 
 STORY_S = 180.0
 """At most; on a busy machine."""
-ENTRIES = 100
+ENTRIES = 50
 ENTRY = bytes(range(256)) * 4
 LEDGERS_AT_ONCE = 16
 PARTITIONS = 20
@@ -149,7 +149,7 @@ class Room:
         return await bookies.read_cookie(self.store, bookie_id) is not None
 
 
-@pytest.mark.parametrize("count", [pytest.param(100), pytest.param(1000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [pytest.param(40), pytest.param(1000, marks=pytest.mark.full)])
 def test_k15_a_disk_that_is_lost_for_good_costs_no_copy_and_stops_no_client(tmp_path: Path, count: int) -> None:
     cluster = BrokerCluster(tmp_path, shared_server(), bookies=0)
     old = [cluster.bookie(zkTimeout=SESSION_MS) for _ in range(3)]

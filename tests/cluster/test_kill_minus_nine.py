@@ -50,7 +50,7 @@ def test_every_receipt_survives_kills_under_load(tmp_path: Path) -> None:
         for round_number in range(4):
             with RawClient(server.port) as client:
                 client.producer(TOPIC)
-                stop = threading.Timer(0.4, server.kill)
+                stop = threading.Timer(0.2, server.kill)
                 sent = 0
                 try:
                     while True:

@@ -32,13 +32,31 @@ from typing import Any, Protocol
 
 CHECKOUT = Path(__file__).parents[2]
 LOADED = (
+    "quire.cli.doctor",
     "quire.cli.main",
+    "quire.metadata.zookeeper.store",
     "quire.servers.autorecovery.process",
+    "quire.servers.autorecovery.web",
     "quire.servers.bookie.process",
+    "quire.servers.bookie.web",
     "quire.servers.broker.process",
+    "quire.servers.broker.web",
     "quire.servers.standalone.process",
+    "quire.servers.standalone.web",
+    "quire.service.http",
+    "quire.world.real",
+    "quire.world.rocksdb_files",
+    "structlog.dev",
 )
-"""Modules that are imported before the first fork, with all that they import."""
+"""Modules that are imported before the first fork, with all that they import; some of them servers import later."""
+
+
+def load() -> None:
+    """Import them all; what there is by now no collection looks at, so that the pages stay shared."""
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 class Process(Protocol):
@@ -176,10 +194,7 @@ def _serve() -> bool:
 
 
 if __name__ == "__main__":
-    for name in LOADED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    load()
     if _serve():
         from quire.cli.main import main
 

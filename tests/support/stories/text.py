@@ -43,7 +43,7 @@ from tests.support.process import ServerProcess
 T = TypeVar("T")
 
 PATIENCE_S = 20.0
-LOOK_S = 0.01
+LOOK_S = 0.02
 
 
 class StoryError(AssertionError):
