@@ -111,12 +111,9 @@ def read_all(client: pulsar.Client, topic: str) -> list[Place]:
 async def test_official_clients_go_on_with_what_the_original_served(
     moment: str, bookies: BookieCluster, tmp_path: Path
 ) -> None:
-    async def prepare() -> None:
-        chroot = bookies.root.removesuffix("/ledgers")
-        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
-            await load(moment, store, client)
-
-    await prepare()
+    chroot = bookies.root.removesuffix("/ledgers")
+    async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as ledgers:
+        await load(moment, store, ledgers)
     everything = published()
     wanted = {
         "holes": [each for each in everything if each not in acknowledged()],

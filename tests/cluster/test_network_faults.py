@@ -19,7 +19,6 @@ import pytest
 from quire.client.deliveries import Deliveries
 from quire.client.unpacking import Messages, Opener
 from quire.ledger import LedgerClient, open_client
-from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.real import real_world
@@ -190,28 +189,13 @@ async def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_h
     new_address = "127.0.0.3"
     bookie = scene.cluster.bookies[0]
     sent = [b"%d" % number for number in range(2 * BOOKIES)]
-    before: list[LedgerMetadata] = []
-    ids: list[int] = []
-
-    async def written(client: LedgerClient) -> None:
+    async with with_ledgers(scene) as ledgers:
         # It is a member for certain, and of a fourth of the entries the only one.
-        writer = await client.create(ensemble_size=BOOKIES, write_quorum=1, ack_quorum=1)
+        writer = await ledgers.create(ensemble_size=BOOKIES, write_quorum=1, ack_quorum=1)
         writer.append(sent)
         await writer.wait_confirmed(len(sent) - 1)
         await writer.close()
-        ids.append(writer.ledger_id)
-        before.append(await client.read_metadata(writer.ledger_id))
-
-    async def found(client: LedgerClient) -> None:
-        assert await client.read_metadata(ids[0]) == before[0]
-        passed = link.passed
-        reader = await client.open(ids[0], recover=False)
-        assert [bytes(each) for number in range(len(sent)) for each in await reader.read(number, number)] == sent
-        assert link.passed > passed, "it is asked at its new address"
-        reader.close()
-
-    async with with_ledgers(scene) as client:
-        await written(client)
+        before = await ledgers.read_metadata(writer.ledger_id)
     link = scene.bookies[0] = BadLink(bookie.port, new_address)
     scene.more.append(link)
     with client_of(scene.broker) as client, traffic(client, topic) as running:
@@ -219,8 +203,13 @@ async def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_h
         bookie.settings["advertisedAddress"] = new_address
         bookie.start()
         running.wait_for_more(20, seconds=60)
-    async with with_ledgers(scene) as client:
-        await found(client)
+    async with with_ledgers(scene) as ledgers:
+        assert await ledgers.read_metadata(writer.ledger_id) == before
+        passed = link.passed
+        reader = await ledgers.open(writer.ledger_id, recover=False)
+        assert [bytes(each) for number in range(len(sent)) for each in await reader.read(number, number)] == sent
+        assert link.passed > passed, "it is asked at its new address"
+        reader.close()
 
 
 def test_n10_large_messages_and_chunks_cut_in_their_middle_are_stored_whole(scene: Scene) -> None:
