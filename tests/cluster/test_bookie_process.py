@@ -32,7 +32,7 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess, Wire, entry
 from tests.support.server import free_port
-from tests.support.zookeeper import ZooKeeperProcess, ask, expire, own_root, run, shared_server, until
+from tests.support.zookeeper import ZooKeeperProcess, ask, expire, own_root, shared_server, until
 
 T = TypeVar("T")
 
@@ -271,45 +271,41 @@ async def served(
             await store.aclose()
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("read_only", [False, True])
-def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_on(
+async def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_on(
     cluster: Cluster, read_only: bool
 ) -> None:
-    async def story() -> None:
-        async with served(cluster, settings={"forceReadOnlyBookie": read_only}) as (config, store):
-            with closing(Wire(config.bookie.port)) as wire:
-                add = partial(wire.add, flags=v2.HIGH_PRIORITY)
-                assert await trio.to_thread.run_sync(add, 7, 0) == 0
-                path = bookies.registration_path(config.id, read_only=read_only)
-                former = store.session
-                await expire(store, cluster.server.port)
+    async with served(cluster, settings={"forceReadOnlyBookie": read_only}) as (config, store):
+        with closing(Wire(config.bookie.port)) as wire:
+            add = partial(wire.add, flags=v2.HIGH_PRIORITY)
+            assert await trio.to_thread.run_sync(add, 7, 0) == 0
+            path = bookies.registration_path(config.id, read_only=read_only)
+            former = store.session
+            await expire(store, cluster.server.port)
 
-                async def is_back() -> bool:
-                    if store.session in (0, former):
-                        return False
-                    node = await store.get(path)
-                    return node is not None and node.mine
+            async def is_back() -> bool:
+                if store.session in (0, former):
+                    return False
+                node = await store.get(path)
+                return node is not None and node.mine
 
-                await until(is_back, "registered by the new session")
-                assert await store.get(bookies.registration_path(config.id, read_only=not read_only)) is None
-                assert not store.expired.is_set()
-                assert await trio.to_thread.run_sync(add, 7, 1) == 0
-
-    run(story)
+            await until(is_back, "registered by the new session")
+            assert await store.get(bookies.registration_path(config.id, read_only=not read_only)) is None
+            assert not store.expired.is_set()
+            assert await trio.to_thread.run_sync(add, 7, 1) == 0
 
 
-def test_under_shutdown_the_end_of_the_session_is_the_end_of_the_bookie(cluster: Cluster) -> None:
+@pytest.mark.real_clock
+async def test_under_shutdown_the_end_of_the_session_is_the_end_of_the_bookie(cluster: Cluster) -> None:
     async def until_it_ends() -> None:
         async with served(cluster, SessionExpiredPolicy.SHUTDOWN) as (_, store):
             await expire(store, cluster.server.port)
             await trio.sleep_forever()
 
-    async def story() -> None:
-        with pytest.raises(BaseExceptionGroup) as found:
-            await until_it_ends()
-        assert exit_code(found.value) == 3
-
-    run(story)
+    with pytest.raises(BaseExceptionGroup) as found:
+        await until_it_ends()
+    assert exit_code(found.value) == 3
 
 
 BREAKABLE = """

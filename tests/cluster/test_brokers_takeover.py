@@ -19,7 +19,7 @@ from tests.cluster.pulsar_load import load
 from tests.golden.pulsar_files import MOMENTS, manifest
 from tests.support.bookies import BookieCluster, cluster
 from tests.support.broker_process import BrokerProcess, client_of
-from tests.support.zookeeper import opened, run
+from tests.support.zookeeper import opened
 
 pytestmark = pytest.mark.cluster
 
@@ -106,16 +106,14 @@ def read_all(client: pulsar.Client, topic: str) -> list[Place]:
     return found
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_official_clients_go_on_with_what_the_original_served(
+async def test_official_clients_go_on_with_what_the_original_served(
     moment: str, bookies: BookieCluster, tmp_path: Path
 ) -> None:
-    async def prepare() -> None:
-        chroot = bookies.root.removesuffix("/ledgers")
-        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
-            await load(moment, store, client)
-
-    run(prepare)
+    chroot = bookies.root.removesuffix("/ledgers")
+    async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as ledgers:
+        await load(moment, store, ledgers)
     everything = published()
     wanted = {
         "holes": [each for each in everything if each not in acknowledged()],

@@ -9,10 +9,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from quire.service.serve import ACCEPT_QUIET_S
+from tests.support import web
 from tests.support.process import wait_until
 from tests.support.raw import RawClient
 from tests.support.server import standalone
@@ -48,7 +48,7 @@ def test_clients_that_take_all_descriptors_leave_those_for_files(limit: int, tmp
         with RawClient(server.port) as late:
             late.producer(TOPIC)
             late.publish(b"m")
-        assert httpx2.get(f"{server.web}/status.html", timeout=10).text == "OK"
+        assert web.get(f"{server.web}/status.html", timeout=10).text == "OK"
         wait_until(lambda: server.log().count(OVER) == 2, "both ports go on", seconds=ACCEPT_QUIET_S + 10)
         lines = server.log().splitlines()
         assert sum(BEGAN in line for line in lines) == 2

@@ -6,10 +6,10 @@ import resource
 import time
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support import web
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess, standalone
 
@@ -76,7 +76,7 @@ def acknowledge_all(client: RawClient) -> None:
 
 def wait_for_room(server: StandaloneProcess) -> None:
     deadline = time.monotonic() + 20
-    while httpx2.get(f"{server.web}/status.html").text != "OK":
+    while web.get(f"{server.web}/status.html").text != "OK":
         assert time.monotonic() < deadline, "the server stays read-only"
         time.sleep(0.02)
 
@@ -95,11 +95,11 @@ def test_a_full_disk_refuses_sends_at_once_serves_reads_and_acks_and_goes_on_whe
             writer.expect(pb.BaseCommand.CLOSE_PRODUCER)
             assert refusal(writer).error == pb.ProducerBlockedQuotaExceededException
             assert "the disk is full" in refusal(writer).message
-            status = httpx2.get(f"{server.web}/status.html")
+            status = web.get(f"{server.web}/status.html")
             assert (status.status_code, status.text.partition(":")[0]) == (200, "READ ONLY")
-            health = httpx2.get(f"{server.web}/admin/v2/brokers/health")
+            health = web.get(f"{server.web}/admin/v2/brokers/health")
             assert (health.status_code, "the disk is full" in health.text) == (500, True)
-            assert "quire_disk_full 1.0" in httpx2.get(f"{server.web}/metrics").text
+            assert "quire_disk_full 1.0" in web.get(f"{server.web}/metrics").text
             assert read_all(reader, "during", 300) == stored
             assert reader.silent(), "nothing that is not confirmed may be delivered"
             acknowledge_all(writer)

@@ -11,6 +11,7 @@ import pulsar
 import pytest
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support import web
 from tests.support.raw import RawClient
 from tests.support.server import standalone
 
@@ -49,7 +50,7 @@ def test_every_receipt_survives_kills_under_load(tmp_path: Path) -> None:
         for round_number in range(4):
             with RawClient(server.port) as client:
                 client.producer(TOPIC)
-                stop = threading.Timer(0.4, server.kill)
+                stop = threading.Timer(0.2, server.kill)
                 sent = 0
                 try:
                     while True:
@@ -131,13 +132,11 @@ def test_sigterm_stops_cleanly_and_restarts_without_replay(tmp_path: Path) -> No
 
 
 def test_the_ready_line_names_addresses_that_answer(tmp_path: Path) -> None:
-    import httpx2
-
     with standalone(tmp_path) as server:
         assert f"broker=pulsar://127.0.0.1:{server.port}" in server.log()
-        assert httpx2.get(f"{server.web}/status.html").text.startswith("OK")
-        assert httpx2.get(f"{server.web}/admin/v2/brokers/health", timeout=30).text == "ok"
-        assert httpx2.get(f"{server.web}/nothing").status_code == 404
+        assert web.get(f"{server.web}/status.html").text.startswith("OK")
+        assert web.get(f"{server.web}/admin/v2/brokers/health", timeout=30).text == "ok"
+        assert web.get(f"{server.web}/nothing").status_code == 404
 
 
 def test_a_stopped_server_that_continues_is_still_right(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pulsar
@@ -18,7 +19,6 @@ import pytest
 from quire.client.deliveries import Deliveries
 from quire.client.unpacking import Messages, Opener
 from quire.ledger import LedgerClient, open_client
-from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.real import real_world
@@ -28,7 +28,7 @@ from tests.support.broker_process import BrokerCluster, BrokerProcess, client_of
 from tests.support.process import wait_until
 from tests.support.raw import RawClient
 from tests.support.traffic import traffic
-from tests.support.zookeeper import run, shared_server, until
+from tests.support.zookeeper import shared_server, until
 
 pytestmark = pytest.mark.cluster
 
@@ -90,13 +90,11 @@ def scene(shared: Scene) -> Iterator[Scene]:
         link.heal()
 
 
-def with_ledgers(scene: Scene, story: Callable[[LedgerClient], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with open_client(real_world(), scene.cluster.ledgers_uri) as client:
-            await until(partial(sees, client, BOOKIES), "all bookies are seen")
-            await story(client)
-
-    run(main)
+@asynccontextmanager
+async def with_ledgers(scene: Scene) -> AsyncIterator[LedgerClient]:
+    async with open_client(real_world(), scene.cluster.ledgers_uri) as client:
+        await until(partial(sees, client, BOOKIES), "all bookies are seen")
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -159,10 +157,10 @@ def test_n7_a_message_that_changed_on_its_way_to_the_broker_is_refused_and_told(
         assert received == sent
 
 
-def test_n7_a_copy_that_changed_on_its_way_to_a_bookie_is_never_read(scene: Scene) -> None:
+@pytest.mark.real_clock
+async def test_n7_a_copy_that_changed_on_its_way_to_a_bookie_is_never_read(scene: Scene) -> None:
     """The bookie stores it, for it does not know the digest's key. Readers do."""
-
-    async def story(client: LedgerClient) -> None:
+    async with with_ledgers(scene) as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
         victim = (await client.read_metadata(writer.ledger_id)).fragments[0].bookies[0]
         bookie = next(each for each in scene.cluster.bookies if each.id == victim)
@@ -183,36 +181,21 @@ def test_n7_a_copy_that_changed_on_its_way_to_a_bookie_is_never_read(scene: Scen
         assert [bytes(each) for number in range(9) for each in await reader.read(number, number)] == sent
         reader.close()
 
-    with_ledgers(scene, story)
 
-
-def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_had(scene: Scene) -> None:
+@pytest.mark.real_clock
+async def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_had(scene: Scene) -> None:
     """Clients that live through it and clients that come later; and no entry is copied."""
     topic = "persistent://public/default/moved-bookie"
     new_address = "127.0.0.3"
     bookie = scene.cluster.bookies[0]
     sent = [b"%d" % number for number in range(2 * BOOKIES)]
-    before: list[LedgerMetadata] = []
-    ids: list[int] = []
-
-    async def written(client: LedgerClient) -> None:
+    async with with_ledgers(scene) as ledgers:
         # It is a member for certain, and of a fourth of the entries the only one.
-        writer = await client.create(ensemble_size=BOOKIES, write_quorum=1, ack_quorum=1)
+        writer = await ledgers.create(ensemble_size=BOOKIES, write_quorum=1, ack_quorum=1)
         writer.append(sent)
         await writer.wait_confirmed(len(sent) - 1)
         await writer.close()
-        ids.append(writer.ledger_id)
-        before.append(await client.read_metadata(writer.ledger_id))
-
-    async def found(client: LedgerClient) -> None:
-        assert await client.read_metadata(ids[0]) == before[0]
-        passed = link.passed
-        reader = await client.open(ids[0], recover=False)
-        assert [bytes(each) for number in range(len(sent)) for each in await reader.read(number, number)] == sent
-        assert link.passed > passed, "it is asked at its new address"
-        reader.close()
-
-    with_ledgers(scene, written)
+        before = await ledgers.read_metadata(writer.ledger_id)
     link = scene.bookies[0] = BadLink(bookie.port, new_address)
     scene.more.append(link)
     with client_of(scene.broker) as client, traffic(client, topic) as running:
@@ -220,7 +203,13 @@ def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_had(sce
         bookie.settings["advertisedAddress"] = new_address
         bookie.start()
         running.wait_for_more(20, seconds=60)
-    with_ledgers(scene, found)
+    async with with_ledgers(scene) as ledgers:
+        assert await ledgers.read_metadata(writer.ledger_id) == before
+        passed = link.passed
+        reader = await ledgers.open(writer.ledger_id, recover=False)
+        assert [bytes(each) for number in range(len(sent)) for each in await reader.read(number, number)] == sent
+        assert link.passed > passed, "it is asked at its new address"
+        reader.close()
 
 
 def test_n10_large_messages_and_chunks_cut_in_their_middle_are_stored_whole(scene: Scene) -> None:

@@ -18,7 +18,7 @@ from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperConfig
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy
-from tests.support.zookeeper import expire, opened, own_root, run, shared_server, until
+from tests.support.zookeeper import expire, opened, own_root, shared_server, until
 
 pytestmark = pytest.mark.cluster
 
@@ -96,84 +96,76 @@ async def two() -> AsyncIterator[tuple[Member, Member, ZooKeeperStore]]:
             yield a, b, store
 
 
-def test_a_killed_owner_is_replaced_within_its_session_and_a_second() -> None:
-    async def story() -> None:
-        async with two() as (a, b, _):
-            assert (await a.lookup(authoritative=True)).mine
-            assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
-            a.kill()
-            killed_at = trio.current_time()
-            await trio.sleep(b.ownership.options.probe_good_s)  # what it said before is not believed any more
-            assert await b.lookup() == Connect(b.me.broker_url, b.me.web_url, mine=True)
-            assert trio.current_time() - killed_at < SESSION_S + 1.0
-
-    run(story)
+@pytest.mark.real_clock
+async def test_a_killed_owner_is_replaced_within_its_session_and_a_second() -> None:
+    async with two() as (a, b, _):
+        assert (await a.lookup(authoritative=True)).mine
+        assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
+        a.kill()
+        killed_at = trio.current_time()
+        await trio.sleep(b.ownership.options.probe_good_s)  # what it said before is not believed any more
+        assert await b.lookup() == Connect(b.me.broker_url, b.me.web_url, mine=True)
+        assert trio.current_time() - killed_at < SESSION_S + 1.0
 
 
-def test_a_session_that_ends_is_no_loss_and_the_bundle_is_held_in_the_next() -> None:
-    async def story() -> None:
-        async with two() as (a, b, store):
-            assert (await a.lookup(authoritative=True)).mine
-            before = a.store.session
-            await expire(a.store, shared_server().port)
+@pytest.mark.real_clock
+async def test_a_session_that_ends_is_no_loss_and_the_bundle_is_held_in_the_next() -> None:
+    async with two() as (a, b, store):
+        assert (await a.lookup(authoritative=True)).mine
+        before = a.store.session
+        await expire(a.store, shared_server().port)
 
-            async def held_anew() -> bool:
-                node = await a.store.get(BUNDLE.path)
-                return a.store.session != before and node is not None and node.mine
+        async def held_anew() -> bool:
+            node = await a.store.get(BUNDLE.path)
+            return a.store.session != before and node is not None and node.mine
 
-            await until(held_anew, "the bundle is held in a new session")
-            assert a.lost == []
-            assert await a.owns()
-            await a.ownership.check(TOPIC)
+        await until(held_anew, "the bundle is held in a new session")
+        assert a.lost == []
+        assert await a.owns()
+        await a.ownership.check(TOPIC)
 
-            async def registered() -> bool:
-                return await store.get(f"/loadbalance/brokers/{a.me.id}") is not None
+        async def registered() -> bool:
+            return await store.get(f"/loadbalance/brokers/{a.me.id}") is not None
 
-            await until(registered, "it is registered again")
-            assert (await b.lookup()).broker_url == a.me.broker_url
-
-    run(story)
+        await until(registered, "it is registered again")
+        assert (await b.lookup()).broker_url == a.me.broker_url
 
 
-def test_an_owner_that_comes_back_too_late_sees_so_and_lets_go() -> None:
-    async def story() -> None:
-        async with two() as (a, b, _):
-            assert (await a.lookup(authoritative=True)).mine
-            a.link.cut(refuse=True)
+@pytest.mark.real_clock
+async def test_an_owner_that_comes_back_too_late_sees_so_and_lets_go() -> None:
+    async with two() as (a, b, _):
+        assert (await a.lookup(authoritative=True)).mine
+        a.link.cut(refuse=True)
 
-            async def taken() -> bool:
-                return bool((await b.lookup(authoritative=True)).mine)
+        async def taken() -> bool:
+            return bool((await b.lookup(authoritative=True)).mine)
 
-            await until(taken, "the other has the bundle")
-            assert await a.owns(), "it cannot know"
-            assert a.lost == []
-            a.link.refuse(False)
+        await until(taken, "the other has the bundle")
+        assert await a.owns(), "it cannot know"
+        assert a.lost == []
+        a.link.refuse(False)
 
-            async def lost() -> bool:
-                return a.lost == [BUNDLE]
+        async def lost() -> bool:
+            return a.lost == [BUNDLE]
 
-            await until(lost, "it has seen its loss")
-            assert not await a.owns()
-            assert (await a.lookup()).broker_url == b.me.broker_url
-
-    run(story)
+        await until(lost, "it has seen its loss")
+        assert not await a.owns()
+        assert (await a.lookup()).broker_url == b.me.broker_url
 
 
-def test_a_bundle_is_split_and_handed_over_and_everybody_sees_it() -> None:
-    async def story() -> None:
-        async with two() as (a, b, store):
-            assert (await a.lookup(authoritative=True)).mine
-            assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
-            await a.ownership.split(BUNDLE)
-            assert await a.owns()
-            assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
-            part = a.ownership.bundle_of(TOPIC)
-            assert part is not None
-            assert part != BUNDLE
-            assert await store.get(BUNDLE.path) is None
-            await a.ownership.unload(part)
-            assert (await b.lookup(authoritative=True)).mine
-            await b.ownership.release_all()
-            assert await store.get(part.path) is None
-
-    run(story)
+@pytest.mark.real_clock
+async def test_a_bundle_is_split_and_handed_over_and_everybody_sees_it() -> None:
+    async with two() as (a, b, store):
+        assert (await a.lookup(authoritative=True)).mine
+        assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
+        await a.ownership.split(BUNDLE)
+        assert await a.owns()
+        assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
+        part = a.ownership.bundle_of(TOPIC)
+        assert part is not None
+        assert part != BUNDLE
+        assert await store.get(BUNDLE.path) is None
+        await a.ownership.unload(part)
+        assert (await b.lookup(authoritative=True)).mine
+        await b.ownership.release_all()
+        assert await store.get(part.path) is None

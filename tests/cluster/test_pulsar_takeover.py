@@ -22,7 +22,7 @@ from tests.cluster.pulsar_load import load
 from tests.golden.pulsar_files import MOMENTS, cursor_nodes, logs, stored_running
 from tests.golden.takeover import entries_of
 from tests.support.bookies import BookieCluster, cluster
-from tests.support.zookeeper import opened, run
+from tests.support.zookeeper import opened
 from tests.unit.managed_ledger.cluster import publish, read_all
 
 pytestmark = pytest.mark.cluster
@@ -57,33 +57,31 @@ async def broker(bookies: BookieCluster) -> AsyncIterator[ManagedLedgerFactory]:
         yield factory
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_topic_is_taken_over_in_turn_by_two_brokers_with_all_its_messages_and_subscriptions(
+async def test_every_topic_is_taken_over_in_turn_by_two_brokers_with_all_its_messages_and_subscriptions(
     bookies: BookieCluster, moment: str
 ) -> None:
-    async def story() -> None:
-        chroot = bookies.root.removesuffix("/ledgers")
-        async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
-            await load(moment, store, client)
-        for turn in range(2):
-            async with broker(bookies) as factory:
-                async with trio.open_nursery() as nursery:
-                    for name in logs(moment):
-                        nursery.start_soon(factory.open, name)
+    chroot = bookies.root.removesuffix("/ledgers")
+    async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as client:
+        await load(moment, store, client)
+    for turn in range(2):
+        async with broker(bookies) as factory:
+            async with trio.open_nursery() as nursery:
                 for name in logs(moment):
-                    log = await factory.open(name)
-                    ours = [b"ours"] * turn if log.state is not State.TERMINATED else []
-                    assert await read_all(log) == [*entries_of(moment, name), *ours]
-                    names = {decode_name(cursor) for of, cursor in cursor_nodes(moment) if of == name}
-                    assert set(log.cursors) == names
-                    for subscription, cursor in log.cursors.items():
-                        stored = stored_running(name, subscription)
-                        if subscription not in ("__compaction", "delayed"):
-                            assert (cursor.mark_delete, cursor.ack_ranges()) == (
-                                stored.mark_delete,
-                                list(stored.ranges.ranges()),
-                            )
-                    if log.state is not State.TERMINATED:
-                        await publish(log, b"ours")
-
-    run(story)
+                    nursery.start_soon(factory.open, name)
+            for name in logs(moment):
+                log = await factory.open(name)
+                ours = [b"ours"] * turn if log.state is not State.TERMINATED else []
+                assert await read_all(log) == [*entries_of(moment, name), *ours]
+                names = {decode_name(cursor) for of, cursor in cursor_nodes(moment) if of == name}
+                assert set(log.cursors) == names
+                for subscription, cursor in log.cursors.items():
+                    stored = stored_running(name, subscription)
+                    if subscription not in ("__compaction", "delayed"):
+                        assert (cursor.mark_delete, cursor.ack_ranges()) == (
+                            stored.mark_delete,
+                            list(stored.ranges.ranges()),
+                        )
+                if log.state is not State.TERMINATED:
+                    await publish(log, b"ours")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import trio
 from quire.cli.shell.main import run_shell
 from quire.ledger import open_client
 from quire.world.real import real_world
+from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port
 from tests.support.zookeeper import opened, own_root, shared_server
 from tests.unit.cli.shell.build import Ran
@@ -35,8 +35,8 @@ class Cluster:
         server = shared_server()
         self.root = own_root()
         self.uri = f"zk+hierarchical://127.0.0.1:{server.port}{self.root}/ledgers"
-        self.bookies: dict[str, subprocess.Popen[str]] = {}
-        self.conf = self._conf("shell", 3181)
+        self.bookies: dict[str, BookieProcess] = {}
+        self.conf = self._bookie("shell").conf
 
         async def make_parent() -> None:
             async with opened(server.config(self.root)):
@@ -44,36 +44,17 @@ class Cluster:
 
         trio.run(make_parent)
 
-    def _conf(self, name: str, port: int) -> Path:
-        settings = {
-            "metadataServiceUri": self.uri,
-            "bookiePort": port,
-            "advertisedAddress": "127.0.0.1",
-            "allowLoopback": "true",
-            "journalDirectories": self.folder / name / "journal",
-            "ledgerDirectories": self.folder / name / "ledgers",
-            "journalPreAllocSizeMB": 1,
-            "flushInterval": 100,
-            "zkTimeout": 4000,
-        }
-        path = self.folder / f"{name}.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        return path
+    def _bookie(self, name: str) -> BookieProcess:
+        settings = {"allowLoopback": "true", "flushInterval": 100}
+        return BookieProcess(self.folder / name, self.uri, **settings)
 
     def start_bookie(self) -> str:
-        port = free_port()
-        bookie_id = f"127.0.0.1:{port}"
-        conf = self._conf(f"bookie-{port}", port)
-        command = [sys.executable, "-m", "quire.cli.main", "bookie", "--conf", str(conf), "--log-level", "warning"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.bookies[bookie_id] = process
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("ready bookie="), line
-        return bookie_id
+        bookie = self._bookie(f"bookie-{len(self.bookies)}").start()
+        self.bookies[bookie.id] = bookie
+        return bookie.id
 
     def conf_of(self, bookie_id: str) -> Path:
-        return self.folder / f"bookie-{bookie_id.rpartition(':')[2]}.conf"
+        return self.bookies[bookie_id].conf
 
     def shell(self, *words: str, answers: str = "", conf: Path | None = None) -> Ran:
         """Run a command in this process: starting Python for each would take most of the time."""
@@ -98,13 +79,6 @@ class Cluster:
 
         return trio.run(write)
 
-    def stop(self, bookie_id: str, number: signal.Signals) -> None:
-        process = self.bookies.pop(bookie_id)
-        process.send_signal(number)
-        process.wait(30)
-        assert process.stdout is not None
-        process.stdout.close()
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
@@ -112,8 +86,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     try:
         yield made
     finally:
-        for bookie_id in list(made.bookies):
-            made.stop(bookie_id, signal.SIGKILL)
+        for bookie in made.bookies.values():
+            bookie.kill()
+    for bookie in made.bookies.values():
+        bookie.check_log()
 
 
 def test_a_cluster_from_its_first_command_to_its_last(cluster: Cluster) -> None:
@@ -131,7 +107,7 @@ def test_a_cluster_from_its_first_command_to_its_last(cluster: Cluster) -> None:
     assert total["clusterTotal"] == sum(info["total"] for info in infos) > 0
 
     # --- is it fit for work
-    assert cluster.values("simpletest", "-n", "2000")[0]["passed"]
+    assert cluster.values("simpletest", "-n", "200")[0]["passed"]
     assert cluster.values("bookiesanity", conf=cluster.conf_of(bookies[1]))[0]["bookieId"] == bookies[1]
     assert cluster.shell("listledgers").out == ""
 
@@ -170,7 +146,7 @@ def test_a_cluster_from_its_first_command_to_its_last(cluster: Cluster) -> None:
     assert cluster.values("whatisinstanceid") == [instance]
 
     # --- a bookie is killed: the ledger is read from the others, and its cookie stays
-    cluster.stop(bookies[0], signal.SIGKILL)
+    cluster.bookies[bookies[0]].kill()
     assert len(cluster.values("readledger", "-l", ledger)) == 20
     lost = cluster.shell("readledger", "-l", ledger, "-b", bookies[0], "-le", "1")
     assert (lost.code, len(lost.err.splitlines())) == (255, 2)
@@ -185,7 +161,7 @@ def test_a_cluster_from_its_first_command_to_its_last(cluster: Cluster) -> None:
     assert cluster.shell("deleteledger", "-l", ledger, answers="y\n").code == 0
     assert cluster.shell("listledgers").out == ""
     for bookie in bookies[1:]:
-        cluster.stop(bookie, signal.SIGTERM)
+        assert cluster.bookies[bookie].stop() == 0
     root = f"{cluster.root}/ledgers"
     assert cluster.shell("nukeexistingcluster", "-p", root, "-i", "wrong").code == 1
     assert cluster.shell("nukeexistingcluster", "-p", root, "-i", instance["instanceId"]).code == 0

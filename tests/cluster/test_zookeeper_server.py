@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,12 @@ import trio
 
 from quire.metadata.errors import MetadataUnavailableError, NotAllowedError
 from quire.metadata.store import Node
-from quire.metadata.zookeeper.store import Tls, ZooKeeperConfig, open_store
+from quire.metadata.zookeeper.store import Tls, ZooKeeperConfig, ZooKeeperStore, open_store
 from quire.servers.zookeeper.jars import JARS, file_name, find_jars, missing_from
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess
 from tests.support.server import free_port
-from tests.support.zookeeper import START_DEADLINE_S, ZooKeeperProcess, opened, run, until
+from tests.support.zookeeper import START_DEADLINE_S, ZooKeeperProcess, opened, until
 
 pytestmark = pytest.mark.cluster
 
@@ -38,67 +39,58 @@ async def is_gone(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] == "Z"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_server_ends_with_quire_zookeeper_and_keeps_its_data(tmp_path: Path, number: signal.Signals) -> None:
-    async def story() -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
-        command += ["--host", "127.0.0.1", "--port", str(port)]
-        config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
-        for value in (None, Node(b"x", 0)):
-            with start(command) as process:
-                assert process.stdout is not None
-                line = await trio.to_thread.run_sync(process.stdout.readline)
-                assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
-                server_pid = int(line.split("pid=")[1].split()[0])
-                async with opened(config) as store:
-                    assert await store.get("/kept") == value
-                    if value is None:
-                        await store.create("/kept", b"x")
-                process.send_signal(number)
-                code = await trio.to_thread.run_sync(process.wait)
-                assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
-
-            await until(partial(is_gone, server_pid), "the server has ended too")
-
-    run(story, 3 * START_DEADLINE_S)
+@asynccontextmanager
+async def serving(tmp_path: Path, *options: str) -> AsyncIterator[tuple[ZooKeeperStore, subprocess.Popen[str], int]]:
+    """`quire zookeeper` on the data of the test: a store on it, its process, and the id of the server's."""
+    port = free_port()
+    command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
+    command += ["--host", "127.0.0.1", "--port", str(port), *options]
+    with start(command) as process:
+        assert process.stdout is not None
+        line = await trio.to_thread.run_sync(process.stdout.readline)
+        assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
+        async with opened(ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)) as store:
+            yield store, process, int(line.split("pid=")[1].split()[0])
 
 
-def keeps_a_node(tmp_path: Path, *options: str) -> None:
-    """A server with `options` serves, and keeps what is put into it."""
-
-    async def story() -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
-        command += ["--host", "127.0.0.1", "--port", str(port), *options]
-        config = ZooKeeperConfig(servers=(("127.0.0.1", port),), retry_max_s=0.1)
-        with start(command) as process:
-            assert process.stdout is not None
-            line = await trio.to_thread.run_sync(process.stdout.readline)
-            assert line.startswith(f"ready zookeeper=127.0.0.1:{port} ")
-            async with opened(config) as store:
-                await store.create("/kept", b"x" * 10_000)
-                assert await store.get("/kept") == Node(b"x" * 10_000, 0)
-            process.send_signal(signal.SIGTERM)
-            assert await trio.to_thread.run_sync(process.wait) == 0
-
-    run(story, 3 * START_DEADLINE_S)
+async def ended(process: subprocess.Popen[str], server_pid: int, number: signal.Signals) -> int:
+    """Send the signal; the exit code, when the server has ended too."""
+    process.send_signal(number)
+    code = await trio.to_thread.run_sync(process.wait)
+    await until(partial(is_gone, server_pid), "the server has ended too")
+    return code
 
 
-def test_a_folder_with_the_few_jars_that_are_fetched_is_enough_for_a_server(tmp_path: Path) -> None:
+@pytest.mark.real_clock(seconds=3 * START_DEADLINE_S)
+async def test_the_server_ends_with_quire_zookeeper_keeps_its_data_and_needs_only_the_few_jars_that_are_fetched(
+    tmp_path: Path,
+) -> None:
     """Uses the jars that pyspark carries; the one it lacks is the logger, without which the server is silent."""
+    async with serving(tmp_path) as (store, process, pid):
+        await store.create("/kept", b"x" * 10_000)
+        assert await ended(process, pid, signal.SIGKILL) == -signal.SIGKILL
     folder = tmp_path / "jars"
     folder.mkdir()
     for name in map(file_name, JARS):
         if (carried := find_jars() / name).exists():
             (folder / name).symlink_to(carried)
     assert [name for name in missing_from(folder) if not name.startswith("slf4j-simple")] == []
-    keeps_a_node(tmp_path, "--jars", str(folder))
+    async with serving(tmp_path, "--jars", str(folder)) as (store, process, pid):
+        assert await store.get("/kept") == Node(b"x" * 10_000, 0)
+        assert await store.put("/kept", b"y", 0) == 1
+        assert await ended(process, pid, signal.SIGTERM) == 0
+    async with serving(tmp_path) as (store, process, pid):
+        assert await store.get("/kept") == Node(b"y", 1)
+        assert await ended(process, pid, signal.SIGTERM) == 0
 
 
 @pytest.mark.full
-def test_maven_fetches_the_jars_of_a_server(tmp_path: Path) -> None:
-    keeps_a_node(tmp_path, "--jars", str(tmp_path / "jars"), "--fetch-jars")
+@pytest.mark.real_clock(seconds=3 * START_DEADLINE_S)
+async def test_maven_fetches_the_jars_of_a_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--jars", str(tmp_path / "jars"), "--fetch-jars") as (store, process, pid):
+        await store.create("/kept", b"x" * 10_000)
+        assert await store.get("/kept") == Node(b"x" * 10_000, 0)
+        assert await ended(process, pid, signal.SIGTERM) == 0
     assert missing_from(tmp_path / "jars") == []
 
 
@@ -136,29 +128,27 @@ def over_tls(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[t
     server.kill()
 
 
-def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProcess, int], keys: Path) -> None:
-    async def story() -> None:
-        server, port = over_tls
-        tls = Tls(
-            ca_file=str(keys / "ca.pem"), certificate_file=str(keys / "client.pem"), key_file=str(keys / "client.key")
-        )
-        config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
-        async with opened(config) as store, opened(server.config("/tls")) as other:
-            await store.create("/a", b"x")
-            async with trio.open_nursery() as nursery:
-                for number in range(300):
-                    nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
-            assert len(await store.children("/a")) == 300
-            with pytest.raises(NotAllowedError):
-                await other.put("/a", b"y", 0)
-        for wrong in (
-            replace(tls, ca_file=None),
-            replace(tls, certificate_file=None, key_file=None),
-        ):
-            with pytest.raises(MetadataUnavailableError, match="ZooKeeper does not answer"):
-                await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
-
-    run(story)
+@pytest.mark.real_clock
+async def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeeperProcess, int], keys: Path) -> None:
+    server, port = over_tls
+    tls = Tls(
+        ca_file=str(keys / "ca.pem"), certificate_file=str(keys / "client.pem"), key_file=str(keys / "client.key")
+    )
+    config = replace(server.config("/tls"), servers=(("127.0.0.1", port),), tls=tls, secure=True)
+    async with opened(config) as store, opened(server.config("/tls")) as other:
+        await store.create("/a", b"x")
+        async with trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(store.create, f"/a/{number}", bytes(1000), name=f"{number}")
+        assert len(await store.children("/a")) == 300
+        with pytest.raises(NotAllowedError):
+            await other.put("/a", b"y", 0)
+    for wrong in (
+        replace(tls, ca_file=None),
+        replace(tls, certificate_file=None, key_file=None),
+    ):
+        with pytest.raises(MetadataUnavailableError, match="ZooKeeper does not answer"):
+            await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
 
 def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(

@@ -14,6 +14,7 @@ import pulsar
 from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.servers.initialize_cluster import NewCluster, initialize
 from quire.world.real import real_world
+from tests.support import web
 from tests.support.bookie_process import BookieProcess
 from tests.support.process import ServerProcess, start_all, wait_until
 from tests.support.server import free_port
@@ -49,7 +50,7 @@ class BrokerProcess(ServerProcess):
 
     def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Over REST, redirects not followed."""
-        return httpx2.request(method, f"{self.web}{path}", timeout=60, **options)
+        return web.request(method, f"{self.web}{path}", timeout=60, **options)
 
 
 class BrokerCluster:

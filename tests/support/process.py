@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Self
 
 from tests.support import waiting
+from tests.support.forking import Process, fork
 
 START_DEADLINE_S = 60.0
+QUIRE = [sys.executable, "-m", "quire.cli.main"]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
@@ -46,10 +48,10 @@ class ServerProcess:
         self.settings = dict(settings)
         self.conf = folder / f"{name or command}.conf"
         self.log_path = folder / f"{name or command}.log"
-        self.command = [sys.executable, "-m", "quire.cli.main", command]
+        self.command = [*QUIRE, command]
         self.announced: list[str] = []
         """Regular expressions of the ERROR lines that the test expects."""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._offset = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._write_conf()
@@ -66,20 +68,20 @@ class ServerProcess:
         """A regular expression of what it prints when it serves."""
         raise NotImplementedError
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> Process:
         """Start it, and do not wait."""
         assert self.process is None
         self._write_conf()
         self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [*self.command, *self.options()],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=self.folder.parent,
-            )
+        self.process = self._started([*self.command, *self.options()], self.folder.parent)
         return self.process
+
+    def _started(self, command: list[str], cwd: Path) -> Process:
+        """The command in that folder: forked if it is one of ours, unchanged."""
+        if command[: len(QUIRE)] == QUIRE:
+            return fork(command[len(QUIRE) :], self.log_path, cwd)
+        with open(self.log_path, "ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=cwd)
 
     def is_ready(self) -> bool:
         return re.search(rf"(?m)^{self.ready_line()}", self.said()) is not None

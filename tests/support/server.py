@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support import web
 from tests.support.process import ServerProcess
 from tools.local_cluster.ports import free_ports
 
@@ -56,9 +57,7 @@ class StandaloneProcess(ServerProcess):
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its label sets."""
-        import httpx2
-
-        text = httpx2.get(f"{self.web}/metrics", timeout=10).text
+        text = web.get(f"{self.web}/metrics", timeout=10).text
         values = re.findall(rf"^{name}(?:_total)?(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
         return sum(map(float, values))

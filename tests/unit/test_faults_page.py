@@ -45,6 +45,11 @@ def test_every_row_that_is_covered_names_tests_that_there_are() -> None:
         for path in (CHECKOUT / "tests").rglob("test_*.py")
         for name in (path.name, *re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE))
     }
+    names |= {
+        name
+        for path in (CHECKOUT / "tests/cluster/testdata").glob("*.txt")
+        for name in re.findall(r"^story (test_\w+)", path.read_text(), re.MULTILINE)
+    }
     for row in rows(PAGE.split("\n## Not covered\n")[0]):
         cited = re.findall(r"`(?:\w+/)*(test_\w+(?:\.py)?)(\.\.\.)?(?:\[[^\]`]*\])?`", row[3])
         assert cited, f"{row[0]} names no test"

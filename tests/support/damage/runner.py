@@ -26,6 +26,7 @@ from tests.support.damage import alone, standalone
 from tests.support.damage.judging import diagnosed
 from tests.support.damage.places import Case, Damage, Place, Stop, cases_of, inflict
 from tests.support.damage.verdicts import Outcome, Verdict
+from tests.support.forking import load
 
 LIMIT_S: Final = 60
 SHAPES: Final = {"standalone": standalone, "bookie": alone}
@@ -192,6 +193,7 @@ def _case(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    load()
     for line in sys.stdin:
         job = json.loads(line)
         print(json.dumps({"prepare": _prepare, "case": _case}[job["do"]](job)), flush=True)

@@ -1,0 +1,1 @@
+"""Stories of processes as text, and the verbs of their steps."""
