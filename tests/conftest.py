@@ -14,12 +14,13 @@ import hypothesis  # before any server freezes what is imported: its plugin warn
 import pytest
 
 from quire.service import log
+from tests.support import effort
 
 pytest_plugins = ("tests.support.async_tests", "tests.support.universes")
 
 # No test is a matter of how fast the machine is just now. With `--full` there are as many examples as Hypothesis itself
 # takes.
-for _profile, _examples in (("quire", 40), ("full", 100)):
+for _profile, _examples in (("quire", 30), (effort.FULL, 100)):
     hypothesis.settings.register_profile(
         _profile,
         deadline=None,
@@ -94,6 +95,6 @@ class _StageLines:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("markexpr") != "not full":
-        hypothesis.settings.load_profile("full")
+        hypothesis.settings.load_profile(effort.FULL)
     config.addinivalue_line("markers", "expect_error(name, ...): errors that the log of this test must show")
     config.pluginmanager.register(_StageLines(config), "quire-stage-lines")

@@ -21,6 +21,7 @@ from quire.world.doors import World
 from simulation.machines.damage import Contents, bookie_contents, trial
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, on_host
+from tests.support.effort import effort
 from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, entry, opened
 
 
@@ -57,7 +58,7 @@ async def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean, 
         return await bookie_contents(world, CONFIG, MemoryStore(tree), wanted)
 
     rng = random.Random(1)
-    for _ in range(150):
+    for _ in range(effort(quick=60, full=150)):
         outcome = await trial(universe, host, opening, rng)
         outcomes[outcome.rpartition(" ")[2]] += 1
     assert outcomes["refused"] > 10

@@ -21,6 +21,7 @@ from cursors.position_info import (
 )
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
+from tests.support.effort import effort
 from tests.unit.cursors.fake_log import at, fake_log
 
 
@@ -86,7 +87,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(quick=20, full=60))
 @given(st.lists(CALLS, min_size=1, max_size=6))
 def test_a_base_and_its_deltas_tell_the_state(steps: list[list[tuple[str, int, int]]]) -> None:
     state = AckState(fake_log((2, 100), (3, 100)), Position(2, -1))

@@ -11,6 +11,7 @@ import trio
 from quire.ledger.errors import LedgerError
 from quire.metadata.ledger_metadata import LedgerState
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.effort import effort
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 from tests.unit.ledger.fake_network import FakeNetwork, Wire
@@ -56,7 +57,7 @@ async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_double
     """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same
     bytes.
     """
-    places = [*range(120), *range(120, STREAM, 7)]
+    places = [*range(0, 120, effort(quick=2, full=1)), *range(120, STREAM, 7)]
 
     async def story(at: int) -> None:
         cluster = FakeCluster(4, seed=at)
@@ -124,7 +125,7 @@ async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_
         return seen.last == 5
 
     rng = random.Random(7)
-    confirmed = [await story(at, rng.randrange(8)) for at in range(420)]
+    confirmed = [await story(at, rng.randrange(8)) for at in range(0, 420, effort(quick=2, full=1))]
     assert sum(confirmed) > len(confirmed) * 0.7
 
 
@@ -164,7 +165,7 @@ async def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_tha
                 assert [bytes(each) for each in await reader.read(first, 5)] == payloads(first, 5)
 
     rng = random.Random(7)
-    for at in range(0, 900, 2):
+    for at in range(0, 900, effort(quick=4, full=2)):
         await story(at, rng.randrange(8))
 
 

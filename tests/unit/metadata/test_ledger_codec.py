@@ -11,6 +11,7 @@ from quire.metadata.ledger_codec import closed_end, decode, decode_with_token, e
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper import DataFormats_pb2
 from quire.wire.bookkeeper.entry import DigestType
+from tests.support.effort import effort
 
 HEAD = b"BookieMetadataFormatVersion\t"
 OPEN = LedgerMetadata(
@@ -128,7 +129,7 @@ def test_text_that_is_not_utf_8_is_refused(text: bytes) -> None:
         decode(good.replace(text, b"\xff" * len(text)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(st.sampled_from([1, 2, 3]), st.binary(max_size=60), st.integers(min_value=0))
 def test_any_bytes_are_read_or_refused(version: int, noise: bytes, place: int) -> None:
     good = encode(replace(CLOSED, format_version=version, ack_quorum=2))
@@ -181,7 +182,7 @@ def test_damaged_metadata_have_no_end(value: bytes) -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
-@settings(max_examples=300)
+@settings(max_examples=effort(quick=100, full=300))
 def test_metadata_that_are_cut_off_or_changed_never_raise(where: int, byte: int) -> None:
     whole = encode(QUICK)
     assert closed_end(whole[: where % len(whole)]) is None

@@ -135,10 +135,16 @@ def test_no_damage_to_a_file_of_a_map_loses_a_synced_row_in_silence(tmp_path, ho
     assert refused == refusals, "a refusal names the file, and has changed nothing"
 
 
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("killed") / "map"
+    write(folder, "killed")
+    return folder
+
+
 @pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    write(tmp_path / "map", "killed")
-    return tmp_path / "map"
+def killed(killed_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(killed_once, tmp_path / "map")
 
 
 def refusal(folder: Path) -> str:

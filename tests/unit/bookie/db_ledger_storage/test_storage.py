@@ -23,6 +23,7 @@ from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, in_universe, in_world
+from tests.support.effort import effort
 
 T = TypeVar("T")
 BIG = 1 << 30
@@ -76,7 +77,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.seeded
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(STEPS, st.sampled_from([400, 2000, BIG]), st.sampled_from([1, 100]))
 async def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(steps, log_size, ahead):
     options = StorageOptions(log_size_max=log_size + 1024, read_ahead_entries=ahead) if log_size < BIG else None

@@ -17,6 +17,7 @@ from quire.ledger.read_config import ReadConfig
 from quire.ledger.reading.reader import LedgerReader
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.effort import effort
 from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
 from tests.unit.ledger.reads import members, read_all, written
 
@@ -184,7 +185,7 @@ FAULTS: dict[str, Callable[[FakeBookie, int], object]] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(quick=20, full=60), deadline=None)
 @given(
     st.sampled_from([(3, 3, 2), (3, 2, 2), (5, 3, 2), (2, 1, 1), (1, 1, 1)]),
     st.lists(st.sampled_from(sorted(FAULTS)), min_size=5, max_size=5),
@@ -272,7 +273,7 @@ async def test_a_bookie_a_hundred_times_slower_does_not_show_in_the_99th_percent
             reader = await written(client, quorum, 210)
             for index, bookie in enumerate(members(cluster, reader)):
                 bookie.delay_s = latencies(rng, 0.001 * (factor if index == place else 1))
-            return await percentiles(client, reader, 1000, rng)
+            return await percentiles(client, reader, effort(quick=600, full=1000), rng)
 
     median, high = await measure(1)
     slow_median, slow_high = await measure(100)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from quire.metadata.errors import InvalidPathError, MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.local.tree import NOBODY, Tree, Znode, plan
 from quire.metadata.store import ANY_VERSION, Check, Create, Delete, Kind, Op, Put
+from tests.support.effort import effort
 
 SESSION = 3
 
@@ -104,7 +105,7 @@ OPS: Any = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(st.lists(st.lists(OPS, min_size=1, max_size=5), max_size=6))
 def test_a_multi_does_what_its_ops_do_one_by_one_or_nothing(multis: list[list[Op]]) -> None:
     together, apart = Tree(), Tree()

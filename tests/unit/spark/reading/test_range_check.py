@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quire.spark.planning.ranges import LedgerRange
 from quire.spark.reading.range_check import RangeCheck, shown, steps_back
+from tests.support.effort import effort
 
 
 def test_exactly_the_planned_entries_are_accepted_over_ledgers():
@@ -49,7 +50,7 @@ def test_what_is_given_up_is_told_to_the_entry():
         check.skip_to(5, 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(quick=66, full=200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=4),
     st.sets(st.integers(0, 30)),

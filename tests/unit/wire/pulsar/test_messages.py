@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.messages import Buffer, MessageEncoder, ReceiptEncoder
+from tests.support.effort import effort
 from tests.support.pulsar_frames import frame
 
 U64 = (1 << 64) - 1
@@ -43,7 +44,7 @@ def message(
     return frame(pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=part).SerializeToString(), payload)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(ids, ids, ids, ids, partitions, st.integers(1, 400))
 def test_receipts_of_a_steady_run_are_what_protobuf_writes(
     producer_id: int, first: int, ledger_id: int, entry_id: int, partition: int, count: int
@@ -56,7 +57,7 @@ def test_receipts_of_a_steady_run_are_what_protobuf_writes(
     assert encoder.encode(list(range(first, first + count)), None, ledger_id, entry_id) == b"".join(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(quick=66, full=200), deadline=None)
 @given(ids, st.lists(st.tuples(ids, ids), min_size=1, max_size=20), st.booleans(), ids, ids, partitions)
 def test_receipts_of_any_run_are_what_protobuf_writes(
     producer_id: int, pairs: list[tuple[int, int]], highest: bool, ledger_id: int, entry_id: int, partition: int
@@ -82,7 +83,7 @@ def test_the_receipt_of_a_duplicate_has_no_place() -> None:
     assert ReceiptEncoder(1).encode([5], None, -1, -1) == receipt(1, 5, None, message_id(-1, -1, -1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(
     ids,
     ids,

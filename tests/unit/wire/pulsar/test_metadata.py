@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import MalformedMetadataError
 from quire.wire.pulsar.metadata import batch_count, batch_counts, metadata_span, peek, sticky_key
+from tests.support.effort import effort
 from tests.support.pulsar_frames import entry, metadata
 
 u64 = st.integers(0, (1 << 64) - 1)
@@ -36,7 +37,7 @@ all_metadata = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(all_metadata, st.binary(max_size=30))
 def test_what_is_read_is_what_protobuf_says(fields: dict[str, Any], payload: bytes) -> None:
     stored = entry(payload, **fields)
@@ -126,7 +127,7 @@ def test_an_entry_cut_anywhere_in_its_metadata_is_malformed() -> None:
             assert batch_counts([stored[:cut], stored]) == [1, 5]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(st.binary(max_size=60), st.booleans())
 def test_any_bytes_are_read_or_malformed(noise: bytes, framed: bool) -> None:
     stored = struct.pack("!HII", 0x0E01, 0, len(noise)) + noise if framed else noise

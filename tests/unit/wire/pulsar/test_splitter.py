@@ -22,6 +22,7 @@ from quire.wire.pulsar.splitter import (
     SendRun,
     Splitter,
 )
+from tests.support.effort import effort
 from tests.support.pulsar_frames import command, entry, frame, send
 
 PING = frame(command("PING", "ping"))
@@ -305,7 +306,7 @@ def _send_commands(draw: st.DrawFn) -> bytes:
     return b"\x08\x06\x32" + size + body
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(st.lists(_send_commands(), min_size=1, max_size=6))
 def test_every_form_of_send_means_what_protobuf_says(commands: list[bytes]) -> None:
     stored = entry()
@@ -334,7 +335,7 @@ def test_every_form_of_send_means_what_protobuf_says(commands: list[bytes]) -> N
     assert found == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(-4, 4), st.integers(0, 40))),
     st.integers(0, 300),

@@ -10,6 +10,7 @@ from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.errors import ConsumerAssignError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.effort import effort
 
 MOST = 1 << 20
 LOOK_AHEAD = 20
@@ -319,7 +320,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=20, max_size=60), actions)
 def test_a_keys_messages_stay_in_order_however_consumers_come_and_go(
     keys: list[int], steps: list[tuple[str, int, int]]
