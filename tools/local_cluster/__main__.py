@@ -65,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="KIND.KEY=VALUE",
         help="set a key in configuration files; KIND is zk, bookie, broker or recovery; repeatable",
     )
-    down = commands.add_parser("down", help="stop everything")
-    down.add_argument("--keep", action="store_true", help="keep data and logs")
+    down = commands.add_parser("down", help="stop all processes, and delete the folder")
+    down.add_argument("--keep", action="store_true", help="keep the folder, with data and logs")
     status = commands.add_parser("status", help="list the processes and their addresses")
     status.add_argument("--json", action="store_true", help="print JSON")
     helps = {
