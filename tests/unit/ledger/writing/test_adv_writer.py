@@ -109,7 +109,7 @@ async def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it() -> None:
 
 
 async def test_recovery_keeps_the_lengths_that_entries_came_with() -> None:
-    """Lengths do not grow with the ids here: a rewritten copy must be the same, byte for byte except its LAC."""
+    """Lengths do not increase with the ids here: a rewritten copy must have the same bytes except for its LAC."""
     cluster = FakeCluster(3)
     async with cluster.client() as client:
         writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
