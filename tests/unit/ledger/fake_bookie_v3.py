@@ -1,5 +1,4 @@
-"""Fake bookies that also answer the part of version 3 that writers use: adds with write flags, force, explicit LACs.
-"""
+"""Fake bookies that also answer the part of version 3 that writers use: adds with write flags, force, explicit LACs."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Wire:
         try:
             self._link.send([data])
         except AssertionError:
-            self.reset("the bookie does not know such a request")  # the fake bookie accepts only requests that clients send
+            self.reset("the bookie does not know such a request")  # it accepts only what clients send
 
     def _answer(self, data: Buffer) -> None:
         network = self._network

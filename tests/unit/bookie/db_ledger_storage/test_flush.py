@@ -32,7 +32,7 @@ def entries_on_disk(storage: DbLedgerStorage, ledger: int, ids: range) -> dict[i
 
 
 def crash_in_flush(changes: int, seed: int, body: Callable[[DbLedgerStorage, bool], None], run_of) -> bool:
-    """Flush once in full, then crash after `changes` changes of the second flush; return whether the flush had ended."""
+    """Flush once, then crash after `changes` changes of the second flush; return whether that had ended."""
 
     async def story(universe: Universe) -> bool:
         host = universe.host("bookie")

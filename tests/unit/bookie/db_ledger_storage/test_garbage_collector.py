@@ -274,6 +274,6 @@ async def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_
         waits, took = await main()
     finally:
         sys.setswitchinterval(interval)
-    most = waits[-1 - len(waits) // 1000]  # on a busy machine the process may wait for the processor longer than any step takes
+    most = waits[-1 - len(waits) // 1000]  # a busy machine may delay any step
     print(f"1,000,000 rows in {took:.1f} s: longest wait {waits[-1] * 1000:.1f} ms, all but 0.1 % {most * 1000:.1f} ms")
     assert most < 0.01

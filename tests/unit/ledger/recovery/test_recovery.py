@@ -142,7 +142,7 @@ async def test_an_entry_on_one_bookie_only_is_kept_and_copied() -> None:
 
 
 async def test_an_entry_that_may_have_been_confirmed_is_never_cut_off() -> None:
-    """AllAckedEntriesAreReadable: the last entry is kept, whichever ack quorum has it and whichever bookie is missing."""
+    """AllAckedEntriesAreReadable: the last entry is kept, whichever ack quorum has it and whichever bookie is away."""
     for holders in itertools.combinations(range(3), 2):
         for away in range(3):
             cluster = FakeCluster(4)
