@@ -1,4 +1,4 @@
-"""One HTTP request to a server that answers as the test says."""
+"""One HTTP request to a server whose answer the test determines."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def test_only_plain_http_is_spoken(url: str) -> None:
 
 
 def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:
-    """It costs more CPU than a whole start may."""
+    """The import costs more CPU than a whole start may."""
     code = "import sys, quire.servers.broker.process; sys.exit(bool({'httpx2', 'httpcore2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 def test_requests_go_through_the_network_of_the_world() -> None:
-    """Two runs of one seed ask and answer at the same virtual times: nothing of the client is outside the simulated
-    world."""
+    """In two runs of one seed, requests and answers have the same virtual times: the client is entirely inside the
+    simulated world."""
 
     async def serve(world: World, stop: trio.Event) -> None:
         listener = await world.network.listen("0.0.0.0", 8080)
