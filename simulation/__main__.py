@@ -1,12 +1,12 @@
-"""Run histories, or print the story of one.
+"""Run histories, or print the events of one.
 
     python -m simulation --seeds 0..199              all histories, two processes, a line for each
-    python -m simulation --history fencing --seed 7  the story of one seed: every event, with the server's log
+    python -m simulation --history fencing --seed 7  one seed: every event, with the server's log
     python -m simulation --history ledger --seed 7 --explain    the causes: faults, and events of ledgers and entries
     python -m simulation --history ledger --seeds 0..999 --histogram faults.png
     python -m simulation --seeds 0..199 --plant ack-before-fsync
 
-Exit code 0: nothing was violated. 1: something was; the last lines say how to replay it.
+Exit code 0: no invariant was violated. 1: one was; the last lines have the command that replays it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tell(options: argparse.Namespace) -> int:
-    """Print the story of one seed: events as they happen, and the server's log lines."""
+    """Print the history of one seed: events as they happen, and the server's log lines."""
     if options.explain:
         return _explain(options)
     history = "standalone" if options.history == "all" else options.history
@@ -110,24 +110,28 @@ def _seeds(text: str) -> range:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="FIRST..LAST", help="default 0..199")
-    parser.add_argument("--seed", type=int, help="print the story of this seed")
-    parser.add_argument("--steps", action="store_true", help="with --seed: every step of every task too")
+    parser.add_argument(
+        "--seeds", type=_seeds, default=range(200), metavar="FIRST..LAST", help="range of seeds (default 0..199)"
+    )
+    parser.add_argument("--seed", type=int, help="print the events of this seed")
+    parser.add_argument("--steps", action="store_true", help="with --seed: print every step of every task too")
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="with --seed, for the histories ledger and cluster: only the causes of the violation",
+        help="with --seed, for the histories ledger and cluster: print only the causes of the violation",
     )
     parser.add_argument(
         "--histogram", type=Path, metavar="FILE", help="write a picture of the number of faults of each kind"
     )
     parser.add_argument("--history", choices=[*HISTORIES, "all"], default="all")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--plant", choices=sorted(BUGS), help="with this bug in the server")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes (default 2)")
+    parser.add_argument("--plant", choices=sorted(BUGS), help="put this bug into the server")
     parser.add_argument(
-        "--full-disks", action="store_true", help="disks of bookies are full now and then, in ledger and cluster too"
+        "--full-disks",
+        action="store_true",
+        help="in the histories ledger and cluster, disks of bookies are full at times",
     )
-    parser.add_argument("--digests", metavar="FILE", help="write history, seed and whole digest of each to FILE")
+    parser.add_argument("--digests", metavar="FILE", help="write history, seed and digest of each run to FILE")
     return parser
 
 

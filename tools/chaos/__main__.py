@@ -1,8 +1,7 @@
-"""`scripts/chaos --minutes 5`: a cluster of processes under load by official clients, with kills and hangs of any
-process, and a checker of what the clients saw.
+"""Run a cluster under load by official clients, kill and suspend its processes, and check what the clients received.
 
-Exits 0 if nothing was lost and every copy is there again at the end, 1 if not, or if the run was too weak to prove
-anything, 2 if it cannot be run. What led to it is kept in a folder then.
+The exit code is 0 if nothing was lost and every copy exists again at the end, 1 if not, or if the run was too weak to
+prove anything, 2 if it cannot run. After a failure all files are kept in a folder.
 """
 
 from __future__ import annotations
@@ -31,14 +30,18 @@ FAULTS_MIN_PER_MINUTE = 6
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="scripts/chaos", description=(__doc__ or "").splitlines()[0])
     made.add_argument("--minutes", type=float, default=5.0, help="minutes of load (default: 5)")
-    made.add_argument("--seed", type=int, help="seed of the schedule (default: another one each time)")
-    made.add_argument("--topics", type=int, default=TOPICS, help=f"(default: {TOPICS})")
-    made.add_argument("--rate", type=float, default=RATE, help=f"messages a second in all (default: {RATE:.0f})")
+    made.add_argument("--seed", type=int, help="seed of the schedule (default: random)")
+    made.add_argument("--topics", type=int, default=TOPICS, help=f"number of topics (default: {TOPICS})")
     made.add_argument(
-        "--rate-min", type=float, help=f"receipts a second below which the run proves nothing (default: {RATE_MIN:.0f})"
+        "--rate", type=float, default=RATE, help=f"messages per second over all topics (default: {RATE:.0f})"
     )
-    made.add_argument("--faults", type=int, help="number of faults (default: by the minutes)")
-    made.add_argument("--zookeepers", type=int, default=3, choices=(1, 3), help="(default: 3)")
+    made.add_argument(
+        "--rate-min", type=float, help=f"minimum receipts per second of a valid run (default: {RATE_MIN:.0f})"
+    )
+    made.add_argument("--faults", type=int, help="number of faults (default: depends on the minutes)")
+    made.add_argument(
+        "--zookeepers", type=int, default=3, choices=(1, 3), help="number of ZooKeeper servers (default: 3)"
+    )
     made.add_argument("--folder", type=Path, help="folder of all files, which is kept (default: a new one)")
     made.add_argument("--keep", action="store_true", help="keep data, logs and histories even after success")
     return made

@@ -1,8 +1,7 @@
-"""`scripts/demo [DIR] [--cluster]`: every line of every text file under DIR through Quire, killed twice on the way, and
-back.
+"""Send every line of every text file under DIR through Quire and back, while the server is killed twice.
 
-At last the topic is archived with Spark, if that can run here, and the tree is made from the archive once more. Exits 0
-if every file came back byte for byte and every file's lines came in order, 1 if not, 2 if it cannot be run.
+At the end the topic is archived with Spark, if that can run here, and the tree is rebuilt from the archive once more.
+The exit code is 0 if every file came back byte for byte and its lines arrived in order, 1 if not, 2 if it cannot run.
 """
 
 from __future__ import annotations
@@ -98,14 +97,14 @@ def strange(rebuilder: Rebuilder) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("dir", nargs="?", help="tree to publish (default: what git tracks in this checkout)")
+    parser.add_argument("dir", nargs="?", help="tree to publish (default: the files of this checkout that git tracks)")
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="on a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie",
+        help="use a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie",
     )
     parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
-    parser.add_argument("--no-spark", action="store_true", help="leave out the last stage, the archive with Spark")
+    parser.add_argument("--no-spark", action="store_true", help="skip the last stage, the archive with Spark")
     given = parser.parse_args(argv)
     log.configure("error", sys.stderr)
     console = Console()

@@ -1,4 +1,4 @@
-"""`scripts/cluster`: a cluster on this machine, for trying things out and for breaking them.
+"""Run a cluster of processes on this machine, to try it out and to inject faults.
 
 scripts/cluster up --bookies 4 --brokers 2 --zookeepers 3
 scripts/cluster status
@@ -43,13 +43,15 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="scripts/cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help=f"where it lives (default: {DEFAULT_FOLDER})")
+    made.add_argument(
+        "--folder", type=Path, default=DEFAULT_FOLDER, help=f"folder of all files (default: {DEFAULT_FOLDER})"
+    )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="create a cluster, start it, wait until all is ready, print its addresses")
-    up.add_argument("--zookeepers", type=int, default=1, help="1, 3 or 5 (default: 1)")
-    up.add_argument("--bookies", type=int, default=3, help="(default: 3)")
-    up.add_argument("--brokers", type=int, default=1, help="(default: 1)")
-    up.add_argument("--recoveries", type=int, default=1, help="processes of auto recovery (default: 1)")
+    up = commands.add_parser("up", help="create a cluster, start it, wait until it is ready, and print its addresses")
+    up.add_argument("--zookeepers", type=int, default=1, help="number of ZooKeeper servers: 1, 3 or 5 (default: 1)")
+    up.add_argument("--bookies", type=int, default=3, help="number of bookies (default: 3)")
+    up.add_argument("--brokers", type=int, default=1, help="number of brokers (default: 1)")
+    up.add_argument("--recoveries", type=int, default=1, help="number of auto recovery processes (default: 1)")
     up.add_argument(
         "--session-timeout-ms",
         type=int,
@@ -61,26 +63,26 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KIND.KEY=VALUE",
-        help="a key of a configuration file, KIND being zk, bookie, broker or recovery; may be repeated",
+        help="set a key in configuration files; KIND is zk, bookie, broker or recovery; repeatable",
     )
-    down = commands.add_parser("down", help="stop everything")
-    down.add_argument("--keep", action="store_true", help="keep data and logs")
-    status = commands.add_parser("status", help="running processes, and their addresses")
-    status.add_argument("--json", action="store_true", help="for programs")
+    down = commands.add_parser("down", help="stop all processes, and delete the folder")
+    down.add_argument("--keep", action="store_true", help="keep the folder, with data and logs")
+    status = commands.add_parser("status", help="list the processes and their addresses")
+    status.add_argument("--json", action="store_true", help="print JSON")
     helps = {
-        "kill": "SIGKILL",
-        "stop": "SIGTERM, and wait",
-        "pause": "SIGSTOP",
-        "resume": "SIGCONT",
-        "start": "start one that was killed or stopped, and wait until it is ready",
+        "kill": "send SIGKILL",
+        "stop": "send SIGTERM, and wait for the end",
+        "pause": "send SIGSTOP",
+        "resume": "send SIGCONT",
+        "start": "start a process that was killed or stopped, and wait until it is ready",
     }
     for name, text in helps.items():
         command = commands.add_parser(name, help=text)
         command.add_argument("names", nargs="+", metavar="NAME", help="name shown by status, or a bookie's id")
     commands.add_parser("add-bookie", help="start another bookie, and wait until it is ready")
-    logs = commands.add_parser("logs", help="the end of a process's log")
+    logs = commands.add_parser("logs", help="print the end of a process's log")
     logs.add_argument("name", metavar="NAME")
-    logs.add_argument("-n", "--lines", type=int, default=50, help="(default: 50)")
+    logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines (default: 50)")
     logs.add_argument("-f", "--follow", action="store_true", help="follow new lines, until Ctrl-C")
     return made
 

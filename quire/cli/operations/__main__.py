@@ -1,4 +1,4 @@
-"""`python -m quire.cli.operations NAME ...`: parses the command line, runs the operation, returns the exit code.
+"""Run one operation on the bookies of a cluster. Exit codes:
 
 0 done (verify-replicas: every copy is good)   1 refused, failed, or bad copies   2 invalid command line   130 Ctrl-C
 """
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "--progress-file", type=Path, help="file for the progress; an interrupted run continues from it"
     )
     verify.add_argument("--at-once", type=int, default=8, metavar="N", help="ledgers read concurrently (default: 8)")
-    verify.add_argument("--mark", action="store_true", help="hand ledgers with bad copies to auto recovery")
+    verify.add_argument("--mark", action="store_true", help="mark ledgers with bad copies for auto recovery")
     recover = command(
         "recover-bookie", "Copy the ledgers of permanently lost bookies to other bookies, from this process."
     )
@@ -89,13 +89,17 @@ def parser() -> argparse.ArgumentParser:
         with_commands=("stop", "wipe", "start"),
     )
     replace.add_argument("bookie", metavar="ID")
-    replace.add_argument("--refill", action="store_true", help="copy back to it, for clusters without a spare bookie")
+    replace.add_argument(
+        "--refill", action="store_true", help="copy the data back to this bookie; for clusters without a spare one"
+    )
     rolling = command(
         "rolling-restart",
         "Restart bookies one at a time, each when no ledger lacks copies.",
         with_commands=("stop", "start"),
     )
-    rolling.add_argument("bookies", nargs="*", metavar="ID", help="(default: all that have a cookie)")
+    rolling.add_argument(
+        "bookies", nargs="*", metavar="ID", help="bookies to restart (default: all that have a cookie)"
+    )
     return made
 
 

@@ -153,12 +153,10 @@ COMMANDS = (
         help="List the bookies that are running writable or read-only, or all that have a cookie.",
         run=list_bookies,
         options=(
-            Option(name="readwrite", short="rw", help="Those that accept entries."),
-            Option(name="readonly", short="ro", help="Those that only serve reads."),
-            Option(name="all", short="a", help="All that have a cookie, running or not."),
-            Option(
-                name="hostnames", short="h", help="Without effect, as in the original: host names are always printed."
-            ),
+            Option(name="readwrite", short="rw", help="List the bookies that accept entries."),
+            Option(name="readonly", short="ro", help="List the bookies that only serve reads."),
+            Option(name="all", short="a", help="List all bookies that have a cookie, running or not."),
+            Option(name="hostnames", short="h", help="No effect, as in the original: host names are always printed."),
         ),
     ),
     Command(

@@ -142,12 +142,10 @@ COMMANDS = (
                 name="zkledgersrootpath",
                 short="p",
                 kind=Kind.TEXT,
-                help="The ledgers' root, the same as in the configuration.",
+                help="Root of the ledgers; must be the same as in the configuration.",
             ),
-            Option(name="instanceid", short="i", kind=Kind.TEXT, help="The cluster's instance id."),
-            Option(
-                name="force", short="f", help="Instead of -instanceid: delete the cluster whatever its instance id."
-            ),
+            Option(name="instanceid", short="i", kind=Kind.TEXT, help="Instance id of the cluster."),
+            Option(name="force", short="f", help="Delete the cluster whatever its instance id; replaces -instanceid."),
         ),
     ),
     Command(

@@ -29,7 +29,7 @@ class Command:
         words += [f"<{name}>" for name in self.operands]
         lines = [f"{self.name}: {self.help}", f"usage: {' '.join(words)}"]
         for option in self.options:
-            lines.append(f"  {option.words}{' (must be given)' if option.required else ''}")
+            lines.append(f"  {option.words}{' (required)' if option.required else ''}")
             about = option.help + ("" if option.default is None else f" (default {option.default})")
             lines += textwrap.wrap(about, WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
         return "\n".join(lines)

@@ -127,7 +127,7 @@ def _no_cookie(bookie_id: str) -> ShellError:
     return ShellError(f"bookie {bookie_id} has no cookie in the cluster")
 
 
-_FILE = Option(name="cookie-file", short="cf", kind=Kind.TEXT, required=True, help="The file that has the cookie.")
+_FILE = Option(name="cookie-file", short="cf", kind=Kind.TEXT, required=True, help="File that contains the cookie.")
 _BOOKIE = ("bookie-id",)
 
 COMMANDS = (
@@ -157,22 +157,22 @@ COMMANDS = (
                 short="j",
                 kind=Kind.TEXT,
                 required=True,
-                help="Folders of its journals, comma-separated.",
+                help="Journal folders of the bookie, comma-separated.",
             ),
             Option(
                 name="ledger-dirs",
                 short="l",
                 kind=Kind.TEXT,
                 required=True,
-                help="Folders of its ledgers, comma-separated.",
+                help="Ledger folders of the bookie, comma-separated.",
             ),
-            Option(name="output-file", short="o", kind=Kind.TEXT, required=True, help="The file to write."),
-            Option(name="index-dirs", short="ix", kind=Kind.TEXT, help="Folders of its indexes, comma-separated."),
+            Option(name="output-file", short="o", kind=Kind.TEXT, required=True, help="File to write."),
+            Option(name="index-dirs", short="ix", kind=Kind.TEXT, help="Index folders of the bookie, comma-separated."),
             Option(
                 name="instance-id",
                 short="i",
                 kind=Kind.TEXT,
-                help="The instance id of its cluster; default: that of the configured cluster.",
+                help="Instance id of the cluster; default: the one of the configured cluster.",
             ),
         ),
         operands=_BOOKIE,

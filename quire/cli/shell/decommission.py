@@ -137,7 +137,9 @@ COMMANDS = (
         help="Wait until all data of a stopped bookie are on others, then delete its cookie.",
         run=decommission_bookie,
         options=(
-            Option(name="bookieid", kind=Kind.TEXT, help="The bookie; default: that of this configuration."),
+            Option(
+                name="bookieid", kind=Kind.TEXT, help="Id of the bookie; default: the bookie of this configuration."
+            ),
             DRY_RUN,
         ),
     ),

@@ -140,11 +140,13 @@ COMMANDS = (
         help="Print the entries of an entry log, given by its decimal id or by its name.",
         run=read_log,
         options=(
-            Option(name="msg", short="m", help="With the contents of the entries."),
-            Option(name="ledgerid", short="l", kind=Kind.LEDGER, help="Only those of this ledger."),
-            _position("entryid", "e", "With -ledgerid: only this entry; -1 for all."),
-            _position("startpos", "sp", "Only those that extend beyond this offset; -1 for all."),
-            _position("endpos", "ep", "With -startpos: only those that begin at or before this offset; -1 for all."),
+            Option(name="msg", short="m", help="Print the contents of the entries too."),
+            Option(name="ledgerid", short="l", kind=Kind.LEDGER, help="Print only entries of this ledger."),
+            _position("entryid", "e", "With -ledgerid: print only this entry; -1 for all."),
+            _position("startpos", "sp", "Print only entries that extend beyond this offset; -1 for all."),
+            _position(
+                "endpos", "ep", "With -startpos: print only entries that begin at or before this offset; -1 for all."
+            ),
         ),
         operands=("log id or file",),
     ),

@@ -69,7 +69,9 @@ COMMANDS = (
         run=ledger,
         options=(
             Option(
-                name="meta", short="m", help="With -json: the bookie's other data about the ledger, on the first line."
+                name="meta",
+                short="m",
+                help="With -json: print the bookie's other data about the ledger first, on one line.",
             ),
         ),
         operands=("ledger id",),

@@ -101,8 +101,8 @@ COMMANDS = (
         help="Print the records of a journal file, given by its decimal id or by its name.",
         run=read_journal,
         options=(
-            Option(name="msg", short="m", help="With the contents of the entries."),
-            Option(name="dir", kind=Kind.TEXT, help="Folder of the journal, if there are several."),
+            Option(name="msg", short="m", help="Print the contents of the entries too."),
+            Option(name="dir", kind=Kind.TEXT, help="Folder of the journal, if the bookie has several."),
         ),
         operands=("journal id or file",),
     ),

@@ -19,7 +19,7 @@ from quire.world.tasks import for_each
 
 READS_AT_ONCE: Final = 64
 
-LEDGER = Option(name="ledgerid", short="l", kind=Kind.LEDGER, required=True, help="The ledger.")
+LEDGER = Option(name="ledgerid", short="l", kind=Kind.LEDGER, required=True, help="Id of the ledger.")
 
 
 async def list_ledgers(shell: Shell, arguments: Arguments) -> int:
@@ -172,8 +172,8 @@ COMMANDS = (
         help="List all ledgers of the cluster.",
         run=list_ledgers,
         options=(
-            Option(name="meta", short="m", help="With their metadata."),
-            Option(name="bookieid", kind=Kind.TEXT, help="Only those that have entries on this bookie."),
+            Option(name="meta", short="m", help="Print their metadata too."),
+            Option(name="bookieid", kind=Kind.TEXT, help="List only ledgers that have entries on this bookie."),
         ),
     ),
     Command(
@@ -184,7 +184,7 @@ COMMANDS = (
             LEDGER,
             Option(name="dumptofile", kind=Kind.TEXT, help="Write the stored metadata to this file."),
             Option(name="restorefromfile", kind=Kind.TEXT, help="Store the metadata in this file."),
-            Option(name="update", help="With -restorefromfile: even if the ledger exists."),
+            Option(name="update", help="With -restorefromfile: overwrite the metadata of an existing ledger."),
         ),
     ),
     Command(

@@ -2,8 +2,8 @@
 
     quire shell [-conf FILE] [-entryformat hex|string] [-ledgeridformat long|hex|uuid] [-json] COMMAND ...
 
-Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. Why, is one line
-on standard error.
+Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. The reason of
+a failure is one line on standard error.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _GLOBAL: Final = (
         help=f"The bk_server.conf; default: the file in {CONF_VARIABLE}, else {DEFAULT_CONF} if it exists, else the "
         "defaults.",
     ),
-    Option(name="entryformat", kind=Kind.TEXT, help="Format of printed entries: string or hex."),
-    Option(name="ledgeridformat", kind=Kind.TEXT, help="Format of ledger ids: long, hex or uuid."),
+    Option(name="entryformat", kind=Kind.TEXT, help="Format of printed entries: string (default) or hex."),
+    Option(name="ledgeridformat", kind=Kind.TEXT, help="Format of ledger ids: long (default), hex or uuid."),
     _JSON,
 )
 _HELP: Final = ("help", "-help", "--help", "-h")

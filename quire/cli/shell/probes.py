@@ -141,10 +141,10 @@ COMMANDS = (
         help="Write a ledger, read it back and delete it.",
         run=simple_test,
         options=(
-            _number("ensemble", "e", 3, "Bookies of the ledger."),
-            _number("writeQuorum", "w", 2, "Copies of each entry."),
-            _number("ackQuorum", "a", 2, "Copies that must be on disk."),
-            _number("numEntries", "n", 1000, "Entries to write."),
+            _number("ensemble", "e", 3, "Number of bookies of the ledger."),
+            _number("writeQuorum", "w", 2, "Number of copies of each entry."),
+            _number("ackQuorum", "a", 2, "Number of copies that must be on disk to confirm an entry."),
+            _number("numEntries", "n", 1000, "Number of entries to write."),
         ),
     ),
     Command(
@@ -152,8 +152,8 @@ COMMANDS = (
         help="Write a ledger to the local bookie alone, read it back and delete it.",
         run=bookie_sanity,
         options=(
-            _number("entries", "e", 10, "Entries to write."),
-            _number("timeout", "t", 1, "Seconds that a write or read may take."),
+            _number("entries", "e", 10, "Number of entries to write."),
+            _number("timeout", "t", 1, "Maximum seconds of a write or read."),
         ),
     ),
 )

@@ -201,18 +201,18 @@ COMMANDS = (
         run=read_ledger,
         options=(
             LEDGER,
-            Option(name="firstentryid", short="fe", kind=Kind.NUMBER, default=0, help="The first entry."),
+            Option(name="firstentryid", short="fe", kind=Kind.NUMBER, default=0, help="First entry to print."),
             Option(
                 name="lastentryid",
                 short="le",
                 kind=Kind.NUMBER,
                 default=LAST,
                 minimum=LAST,
-                help="The last entry; -1 for all there are.",
+                help="Last entry to print; -1 for the end of the ledger.",
             ),
-            Option(name="msg", short="m", help="With their contents."),
-            Option(name="force-recovery", short="r", help="Close the ledger first; a writer of it can write no more."),
-            Option(name="bookie", short="b", kind=Kind.TEXT, help="Only from this bookie."),
+            Option(name="msg", short="m", help="Print the contents of the entries too."),
+            Option(name="force-recovery", short="r", help="Close the ledger first; its writer can then write no more."),
+            Option(name="bookie", short="b", kind=Kind.TEXT, help="Read only from this bookie."),
         ),
     ),
 )

@@ -188,7 +188,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue with a new checkpoint behind the highest positions in the archive, if the old one is lost",
+        help="continue with a new checkpoint after the highest positions in the archive, if the old one is lost",
     )
     return parser.parse_args(argv)
 

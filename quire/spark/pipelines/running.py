@@ -58,13 +58,13 @@ def source_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="OPTION=VALUE", help="any other option of the source"
     )
     parser.add_argument("--verbose", action="store_true", help="show Spark's own log, with its tracebacks")
-    parser.add_argument("--master", help="of Spark, where spark-submit does not say it (default: local[*,4])")
+    parser.add_argument("--master", help="Spark master, if spark-submit does not set it (default: local[*,4])")
     parser.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="configuration of Spark, where spark-submit does not say it",
+        help="Spark configuration, if spark-submit does not set it",
     )
 
 

@@ -32,7 +32,7 @@ LEDGERS = "/data/ledgers/current"
 
 
 def entry(ledger_id: int, entry_id: int, payload: bytes = b"") -> bytes:
-    """A whole entry, sealed; `payload` empty: a few bytes that tell which it is."""
+    """Return a whole sealed entry. An empty `payload` is replaced by one with the ids."""
     payload = payload or b"payload of %d:%d" % (ledger_id, entry_id)
     return DIGEST.seal(ledger_id, entry_id, entry_id - 1, len(payload), payload) + payload
 
@@ -51,7 +51,7 @@ def run_of(ledger_id: int, first: int, count: int, payload: bytes = b"") -> Run:
 
 
 class Client:
-    """One session, and what it answered."""
+    """A session of a bookie, and its answers."""
 
     def __init__(self, bookie: Bookie) -> None:
         self.answers: list[v2.Response] = []
@@ -71,7 +71,7 @@ class Client:
         self.session.receive(frames)
 
     async def ask(self, *frames: v2.Frame, answers: int = 1) -> list[v2.Response]:
-        """Send, wait for so many answers (a run of adds is one), and take them."""
+        """Send, wait for this many answers (a run of adds has one), and return them."""
         self.send(*frames)
         return await self.take(answers)
 
@@ -84,7 +84,7 @@ class Client:
         return taken
 
     async def add(self, ledger_id: int, first: int, count: int = 1, *, flags: int = 0) -> v2.Response:
-        """Add a run, wait for its answer."""
+        """Add a run, and wait for its answer."""
         return (await self.ask(add_frames(ledger_id, first, count, flags=flags)))[0]
 
     async def read(self, ledger_id: int, entry_id: int) -> v2.ReadResponse:
@@ -99,7 +99,7 @@ class Client:
 
 
 async def cluster(tree: MemoryTree, world: World) -> MemoryStore:
-    """A session on a metadata store that has the layout of a cluster."""
+    """Open a session on a metadata store that has the layout of a cluster."""
     store = MemoryStore(tree)
     await initialize_layout(store, rng=world.rng)
     return store
@@ -114,6 +114,6 @@ async def opened(world: World, tree: MemoryTree, config: BookieConfig = CONFIG) 
 
 @asynccontextmanager
 async def with_bookie(*, config: BookieConfig = CONFIG, seed: int = 1) -> AsyncGenerator[Bookie, None]:
-    """A new bookie on a simulated host."""
+    """Open a new bookie on a simulated host."""
     async with in_world(seed) as world, opened(world, MemoryTree(), config) as bookie:
         yield bookie

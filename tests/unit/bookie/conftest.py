@@ -1,4 +1,4 @@
-"""A bookie for tests that need no options of it, and the machine of one."""
+"""Fixtures: a bookie with default options, and the machine of a bookie."""
 
 from __future__ import annotations
 

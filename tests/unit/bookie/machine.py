@@ -15,7 +15,7 @@ from tests.unit.bookie.build import CONFIG, opened
 
 
 class Machine:
-    """A host with a bookie that is crashed, stopped and started again."""
+    """A host whose bookie is crashed, stopped and started again."""
 
     def __init__(self, universe: Universe) -> None:
         self.host: Host = universe.host("bookie")
@@ -30,8 +30,9 @@ class Machine:
         crash_after: int = 0,
         lose_unsynced: bool = True,
     ) -> None:
-        """One incarnation: runs `story`, then stops cleanly or crashes (without `lose_unsynced`: as by SIGKILL); or
-        crashes after so many changes to the disk.
+        """Start the bookie, run `story`, then stop cleanly or crash (without `lose_unsynced`: as by SIGKILL).
+
+        With `crash_after`, it crashes after this many changes to the disk.
         """
         failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Adds that find no room wait for it, in order and not for ever."""
+"""Adds that find no room wait for it, in order and for a limited time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.seeded
 PAYLOAD = bytes(500_000)
 WAIT_S = CONFIG.add_wait_ms / 1000
 SMALL_CACHE = replace(CONFIG, write_cache_mb=2)
-"""It takes four of these entries, or so; a flush is begun for the second one."""
+"""Size of a write cache for about four of these entries; a flush begins with the second one."""
 
 
 def hold_flushes(bookie: Bookie) -> trio.Event:
@@ -41,7 +41,7 @@ def send_adds(client: Client, first: int, count: int, *, flags: int = 0) -> None
 
 
 async def acks(client: Client, count: int) -> list[tuple[int, int]]:
-    """(code, entry id) of answers to so many adds, in the order in which they came."""
+    """Return (code, entry id) of the answers to this many adds, in order of arrival."""
     found: list[tuple[int, int]] = []
     while len(found) < count:
         (answer,) = await client.take()

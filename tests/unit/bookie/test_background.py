@@ -1,4 +1,4 @@
-"""No job in the background ends a bookie: what nobody foresaw is logged, counted and tried again. Covers
+"""No job in the background ends a bookie: an unexpected error is logged and counted, and the job runs again. Covers
 quire/service/background.py and the jobs of bookie/bookie.py and bookie/registration.py."""
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ async def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writa
 
     async def go_on(bookie: Bookie) -> None:
         assert bookie.read_only
-        machine.host.disk.limit(None)  # before the first look at the disk
+        machine.host.disk.limit(None)  # before the first check of the disk
         await until(lambda: not bookie.read_only)
         assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
@@ -350,7 +350,7 @@ async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledge
         await until(lambda: bookie.read_only)
         with trio.fail_after(30):
             await until(lambda: not bookie.world.disk.exists(f"{LEDGERS}/0.log"))
-            # What makes room meanwhile goes to another log.
+            # Entries that are written to make room go to another log.
             assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
     async def life(bookie: Bookie) -> None:
@@ -543,7 +543,7 @@ async def test_garbage_of_ledgers_without_metadata_is_dropped(bookie: Bookie) ->
 
 
 async def make_again_after_garbage(bookie: Bookie) -> None:
-    """Ledger 7 is written, flushed, deleted and collected, and then written anew."""
+    """Write, flush, delete and collect ledger 7, and then write it again."""
     client = Client(bookie)
     await client.add(7, 0, 9)
     await bookie.checkpoint()
@@ -648,7 +648,7 @@ async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_ad
         for ledger_id in (7, 8):
             await writer.add(ledger_id, 0)
         await recovery.fence(7)
-        await recovery.fence(9)  # never seen here: its writer's first entry is still under way
+        await recovery.fence(9)  # unknown here: its writer's first entry is still in transit
         await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
         assert bookie.storage.ledgers() == []
 

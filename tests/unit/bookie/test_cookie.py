@@ -44,7 +44,7 @@ def test_a_wiped_folder_of_a_known_bookie_is_refused_with_the_safe_way_to_rebuil
     ) as caught:
         must_stamp(COOKIE, COOKIE, {"/j": DATA, "/l": EMPTY})
     assert "scripts/replace-disk bookie:1" in str(caught.value)
-    # Started empty under a new cookie it would deny what was acknowledged, and a recovery may believe it.
+    # Started empty under a new cookie it would deny acknowledged entries, and a recovery could accept that.
     assert "delete" not in str(caught.value)
 
 

@@ -1,6 +1,7 @@
-"""A bookie was killed, and one thing on its disk is not what was synced any more: it refuses to start, names what is
-wrong when that is read, or has everything. Never is anything absent that it acknowledged. simulation/machines/damage.py
-does the harm.
+"""A bookie was killed, and one file on its disk was damaged.
+
+It refuses to start, names the damage when it is read, or has everything. An acknowledged entry is never absent.
+simulation/machines/damage.py does the damage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, entry, ope
 
 
 async def killed(universe: Universe, tree: MemoryTree, *, clean: bool = False) -> Host:
-    """A bookie with entries in entry logs, and more in the journal alone, that was killed (or stopped)."""
+    """Prepare a bookie with entries in entry logs and more entries only in the journal, then kill (or stop) it."""
     host = universe.host("bookie")
 
     async def main(world: World, stop: trio.Event) -> None:
@@ -69,7 +70,7 @@ Check = Callable[[Bookie], Awaitable[None]]
 
 
 async def after(universe: Universe, harm: Callable[[Host], object], check: Check) -> None:
-    """Kill a bookie, do `harm(host)`, start it again and do `check(bookie)`."""
+    """Kill a bookie, call `harm(host)`, start it again and call `check(bookie)`."""
     tree = MemoryTree()
     host = await killed(universe, tree)
     harm(host)
@@ -161,7 +162,7 @@ async def test_a_refused_start_leaves_everything_as_it_was(universe: Universe):
         except JournalDamagedError as error:
             refused.append(error)
 
-    host.disk.flip(f"{LEDGERS}/lastMark", 7, 6)  # another file than is there
+    host.disk.flip(f"{LEDGERS}/lastMark", 7, 6)  # the id of a file that does not exist
     before[f"{LEDGERS}/lastMark"] = host.disk.read(f"{LEDGERS}/lastMark")
     host.start(main)
     await host.wait_down()

@@ -1,5 +1,6 @@
-"""Deferred adds are told when the kernel has them, forces when the disk has what was told before them; and no crash in
-between makes the journal look damaged.
+"""Deferred adds are answered when the kernel has them, forces when the disk has all adds answered before.
+
+A crash in between never makes the journal look damaged.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Bench:
         return result
 
     def crash(self) -> list[tuple[int, int]]:
-        """Cut the power; what replay finds, as (ledger id, entry id). JournalDamagedError."""
+        """Cut the power; return the result of replay as (ledger id, entry id). Raises JournalDamagedError."""
         self.host.cut_power()
         reading = Replay(self.host.world().disk, FOLDER, NO_MARK)
         return [
@@ -172,7 +173,7 @@ async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie) -> None
 
 
 class Client3:
-    """A session that speaks version 3."""
+    """A session that uses version 3."""
 
     def __init__(self, bookie: Bookie) -> None:
         self._txns = itertools.count(1)
@@ -212,7 +213,7 @@ class Client3:
 
 @asynccontextmanager
 async def with_syncs() -> AsyncIterator[tuple[Bookie, list[str]]]:
-    """A bookie whose journal notes its syncs and its writes without."""
+    """A bookie whose journal records its syncs, and its writes without a sync."""
     async with with_bookie(config=replace(CONFIG, flush_interval_ms=60_000)) as bookie:
         events: list[str] = []
         writer = bookie.journal._writer

@@ -1,4 +1,4 @@
-"""Garbage collection never drops a ledger that lives."""
+"""Garbage collection never drops a live ledger."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_without_a_layout_or_with_another_instance_nothing_is_dropped() ->
 
 
 class Behind:
-    """A store whose lists are old until it is told to `sync`; its single nodes are not."""
+    """A store whose lists are old until `sync` is called; its single nodes are current."""
 
     def __init__(self, store: MemoryStore, hidden: str) -> None:
         self._store = store

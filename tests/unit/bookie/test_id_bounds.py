@@ -26,7 +26,7 @@ EDGES = (END, ID_MAX, ID_MAX - 1, 1 << 62, 0)
 
 
 def ask_version_3(bookie: Bookie, frame: bytes) -> list[pb.Response]:
-    """Send a frame, and collect the answers that come in the same pass."""
+    """Send a frame, and return the answers of the same pass."""
     answers: list[pb.Response] = []
 
     def write(parts: list[Buffer]) -> None:

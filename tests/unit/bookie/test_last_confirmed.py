@@ -1,4 +1,4 @@
-"""The LAC only goes up, and tells who waits for it exactly once."""
+"""The LAC only increases, and wakes each waiting request exactly once."""
 
 from __future__ import annotations
 

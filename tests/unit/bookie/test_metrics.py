@@ -1,4 +1,4 @@
-"""Dashboards that were made for the original's bookies find their series."""
+"""Metrics have the names that dashboards for the original's bookies use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.bookie.build import Client
 
 ORIGINALS = Path(__file__).parents[2] / "golden/bookkeeper/http/metrics-names.txt"
 PLACES = {"indexDir", "ledgerDir", "journalIndex", "thread", "threadPool"}
-"""Labels by which the original tells folders and threads apart, of which a bookie of ours has one."""
+"""Labels for folders and threads in the original; a bookie of Quire has one of each."""
 
 
 def labels_of_the_original() -> dict[str, set[str]]:
@@ -22,7 +22,7 @@ def labels_of_the_original() -> dict[str, set[str]]:
 
 
 def exposed(bookie: Bookie) -> dict[tuple[str, str], float]:
-    """By name and labels."""
+    """Return the values by name and labels."""
     metrics = Metrics()
     register(metrics, bookie, ConnectionCounts())
     found: dict[tuple[str, str], float] = {}

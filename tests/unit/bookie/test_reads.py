@@ -1,4 +1,4 @@
-"""Readers: every read is answered once, in batches, within bounds."""
+"""Readers: every read is answered once, and batches stay within their bounds."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Answers:
 
 
 class Sectors:
-    """Count of sectors that a worker's thread has read from disk:
+    """Fake count of the sectors that a worker's thread has read from disk.
 
-    `per_batch` for each batch; None if the system does not count.
+    It grows by `per_batch` for each batch; None if the system does not count.
     """
 
     def __init__(self, per_batch: int | None = None) -> None:
@@ -110,7 +110,7 @@ async def test_one_worker_serves_all_while_nothing_has_to_come_from_a_disk() -> 
         sectors.per_batch = 4 * SHARE * 16  # each read waits for a page of the index and one of the log
         assert await flood(workers, answers) == [4 * SHARE, 0], "only this shows that they do"
         assert min(await flood(workers, answers)) > 0
-        sectors.per_batch = 8  # one page now and then
+        sectors.per_batch = 8  # one page from time to time
         for _ in range(8):
             loads = await flood(workers, answers)
         assert loads == [4 * SHARE, 0]

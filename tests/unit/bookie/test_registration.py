@@ -1,4 +1,4 @@
-"""A bookie is announced as what it is, while it is there."""
+"""A bookie is registered in its present mode while it runs."""
 
 from __future__ import annotations
 

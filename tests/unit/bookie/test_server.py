@@ -44,7 +44,7 @@ class Socket:
                 await self._stream.wait_writable()
 
     async def take(self) -> v2.Response | None:
-        """The next answer; None when the bookie closed the connection."""
+        """Return the next answer; None if the bookie closed the connection."""
         with trio.fail_after(60):
             while not self._answers:
                 try:
@@ -68,7 +68,7 @@ async def with_server() -> AsyncIterator[tuple[Connect, Bookie, MemoryStore]]:
 
 @asynccontextmanager
 async def with_stopped_server() -> AsyncIterator[tuple[Connect, Bookie, MemoryStore, trio.Event]]:
-    """A test may stop the bookie itself."""
+    """Serve a bookie that the test may stop itself."""
     tree = MemoryTree()
     store = MemoryStore(tree)
     async with in_world(1) as world:
@@ -118,7 +118,7 @@ async def test_big_entries_go_over_the_wire() -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 async def test_entries_of_any_size_that_come_fast_are_stored_as_they_were_sent(version: int) -> None:
-    """They leave the chunk they came in before it is filled again."""
+    """Requests are copied out of the received chunk before it is filled again."""
     sizes = [100, 17_000, 60_000, 60_000, 60_000, 100_000, v2.LENT_MAX + 1, 60_000] * 8
     entries = [entry(7, number, bytes([number]) * size) for number, size in enumerate(sizes)]
     async with with_server() as (connect, _, _):
@@ -245,7 +245,7 @@ async def test_a_bookie_that_stops_serves_requests_that_wait_for_room_first() ->
             answer = await socket.take()
             assert isinstance(answer, v2.AddAcks)
             last = answer.last
-        # More than the peer may leave lying: the last ones are served only when it has taken the first.
+        # More than the peer may leave unread: the last ones are served only when it has received the first.
         await socket.send(b"".join(v2.read_request(7, number % 8) for number in range(16)))
         await trio.sleep(1)
         assert 0 < bookie.stats.reads < 16, "requests wait for room"

@@ -29,7 +29,7 @@ from tests.unit.bookie.build import (
 
 
 def journalled(bookie: Bookie) -> list[object]:
-    """Return the records that the journal has on disk by now."""
+    """Return the records that the journal has on disk."""
     return [
         (record.ledger_id, record.first, record.last) if isinstance(record, Run) else record
         for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches()

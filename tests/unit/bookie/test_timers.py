@@ -1,4 +1,4 @@
-"""Timers call at their time and not when they were cancelled."""
+"""A timer calls at its time, and not if it was cancelled."""
 
 from __future__ import annotations
 

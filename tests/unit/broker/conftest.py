@@ -1,4 +1,4 @@
-"""A broker with its options as they come; tests that need others enter `in_broker` themselves."""
+"""A broker with default options; tests that need others enter `in_broker` themselves."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Any
 import trio
 
 CALLS_MAX = 30_000
-"""Maximum calls of functions in one step: below 10 ms."""
+"""Maximum number of calls of functions in one step; they take less than 10 ms."""
 
 
 class Steps(trio.abc.Instrument):
-    """The longest step of any task but that of the test, in calls (virtual) or in seconds of the processor (real)."""
+    """Longest step of any task except the test's, in calls (virtual) or in seconds of CPU (real)."""
 
     def __init__(self, test: trio.lowlevel.Task, *, real: bool) -> None:
         self._test = test

@@ -1,5 +1,4 @@
-"""One subscription alone: a log of one ledger whose reads come when the test says so, and connections that note
-frames."""
+"""A single subscription: a log of one ledger whose reads the test completes, and connections that record frames."""
 
 from __future__ import annotations
 
@@ -36,14 +35,14 @@ LEDGER = 5
 
 
 class HeldRead:
-    """A read that went to the bookies and waits for the test."""
+    """A read from bookies that waits for the test."""
 
     def __init__(self, first: int, count: int, replay: bool) -> None:
         self.first = first
         self.count = count
         self.replay = replay
         self.given = 0
-        """Entries it came with."""
+        """Entries of the read."""
         self.arrived = trio.Event()
         self.error: ManagedLedgerReadError | None = None
 
@@ -57,7 +56,7 @@ class FakeLog:
         self.entries: list[Buffer] = []
         self.reads: list[HeldRead] = []
         self.trimmed = 0
-        """Entries below this one are gone."""
+        """Entries below this one are trimmed."""
         self.cached = 0
         """Entries read from the cache."""
         self.index = LogIndex()
@@ -129,7 +128,7 @@ class Stage:
         topic: str = "persistent://public/default/orders",
         **options: Any,
     ) -> None:
-        """`stored`: all entries were there when the topic was loaded."""
+        """`stored`: all entries existed when the topic was loaded."""
         self.log = log
         self.dropped: list[Subscription] = []
         served: Any = SimpleNamespace(
@@ -187,7 +186,7 @@ async def on_stage(kind: pb.CommandSubscribe.SubType, *, cold: bool = False, **o
 
 
 def finish(turn: Turn) -> None:
-    """End the pass and do what was put off, at once: pumps that go on later are no matter to most tests."""
+    """End the pass and do the deferred work at once; most tests do not depend on pumps that continue later."""
     turn.flush()
     while turn.busy:
         turn.step()
@@ -210,12 +209,12 @@ def commands(consumer: Consumer[Subscription]) -> list[tuple[pb.BaseCommand, byt
 
 
 def delivered(consumer: Consumer[Subscription]) -> list[bytes]:
-    """Payloads of the messages sent since the last call."""
+    """Return the payloads of the messages sent since the last call."""
     return [payload_of(tail) for command, tail in commands(consumer) if command.type == pb.BaseCommand.MESSAGE]
 
 
 def counts(consumer: Consumer[Subscription]) -> list[tuple[bytes, int]]:
-    """The same with their redelivery counts."""
+    """Return the payloads with their redelivery counts."""
     return [
         (payload_of(tail), command.message.redelivery_count)
         for command, tail in commands(consumer)

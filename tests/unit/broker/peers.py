@@ -1,4 +1,4 @@
-"""A whole broker in memory and in virtual time: real connections over streams that a test holds the other end of, real
+"""A whole broker in memory and in virtual time: real connections over streams whose other end the test has, and real
 managed ledgers over the fake ledgers of the managed ledger's tests."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS = BrokerOptions(message_size_max=1 << 20)
 
 
 class FakeStream:
-    """The broker's end. Takes everything at once unless `window` (bytes) says less."""
+    """The broker's end. It accepts everything at once, or at most `window` bytes."""
 
     peer = "test:1"
 
@@ -85,13 +85,13 @@ class FakeStream:
 
 
 class Peer(Commands):
-    """A client's end: sends commands, and looks at what came in order."""
+    """A client's end: sends commands, and takes the received frames in order."""
 
     def __init__(self, stream: FakeStream) -> None:
         super().__init__()
         self.stream = stream
         self.dead = False
-        """Answers no PING."""
+        """If set, PINGs are not answered."""
         self.pings = 0
         self._frames: deque[tuple[pb.BaseCommand, bytes]] = deque()
         self._cutter = Frames()
@@ -123,7 +123,7 @@ class Peer(Commands):
         return command
 
     async def silent(self, seconds: float = 3.0) -> bool:
-        """Whether nothing (but PINGs, which are answered) comes for a while."""
+        """Return whether no frame arrives for a while; PINGs are answered and do not count."""
         deadline = trio.current_time() + seconds
         while trio.current_time() < deadline:
             await trio.sleep(0.05)
@@ -132,7 +132,7 @@ class Peer(Commands):
         return True
 
     async def closed_by_us(self) -> None:
-        """Hang up, and wait until the broker has noticed."""
+        """Close the connection, and wait until the broker has detected it."""
         self.stream.close()
         await trio.testing.wait_all_tasks_blocked()
 
@@ -204,7 +204,7 @@ class Room:
         self.nursery = nursery
 
     def open(self) -> Peer:
-        """A connection on which nothing was said yet."""
+        """Open a connection, without a CONNECT."""
         stream = FakeStream()
         self.nursery.start_soon(self.broker.handle, stream)
         return Peer(stream)
@@ -226,7 +226,7 @@ async def in_broker(
     instruments: Sequence[trio.abc.Instrument] = (),
     **options: Any,
 ) -> AsyncIterator[Room]:
-    """A broker of these options over logs configured by `log`."""
+    """Run a broker with these options over logs configured by `log`."""
     for each in instruments:
         trio.lowlevel.add_instrument(each)
     cluster = Cluster()

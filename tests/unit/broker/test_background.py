@@ -1,4 +1,4 @@
-"""Work that goes on when whoever asked for it is gone."""
+"""Work that continues after its requester has disconnected."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """No command holds the event loop, whatever its arguments (`broker.connections.acks`, `broker.connections.connection`,
 `quire.wire.pulsar.large_commands`).
 
-Each command comes with its largest legal argument and with larger ones. What is measured is the longest step of any
-task of the broker: in calls of functions, which are the same on every machine, and with `--full` in milliseconds of the
-processor.
+Each command is sent with its largest legal argument and with larger ones. The longest step of any task of the broker is
+measured: in calls of functions, which are the same on every machine, and with `--full` in milliseconds of CPU.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ WHOLE = commands(BrokerOptions().acks_in_command_max, FRAME)
 
 
 async def served(room: Room, kind: int, messages: int, topic: str) -> Peer:
-    """A consumer that holds `messages`, published by another connection."""
+    """Return a consumer that holds `messages`, published by another connection."""
     producer, consumer = await room.connect(), await room.connect()
     await producer.producer(topic)
     for first in range(0, messages, 350):
@@ -108,7 +107,7 @@ async def served(room: Room, kind: int, messages: int, topic: str) -> Peer:
 
 
 async def drive(room: Room, command: Callable[[], Command], kind: int, *, real: bool, topic: str = TOPIC) -> Steps:
-    """The steps that the command causes, of a consumer that holds 350 messages."""
+    """Return the steps that the command causes, for a consumer that holds 350 messages."""
     peer, other = await served(room, kind, 350, topic), await room.connect()
     act = command()
     steps = Steps(trio.lowlevel.current_task(), real=real)
@@ -167,7 +166,7 @@ async def test_ids_at_the_ends_of_their_ranges_are_answered_and_harm_nothing(roo
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared], ids=["exclusive", "shared"])
 async def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, without_collector: None) -> None:
-    """The shortest of three: what else runs on the machine is not what is measured."""
+    """The shortest of three runs counts, so that other processes of the machine do not matter."""
     tries: list[tuple[float, str]] = []
 
     async def test(room: Room) -> None:
@@ -183,8 +182,8 @@ async def test_no_command_holds_the_event_loop_for_10_ms(name: str, kind: int, w
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """A server freezes what there is at its start (`quire.servers.process`); the collector would count all that pytest
-    has."""
+    """Freeze existing objects, as a server does at its start (`quire.servers.process`); otherwise the collector would
+    count all objects of pytest."""
     gc.disable()
     yield
     gc.enable()

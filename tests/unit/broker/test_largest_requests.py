@@ -1,7 +1,7 @@
-"""No request holds the event loop or fails by our mistake, whatever its arguments: CONNECT, PRODUCER, SUBSCRIBE,
-LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, SEND. (What lists message ids is in test_largest_arguments.py.)
+"""No request holds the event loop or causes an internal error, whatever its arguments: CONNECT, PRODUCER, SUBSCRIBE,
+LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, SEND. (Commands with message ids: test_largest_arguments.py.)
 
-Steps are measured in calls of functions, as there.
+Steps are measured in calls of functions, as in that file.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def test_no_request_holds_the_loop_whatever_its_arguments(send: Callable[[
 
 
 async def test_a_step_that_holds_the_loop_is_found(room: Room) -> None:
-    """The planted bug: a check that looks at every pair of properties beside every other."""
+    """The planted bug is a check that compares every pair of properties with every other pair."""
 
     def quadratic(connection: object, pairs: list[pb.KeyValue]) -> None:
         for one in pairs[:300]:

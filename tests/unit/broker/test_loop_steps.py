@@ -1,7 +1,7 @@
-"""No client and no scrape holds the event loop: what each of them makes it do is done in short steps.
+"""No client and no scrape holds the event loop: their work is done in short steps.
 
-Steps are counted in things read or matched between two checkpoints, which is the same on every machine; `full` measures
-them in milliseconds of CPU time.
+Steps are counted in items read or matched between two checkpoints, which is the same on every machine; with `full` they
+are measured in milliseconds of CPU time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def receive() -> dict[str, Any]:
 
 
 class Counted(trio.abc.Instrument):
-    """The most that was added to `now` in one step of the loop."""
+    """Largest increase of `now` in one step of the loop."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -47,7 +47,7 @@ class Counted(trio.abc.Instrument):
 
 
 async def with_topics(room: Room, count: int) -> None:
-    """One loaded topic with a subscription, under so many names: what goes over all topics meets that many."""
+    """Register one loaded topic with a subscription under this many names, for loops over all topics."""
     peer = await room.connect()
     await peer.producer()
     await peer.subscribe()
@@ -57,7 +57,7 @@ async def with_topics(room: Room, count: int) -> None:
 
 
 async def scraped(room: Room) -> int:
-    """Scrape over the web port's own response; the bytes of the answer."""
+    """Scrape through the web port's own response; return the size of the answer in bytes."""
     metrics = Metrics()
     register(metrics, room.broker, ConnectionCounts(), "c")
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""The broker's metrics: under the original's names, and true."""
+"""The broker's metrics have the original's names and the right values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scraped:
         register(self._metrics, room.broker, ConnectionCounts(opened=5, closed=2), "c")
 
     def __getitem__(self, name: str) -> float:
-        """The sum over its label sets."""
+        """Return the sum of a metric over its label sets."""
         text = self._metrics.exposition().decode()
         values = re.findall(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.MULTILINE)
         assert values, f"no metric {name} in\n{text}"
@@ -34,7 +34,7 @@ class Scraped:
 async def test_each_lookup_is_an_answer_a_redirect_or_a_failure_and_none_is_left(room: Room) -> None:
     peer, scraped = await room.connect(), Scraped(room)
     seen: list[float] = []
-    await peer.lookup()  # the namespace is asked for
+    await peer.lookup()  # the namespace is read
     await peer.lookup()  # answered within the pass
     await peer.lookup("persistent://public/nowhere/t")
     ownership = room.broker.ownership
@@ -54,7 +54,7 @@ async def test_topics_that_were_loaded_and_those_that_were_not_are_counted_and_h
     peer, scraped = await room.connect(), Scraped(room)
     room.cluster.ledgers.delay_s = 0.1
     await peer.producer()
-    peer.ask_producer(f"{TOPIC}-partition-1", producer_id=2)  # of a topic without partitions
+    peer.ask_producer(f"{TOPIC}-partition-1", producer_id=2)  # a topic without partitions
     await peer.error()
     assert scraped["pulsar_topic_load_times_count"] == 1
     assert scraped["pulsar_topic_load_times_sum"] == pytest.approx(200), "creating its ledger"
@@ -74,7 +74,7 @@ async def test_health_is_what_the_last_check_found(room: Room) -> None:
 
 async def test_connections_messages_and_what_is_kept_are_told(room: Room) -> None:
     peer, scraped = await room.connect(), Scraped(room)
-    room.open()  # says nothing
+    room.open()  # sends nothing
     await peer.producer()
     await peer.publish(b"m0", b"m1", b"m2")
     await peer.subscribe(subType=SUB.Shared)

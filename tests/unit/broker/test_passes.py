@@ -23,7 +23,7 @@ NO_LIMIT: dict[str, Any] = {"unacked_messages_per_consumer_max": 0, "unacked_mes
 
 
 def written(consumer: Consumer[Subscription]) -> int:
-    """Messages that wait in the consumer's connection."""
+    """Return the number of messages that wait in the consumer's connection."""
     connection: Any = consumer.connection
     return sum(frames.count(b"msg#") for frames in connection.frames)
 
@@ -60,7 +60,7 @@ async def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_a
 
 
 async def test_the_passes_of_many_subscriptions_share_one_bound() -> None:
-    """A group of entries that is confirmed starts the pumps of all subscriptions of its topic."""
+    """A confirmed group of entries starts the pumps of all subscriptions of its topic."""
     async with on_stage(pb.CommandSubscribe.Exclusive) as stage:
         consumer = stage.join()
         fill(stage, 2000)

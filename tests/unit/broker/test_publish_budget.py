@@ -1,4 +1,4 @@
-"""The budget of what is published and not confirmed yet: who waits for it is told once, when it is low."""
+"""The budget of published and unconfirmed bytes: waiting connections are woken once, when it is low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures travel in the answer that the client waits for."""
+"""Failures are sent in the answer that the client waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_each_failure_travels_in_the_answer_of_its_request() -> None:
     lookup = C(type=C.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic="t", request_id=3))
     found = parse(refusals.failed(lookup, pb.TopicNotFound, "no"))
     assert found.type == C.LOOKUP_RESPONSE
-    # The C++ client tests that the field is there, not its value.
+    # The C++ client tests whether the field exists, not its value.
     assert found.lookupTopicResponse.HasField("response")
     assert (found.lookupTopicResponse.request_id, found.lookupTopicResponse.error) == (3, pb.TopicNotFound)
     schema = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
@@ -40,8 +40,7 @@ def test_no_id_travels_as_all_ones() -> None:
 
 
 def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topic_and_of_nothing_else() -> None:
-    """Without it the Java client takes the old name of a retry topic, one for all topics of the namespace, for
-    existing."""
+    """Without it the Java client assumes that the old retry topic, one for all topics of the namespace, exists."""
     told = parse(replies.connected("Quire", 20, 5 << 20)).connected.feature_flags
     assert [field.name for field, _ in told.ListFields()] == ["supports_get_partitioned_metadata_without_auto_creation"]
     assert told.supports_get_partitioned_metadata_without_auto_creation

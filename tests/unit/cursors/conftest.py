@@ -1,4 +1,4 @@
-"""A broker's surroundings for cursors; tests that need others enter `in_bench` themselves."""
+"""A bench for cursors with default settings; tests that need others enter `in_bench` themselves."""
 
 from __future__ import annotations
 

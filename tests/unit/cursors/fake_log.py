@@ -24,7 +24,7 @@ LOG_NAME = "t/n/persistent/log"
 
 
 def fake_log(*sizes: tuple[int, int]) -> LogIndex:
-    """Ledgers as (id, entries); the last one is the current, whose entries are confirmed."""
+    """Return an index of ledgers given as (id, entries). The last one is the current; its entries are confirmed."""
     index = LogIndex()
     closed = [LedgerInfo(ledger_id=ledger_id, entries=entries) for ledger_id, entries in sizes]
     index.set(closed, sizes[-1][0])
@@ -39,7 +39,7 @@ def at(*pairs: tuple[int, int]) -> list[Position]:
 
 
 class Bench:
-    """Shared needs of the cursors of one broker."""
+    """Objects that the cursors of one broker share."""
 
     def __init__(self, tree: MemoryTree, ledgers: FakeLedgers, nursery: trio.Nursery, config: CursorConfig) -> None:
         self.tree = tree
@@ -58,7 +58,7 @@ class Bench:
             confirm_ownership=self.confirm_ownership,
         )
         self.list_version = 0
-        """Version of the log's list, as the broker knows it."""
+        """Version of the log's list that the broker has."""
         nursery.start_soon(self.services.flusher.run, name="flusher")
 
     def proof(self) -> list[Op]:
@@ -76,7 +76,7 @@ class Bench:
 
 @asynccontextmanager
 async def in_bench(*, config: CursorConfig | None = None, before: Sequence[Any] = ()) -> AsyncIterator[Bench]:
-    """Run a test with a broker's surroundings, in virtual time."""
+    """Open a bench in virtual time: the environment of a broker's cursors."""
     tree = MemoryTree()
     await MemoryStore(tree).create(LOG_PATH, make_parents=True)
     ledgers = FakeLedgers(tree, first_id=100)

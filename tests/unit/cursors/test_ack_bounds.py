@@ -121,7 +121,7 @@ async def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_cl
 
 
 async def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_told(bench: Bench) -> None:
-    """Though newer acknowledgements leave no room in the node for those that were durable in it."""
+    """This holds although newer acknowledgements leave no room in the node for those that were durable in it."""
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
     made.ack_individual(durable)

@@ -20,7 +20,7 @@ def state_at(mark_delete: tuple[int, int]) -> AckState:
 
 
 def check(state: AckState, acked: set[Position]) -> None:
-    """MarkDeleteIsTight, and exactly `acked` is acknowledged."""
+    """Check MarkDeleteIsTight, and that exactly `acked` is acknowledged."""
     run = list(itertools.takewhile(lambda place: place in acked, ALL))
     assert [place for place in ALL if state.is_acked(place)] == sorted(acked)
     assert [place for place in ALL if place <= state.mark_delete] == run

@@ -40,7 +40,7 @@ def test_what_pulsar_compressed_is_read(kind: int) -> None:
 
 
 def test_an_lz4_block_as_the_original_writes_it_is_read() -> None:
-    """Written out by hand after the format: 8 literals, a match of 16 at offset 8, 5 literals at the end."""
+    """A value written by hand from the format: 8 literals, a match of 16 at offset 8, 5 literals at the end."""
     block = b"\x8c" + b"ledgers " + b"\x08\x00" + b"\x50" + b"tail!"
     assert plain(compressed(pb.LZ4, block, 29)) == b"ledgers " * 3 + b"tail!"
 

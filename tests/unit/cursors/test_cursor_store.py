@@ -415,7 +415,7 @@ async def test_a_cursor_that_was_not_touched_writes_nothing_on_close(bench: Benc
 
 
 async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() -> None:
-    """The history of a cursor with failures in between; after each step another broker could take over."""
+    """A history of a cursor with failures; after each step another broker could take over."""
     async with in_bench(config=SMALL) as bench:
         rng = random.Random(11)
         cursor = await new(bench)

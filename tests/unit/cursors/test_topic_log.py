@@ -1,4 +1,4 @@
-"""cursors.topic_log"""
+"""Tests of cursors.topic_log."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.unit.cursors.fake_log import fake_log
 
 NEW_FIELD = bytes.fromhex("a206027e7e")
-"""Field 100, two bytes."""
+"""An unknown field: number 100, two bytes."""
 
 
 def test_a_message_of_our_schema_has_none() -> None:

@@ -1,8 +1,8 @@
-"""Bookies in memory that speak version 2 through a link, and version 3 as far as readers need it, with faults at will;
-and a ledger client on top of them.
+"""Bookies in memory that answer version 2 through a link, and the part of version 3 that readers need, with faults on
+demand; and a ledger client that uses them.
 
-A FakeBookie answers at once, from within `send`, unless told otherwise: `hold` keeps the answers to adds until
-`release`; `hung` swallows requests; `refuse` answers with a code of its choice; `delay_s` slows it down; `lose_links`
+A FakeBookie answers at once, from within `send`. Its settings change that: `hold` keeps the answers to adds until
+`release`; `hung` swallows requests; `refuse` answers with a given code; `delay_s` slows it down; `lose_links`
 breaks the connections; `down` refuses new ones.
 """
 
@@ -34,7 +34,7 @@ from tests.unit.ledger import fake_reads_v3
 
 
 class FakeBookie:
-    """Keeps entries as they came, `bytes` by ledger and entry id."""
+    """Keeps entries as received, `bytes` by ledger and entry id."""
 
     def __init__(self, bookie_id: str) -> None:
         self.bookie_id = bookie_id
@@ -51,7 +51,7 @@ class FakeBookie:
         """Explicit LACs, by ledger."""
         self.polls: list[fake_reads_v3.Poll] = []
         self.delay_s: Callable[[], float] | None = None
-        """How long each answer takes."""
+        """Seconds that each answer takes."""
         self.held: list[tuple[FakeSession, bytes]] = []
         self.links: list[LocalLink] = []
 
@@ -63,7 +63,7 @@ class FakeBookie:
         return link
 
     def lose_links(self) -> None:
-        """As when its process dies; a new one may be connected to unless `down`."""
+        """Break the links, as when the process dies; new links can be opened unless `down`."""
         self.held.clear()
         links, self.links = self.links, []
         for link in links:
@@ -75,7 +75,7 @@ class FakeBookie:
         self.lose_links()
 
     def release(self, order: Callable[[list[Any]], None] = lambda held: None) -> None:
-        """Send the answers held back, in an `order` made by changing the list."""
+        """Send the held answers; `order` may reorder the list in place."""
         held, self.held = self.held, []
         order(held)
         for session, answer in held:
@@ -87,7 +87,7 @@ class FakeBookie:
         self.entries[ledger_id][entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
 
     def add(self, add: Run) -> Rc:
-        """Store a run; what BookKeeper's bookie would answer."""
+        """Store a run; return the answer of BookKeeper's bookie."""
         if self.keys.setdefault(add.ledger_id, add.key) != add.key:
             return Rc.UNAUTHORIZED
         if add.ledger_id in self.fenced and not add.flags & v2.RECOVERY_ADD:
@@ -120,7 +120,7 @@ class FakeSession:
         self._write = write
 
     def write(self, parts: list[Buffer]) -> None:
-        """Answer, now or after the bookie's delay."""
+        """Send an answer, now or after the bookie's delay."""
         if self.bookie.delay_s is None:
             self._write(parts)
         else:
@@ -187,8 +187,8 @@ class FakeSession:
 
 
 class RacingLedgers(LedgerManager):
-    """A ledger manager to which things happen: `before_write` is awaited before each write; the first `failures` writes
-    end with "unavailable", before or (`after`) after they were made."""
+    """A ledger manager with faults: `before_write` is awaited before each write; the first `failures` writes fail with
+    "unavailable", before or (`after`) after they were made."""
 
     before_write: Callable[[int, LedgerMetadata], Awaitable[None]] | None = None
     failures = 0
@@ -210,7 +210,7 @@ class RacingLedgers(LedgerManager):
 
 
 class FakeCluster:
-    """Bookies, metadata, and as many ledger clients as one likes."""
+    """Bookies, metadata, and any number of ledger clients."""
 
     def __init__(self, size: int, *, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -230,7 +230,7 @@ class FakeCluster:
         ledgers: LedgerManager | None = None,
         **config: Any,
     ) -> AsyncIterator[LedgerClient]:
-        """`connect` and `ledgers`: another way to the bookies and to the metadata than the straight one."""
+        """Open a client; `connect` and `ledgers` replace its direct access to the bookies and to the metadata."""
         none = cast(Any, None)
         world = World(
             clock=none, disk=none, key_value=none, network=none, offload=none, rng=self.rng, faults=self.faults
@@ -298,7 +298,7 @@ async def write(
     size: int = 20,
     on: str | None = None,
 ) -> tuple[int, list[bytes]]:
-    """A ledger of `count` entries, which the bookie `on` has a part in; its id and its payloads."""
+    """Write a ledger of `count` entries, with the bookie `on` as a member; return its id and payloads."""
     while True:
         writer = await client.create(
             ensemble_size=quorums[0], write_quorum=quorums[1], ack_quorum=quorums[2], password=b"secret"
@@ -318,5 +318,5 @@ async def write(
 
 
 def payloads(first: int, last: int, size: int = 20) -> list[bytes]:
-    """Distinct payloads for entries `first` to `last`."""
+    """Return distinct payloads for entries `first` to `last`."""
     return [(f"entry {entry_id} ".encode() * size)[: size + entry_id % 7] for entry_id in range(first, last + 1)]

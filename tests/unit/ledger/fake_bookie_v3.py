@@ -1,6 +1,4 @@
-"""Fake bookies that understand version 3 as well, as far as writers use it: adds with write flags, force, explicit
-LACs.
-"""
+"""Fake bookies that also answer the part of version 3 that writers use: adds with write flags, force, explicit LACs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, FakeSession
 
 
 class BothBookie(FakeBookie):
-    """`forced` says what is synced, by ledger: `crash` loses the rest of what was deferred."""
+    """`forced` has the synced entries by ledger; `crash` loses the other deferred ones."""
 
     def __init__(self, bookie_id: str) -> None:
         super().__init__(bookie_id)
@@ -31,7 +29,7 @@ class BothBookie(FakeBookie):
         return link
 
     def crash(self) -> None:
-        """Lose what was not synced, and the links; it may be connected to at once."""
+        """Lose unsynced entries and the links; new links can be opened at once."""
         for ledger_id, entry_ids in self.deferred.items():
             for entry_id in entry_ids:
                 self.entries[ledger_id].pop(entry_id, None)

@@ -34,7 +34,7 @@ class Way:
         if shut:
             self._waiting.append(data)
         elif delay_s:
-            # In order, whatever each is late by.
+            # In order, whatever the delay of each.
             self._last_at = max(self._last_at, trio.current_time() + delay_s)
             trio.lowlevel.spawn_system_task(self._later, data, self._last_at)
         else:
@@ -96,7 +96,7 @@ class Wire:
         try:
             self._link.send([data])
         except AssertionError:
-            self.reset("the bookie does not know such a request")  # the fake one knows what clients send, and no more
+            self.reset("the bookie does not know such a request")  # it accepts only what clients send
 
     def _answer(self, data: Buffer) -> None:
         network = self._network
@@ -124,12 +124,12 @@ class FakeNetwork:
         self.cluster = cluster
         self.ledgers = ledgers or cluster.ledgers
         self.deaf: set[str] = set()
-        """Bookies that nothing reaches."""
+        """Bookies that receive nothing."""
         self.mute: set[str] = set()
-        """Bookies of which nothing is heard."""
+        """Bookies whose answers are lost."""
         self.delay_s: Callable[[], float] = lambda: 0.0
         self.change: Callable[[Wire, bytes], bytes] = lambda wire, data: data
-        """Changes the data sent to a bookie."""
+        """Function that changes the data sent to a bookie."""
         self.change_answer: Callable[[Wire, bytes], bytes] = lambda wire, data: data
         self.wires: list[Wire] = []
 

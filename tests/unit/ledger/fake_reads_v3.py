@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Poll:
-    """A long poll under way."""
+    """A waiting long poll."""
 
     session: FakeSession
     request: v3.ReadRequest
@@ -33,7 +33,7 @@ def known_lac(bookie: FakeBookie, ledger_id: int) -> int:
 
 
 def explicit_lac(bookie: FakeBookie, ledger_id: int, lac: int, digest: Digest) -> None:
-    """As when a writer tells its LAC."""
+    """Set the explicit LAC, as by a writer's request."""
     bookie.lacs[ledger_id] = digest.seal_lac(ledger_id, lac)
     moved(bookie, ledger_id)
 
@@ -48,7 +48,7 @@ def serve(session: FakeSession, request: v3.Request) -> None:
         entries = bookie.entries.get(request.ledger_id)
         last = entries[max(entries)] if entries else None
         package = bookie.lacs.get(request.ledger_id)
-        # As the original: without an entry the code is IO, though the explicit LAC is told.
+        # As in the original: without an entry the code is IO, although the answer has the explicit LAC.
         found = Rc.OK if last is not None else Rc.NO_ENTRY if package is None else Rc.IO
         rc = found if refused is None else refused
         session.write([v3.read_lac_response(request.txn_id, rc, request.ledger_id, package, last)])
@@ -81,7 +81,7 @@ async def time_out(bookie: FakeBookie, poll: Poll) -> None:
 
 
 def answer(session: FakeSession, request: v3.ReadRequest) -> None:
-    """Answer to a long poll with the data that exists."""
+    """Answer a long poll with the existing data."""
     bookie = session.bookie
     assert request.previous_lac is not None
     lac = known_lac(bookie, request.ledger_id)
@@ -92,7 +92,7 @@ def answer(session: FakeSession, request: v3.ReadRequest) -> None:
 
 
 def moved(bookie: FakeBookie, ledger_id: int) -> None:
-    """Answer those who wait for a LAC that has come."""
+    """Answer the long polls whose LAC has arrived."""
     if bookie.hung:
         return
     for poll in list(bookie.polls):

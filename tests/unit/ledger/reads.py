@@ -1,4 +1,4 @@
-"""Entries that tests of the ledger client write, and read back."""
+"""Entries that tests of the ledger client write and read back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster
 
 
 async def written(client: LedgerClient, quorum: tuple[int, int, int], count: int, **options: object) -> LedgerReader:
-    """A closed ledger of `count` entries in runs of 7."""
+    """Write and close a ledger of `count` entries in runs of 7."""
     size, write, ack = quorum
     writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack, **options)  # type: ignore[arg-type]
     seen = Confirmations(writer)

@@ -20,7 +20,7 @@ BOOKIE_ID = "a-bookie-with-a-name"
 
 @asynccontextmanager
 async def a_bookie(world: World, tree: MemoryTree) -> AsyncIterator[MemoryStore]:
-    """One bookie, registered under an id that is no address; yields a store of its own session."""
+    """Serve one bookie, registered under an id that is no address; yield a store with its own session."""
     store = await cluster(tree, world)
     async with opened(world, tree) as bookie:
         listener = await world.network.listen("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""An exception of what hears of entries, answers and deadlines ends a server in order, wherever it comes from."""
+"""An exception in a callback for entries, answers or deadlines ends a server in order, wherever it is raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def boom(*_: object) -> None:
 
 @asynccontextmanager
 async def server(faults: Faults, *, where: str) -> AsyncIterator[trio.Nursery]:
-    """A server that ends with a fault whose place is `where`, and with nothing else."""
+    """Run a server that ends with exactly one fault, whose place is `where`."""
     error: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -142,6 +142,6 @@ async def test_so_do_a_deadline_a_late_call_and_the_end_of_a_pass() -> None:
     async with server(faults, where="the end of a pass"):
         turn = Turn()
         turn.faults = faults
-        turn.working = True  # the pass of a connection, which is not to blame, and goes on
+        turn.working = True  # the pass of a connection, which is not the cause, and continues
         turn.mark(Box())
         turn.flush()

@@ -17,13 +17,13 @@ from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 from tests.unit.ledger.fake_network import FakeNetwork, Wire
 
 KEY = range(8, 28)
-"""Where the first request has the ledger's key."""
+"""Bytes of the first request that hold the ledger's key."""
 STREAM = 900
-"""Bytes: more than the requests of the story below are to one bookie."""
+"""Bytes, more than the requests of the test below to one bookie."""
 
 
 def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None:
-    """Let exactly `at` bytes of one direction pass on the first connection to `victim`; then it breaks."""
+    """Pass exactly `at` bytes in one direction of the first connection to `victim`, then break it."""
     first: list[Wire] = []
     seen = 0
 
@@ -54,9 +54,7 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(
     answers: bool, replaced: bool
 ) -> None:
-    """Whether another bookie takes the place or the same one gets the entries again: each has them once, with the same
-    bytes.
-    """
+    """Whether the bookie is replaced or gets the entries again, each member has them once, with the same bytes."""
     places = [*range(0, 120, effort(quick=2, full=1)), *range(120, STREAM, 7)]
 
     async def story(at: int) -> None:
@@ -82,7 +80,7 @@ async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_double
 
 
 async def check_copies(cluster: FakeCluster, ledger_id: int, count: int, *, copies: int) -> None:
-    """So many members at least have each entry, and all that have it have the same."""
+    """Check that at least this many members have each entry, and that all copies are equal."""
     metadata = await cluster.metadata(ledger_id)
     for entry_id in range(count):
         members = cluster.of(metadata.fragment_at(entry_id).bookies)
@@ -92,10 +90,10 @@ async def check_copies(cluster: FakeCluster, ledger_id: int, count: int, *, copi
 
 
 async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_is_read_as_it_was_sent() -> None:
-    """Length, head, key, ids, digest or payload, on the way to one bookie of three."""
+    """A byte of length, head, key, ids, digest or payload changes in transit to one bookie of three."""
 
     async def story(at: int, bit: int) -> bool:
-        """Whether all entries were confirmed."""
+        """Write, change the byte `at`, and recover; return whether all entries were confirmed."""
         cluster = FakeCluster(4, seed=at)
         network = FakeNetwork(cluster)
         async with network.client(add_timeout_s=2.0) as client:
@@ -114,7 +112,7 @@ async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_
             try:
                 reader = await client.open(writer.ledger_id, recover=True)
             except LedgerError:
-                # A bookie that was first told of the ledger with a changed key lets nobody in: it must go first.
+                # A bookie whose first add had a changed key refuses all clients: it must be stopped first.
                 assert at in KEY
                 cluster.bookies[victim].stop()
                 reader = await client.open(writer.ledger_id, recover=True)
@@ -130,7 +128,7 @@ async def test_n7_whatever_byte_of_an_add_changes_on_its_way_what_was_confirmed_
 
 
 def flip(at: int, bit: int, victim: str | None = None) -> Callable[[Wire, bytes], bytes]:
-    """Changes one bit of the byte `at` of all that passes, of `victim` or whomever."""
+    """Return a function that flips one bit of byte `at` of the data, for `victim` or for any bookie."""
     seen = 0
 
     def change(wire: Wire, data: bytes) -> bytes:
@@ -173,7 +171,7 @@ async def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_tha
 async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_are_confirmed_in_order(
     seed: int,
 ) -> None:
-    """Nobody is thought dead for being late, and nothing is out of order."""
+    """No bookie is declared dead because it is late, and nothing is out of order."""
     rng = random.Random(seed)
     cluster = FakeCluster(4, seed=seed)
     network = FakeNetwork(cluster)
@@ -192,8 +190,8 @@ async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entr
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_n2_links_that_flap_every_100_ms_cost_few_changes_of_the_ensemble(seed: int) -> None:
-    """The connections to nine of twelve bookies break five times in a second, for half a minute, and what is sent
-    meanwhile is refused: each of them is tried once.
+    """The connections to nine of twelve bookies break five times per second for half a minute, and requests in that
+    time are refused: each bookie is tried once.
     """
     cluster = FakeCluster(12, seed=seed)
     network = FakeNetwork(cluster)

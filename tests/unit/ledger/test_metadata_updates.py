@@ -111,13 +111,13 @@ def test_a_repair_names_newcomers_where_the_old_members_stood() -> None:
 @pytest.mark.parametrize(
     ("stored", "first", "last", "members"),
     [
-        (OPEN, 5, 9, {1: ("b", "x")}),  # nothing begins there
+        (OPEN, 5, 9, {1: ("b", "x")}),  # no fragment begins there
         (OPEN, 0, 8, {1: ("b", "x")}),  # it ends elsewhere
         (OPEN, 10, 20, {1: ("d", "x")}),  # it has no end yet
         (RECOVERING, 10, 20, {1: ("d", "x")}),
         (CLOSED, 10, 19, {1: ("d", "x")}),
-        (OPEN, 0, 9, {1: ("d", "x")}),  # another stands there
-        (OPEN, 0, 9, {1: ("b", "c")}),  # the newcomer is a member
+        (OPEN, 0, 9, {1: ("d", "x")}),  # another bookie has that place
+        (OPEN, 0, 9, {1: ("b", "c")}),  # the new bookie is already a member
     ],
 )
 def test_a_repair_of_a_fragment_that_is_not_what_was_copied_changes_nothing(stored, first, last, members) -> None:

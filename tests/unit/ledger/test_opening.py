@@ -1,4 +1,4 @@
-"""`open_client_on` and `open_client`, over the network of the simulator: bookies are found by what they registered."""
+"""`open_client_on` and `open_client`, over the network of the simulator: bookies are found by their registrations."""
 
 from __future__ import annotations
 

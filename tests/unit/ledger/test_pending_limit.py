@@ -1,4 +1,4 @@
-"""The bytes kept by a writer are bounded, whatever its bookies and the metadata service do."""
+"""The unconfirmed bytes of a writer are bounded, whatever its bookies and the metadata service do."""
 
 from __future__ import annotations
 

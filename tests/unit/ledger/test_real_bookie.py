@@ -1,4 +1,4 @@
-"""The ledger client against our own bookie: in process and over the network, on simulated hosts."""
+"""The ledger client with Quire's bookie: in process and over the network, on simulated hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two stories that the sources of this project tell of ledgers, as they tell them."""
+"""Two scenarios of ledgers that the sources of this project describe."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.unit.ledger.reads import read_all
 
 @pytest.mark.parametrize("reached", [0, 1, 2, 3])
 async def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_ledger(reached: int) -> None:
-    """Broker 1 appends to ledger x; at T0 its LAC is 2, and entry 3, sent, has no answer yet: it is outstanding. A
-    split brain makes broker 2 take the topic over. It finds ledger x open, and recovers it: the greatest LAC is read,
-    broker 1 is fenced and gives the topic up as soon as it goes on, entries are read on from there until none of the
-    bookies has one, and the ledger is closed at the last. Then broker 2 opens a new ledger and writes.
+    """Broker 1 appends to ledger x. At T0 its LAC is 2, and entry 3 was sent and has no answer yet: it is outstanding.
+    In a split brain, broker 2 takes the topic over. It finds ledger x open and recovers it: it reads the highest LAC,
+    fences broker 1, which abandons the topic as soon as it continues, reads entries from there until none of the
+    bookies has one, and closes the ledger at the last. Then broker 2 opens a new ledger and writes.
 
-    `reached`: on how many of the three bookies entry 3 was, at the time.
+    `reached` is the number of the three bookies that had entry 3 at that time.
     """
     cluster = FakeCluster(3)
     async with cluster.client() as broker_1, cluster.client() as broker_2:
@@ -44,7 +44,7 @@ async def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_
         assert all(ledger_x.ledger_id in bookie.fenced for bookie in bookies)
         metadata = await cluster.metadata(ledger_x.ledger_id)
         assert metadata.state is LedgerState.CLOSED
-        # Never confirmed, it may be in or out; but if all have it, it is in, and if none has it, it is out.
+        # An unconfirmed entry may be kept or dropped; but it is kept if all have it, and dropped if none has it.
         last = metadata.last_entry_id
         assert last in {0: {2}, 1: {2, 3}, 2: {2, 3}, 3: {3}}[reached]
         assert await read_all(recovered) == payloads(0, last)
@@ -63,8 +63,8 @@ async def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_
 
 async def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> None:
     """openLedger(5, 3, 2): five nodes, three copies, two answers. Record 1 is on nodes 1-3, record 2 on 2-4, record 3
-    on 3-5, record 4 on 4, 5 and 1, and so on in turn. The drawing counts records and nodes from 1; entries and ensemble
-    indices count from 0, and entry 0 begins at index 0, so record r is entry r - 1.
+    on 3-5, record 4 on 4, 5 and 1, and so on in turn. The drawing numbers records and nodes from 1. Entries and
+    ensemble indices begin at 0, and entry 0 begins at index 0, so record r is entry r - 1.
     """
     drawn = {1: {1, 2, 3}, 2: {2, 3, 4}, 3: {3, 4, 5}, 4: {4, 5, 1}, 5: {5, 1, 2}, 6: {1, 2, 3}}
     cluster = FakeCluster(5)
@@ -79,7 +79,7 @@ async def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> N
             assert found == where, f"record {record}"
             assert {index + 1 for index in Striping(5, 3).write_set(record - 1)} == where
 
-        # Two answers of three confirm, and a record is read though two of its nodes are gone.
+        # Two answers of three confirm, and a record can be read although two of its nodes are lost.
         for node in nodes.values():
             node.hold = True
         writer.append(payloads(6, 6))
@@ -96,7 +96,7 @@ async def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> N
 
 
 async def test_node_5_dies_and_node_x_takes_its_place_from_the_next_record_on() -> None:
-    """The second drawing: node 5 is gone; the metadata says that from here on node 6 stands in its place."""
+    """The second drawing: node 5 is lost; in the metadata, node 6 replaces it from here on."""
     cluster = FakeCluster(6)
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=5, write_quorum=3, ack_quorum=2)
@@ -124,7 +124,7 @@ async def test_node_5_dies_and_node_x_takes_its_place_from_the_next_record_on() 
 
 
 async def test_a_broker_killed_in_the_middle_of_a_recovery_leaves_it_to_the_next() -> None:
-    """Recovery is repeatable: whatever it has written back and fenced, the next one begins again and closes."""
+    """Recovery is repeatable: whatever one has written and fenced, the next one begins again and closes the ledger."""
     for requests in (1, 4, 8, 12, 16, 20):
         cluster = FakeCluster(3)
         async with cluster.client() as broker_1:

@@ -36,7 +36,7 @@ CURSOR_CONFIG = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entr
 
 
 class Session(MemoryStore):
-    """A broker's metadata session: knows its connection, and can be watched at each step."""
+    """Metadata session of a broker: has its connection, and can be observed at each step."""
 
     is_connected = True
     point: Callable[[], Awaitable[None]] | None = None
@@ -94,14 +94,14 @@ class Cluster:
         return decode(node.value)
 
     async def named_ledgers(self) -> set[int]:
-        """Ledgers in the stored list."""
+        """Return the ledgers in the stored list."""
         value = await self.stored_list()
         return {info.ledger_id for info in value.ledgers}
 
 
 @asynccontextmanager
 async def in_cluster() -> AsyncIterator[Cluster]:
-    """Run a test in virtual time, three hours of which are too long."""
+    """Open a cluster in virtual time, for at most three hours of it."""
     cluster = Cluster()
     with trio.fail_after(10_800):
         async with running(cluster.ledgers):
@@ -109,12 +109,12 @@ async def in_cluster() -> AsyncIterator[Cluster]:
 
 
 def kill(factory: ManagedLedgerFactory) -> None:
-    """As SIGKILL ends a broker: nothing is closed."""
+    """End a broker as by SIGKILL: nothing is closed."""
     factory._services.nursery.cancel_scope.cancel()
 
 
 async def publish(log: ManagedLedger, *payloads: bytes) -> list[tuple[int, int]]:
-    """Append in one run, and wait until all of it is confirmed; the ids."""
+    """Append in one run, wait until all of it is confirmed, and return the ids."""
     sink = Sink()
     log.append(payloads, sink)
     await until(lambda: sink.count == len(payloads) or bool(sink.errors))

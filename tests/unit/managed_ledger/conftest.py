@@ -1,4 +1,4 @@
-"""Brokers' logs on one tree of metadata and one set of ledgers."""
+"""Logs of brokers on one metadata tree and one set of ledgers."""
 
 from __future__ import annotations
 

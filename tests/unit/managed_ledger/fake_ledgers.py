@@ -1,6 +1,6 @@
-"""Ledgers in memory, as `quire.ledger.LedgerClient` gives them, with failures and delays at a test's wish.
+"""Ledgers in memory with the interface of `quire.ledger.LedgerClient`, and with failures and delays set by the test.
 
-Appends are confirmed in a later step of the loop, by `FakeLedgers.run`, or when the test says so (`hold`).
+Appends are confirmed in a later step of the loop, by `FakeLedgers.run`, or when the test releases them (`hold`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class InlineOffload:
 
 
 def fake_world(*, skew_ms: int = 0) -> World:
-    """With a clock that is wrong by so much."""
+    """Return a world whose clock is wrong by `skew_ms`."""
     nothing: Any = None
     return World(
         clock=FakeClock(skew_ms),
@@ -71,9 +71,9 @@ class Stored:
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
     quorums: tuple[int, int, int] = (1, 1, 1)
     entries: list[bytes] = field(default_factory=list)
-    """As far as bookies have them: confirmed or not."""
+    """Entries that bookies have, confirmed or not."""
     last_entry_id: int | None = None
-    """None: open."""
+    """Last entry; None while the ledger is open."""
     fenced: bool = False
 
 
@@ -126,7 +126,7 @@ class FakeWriter:
         return views
 
     def confirm(self, upto: int | None = None) -> None:
-        """Store and confirm what is pushed, or up to an entry."""
+        """Store and confirm all pushed entries, or those up to an entry."""
         last = self.last_pushed if upto is None else upto
         first = self.last_confirmed + 1
         if self.error is not None or last < first:
@@ -141,7 +141,7 @@ class FakeWriter:
             self._pending.popleft()
 
     def store(self, last: int) -> None:
-        """Let the bookies have entries up to `last`, confirmed or not."""
+        """Store entries up to `last` at the bookies, confirmed or not."""
         have = len(self.stored.entries)
         if last >= have:
             self.stored.entries += [bytes(view) for view in self.sealed(have, last)]
@@ -174,7 +174,7 @@ class FakeWriter:
 
 
 class FakeReader:
-    """Reader of a ledger. Of an open one it sees what was confirmed with the last entry: nothing of a first one."""
+    """Reader of a ledger. In an open one it sees the LAC of the last entry, so nothing if there is one entry."""
 
     def __init__(self, ledgers: FakeLedgers, stored: Stored) -> None:
         last = len(stored.entries) - 2 if stored.last_entry_id is None else stored.last_entry_id
@@ -224,13 +224,13 @@ class FakeLedgers:
         """Per step (create, created, open, close, delete, read): errors to raise, one per call."""
         self.delay_s = 0.0
         self.waiting = 0
-        """Calls that wait for `delay_s`."""
+        """Number of calls that wait for `delay_s`."""
         self.hold = False
-        """Confirm nothing until told."""
+        """Confirm nothing until released."""
         self.full = False
-        """Store nothing: a ledger fails at its first append, while new ones can be made."""
+        """Store nothing: a ledger fails at its first append, but new ones can be created."""
         self.point: Callable[[], Awaitable[None]] | None = None
-        """Awaited wherever a crash of the broker would find something done and something not."""
+        """Awaited at each point at which a crash of the broker would leave an operation half done."""
         self._next_id = first_id
 
     async def step(self, name: str) -> None:
@@ -305,7 +305,7 @@ class FakeLedgers:
             stored.last_entry_id = len(stored.entries) - 1
 
     async def run(self) -> None:
-        """Confirm appends, each in a step of its own."""
+        """Confirm appends, each in its own step."""
         while True:
             await self.work.wait()
             self.work = trio.Event()
@@ -318,14 +318,14 @@ class FakeLedgers:
                     writer.confirm()
 
     def release(self) -> None:
-        """Confirm what was held, and hold no more."""
+        """Confirm held appends, and hold no more."""
         self.hold = False
         for writer in list(self.writers.values()):
             writer.held = False
             writer.confirm()
 
     def listed(self) -> set[int]:
-        """Ledgers that exist."""
+        """Return the ids of the existing ledgers."""
         return set(self.stored)
 
 
@@ -338,7 +338,7 @@ async def running(ledgers: FakeLedgers) -> AsyncIterator[None]:
 
 
 class Sink:
-    """Notes what it is told."""
+    """Records the calls of its callbacks."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, int]] = []

@@ -27,7 +27,7 @@ class Host:
         self.network = network
 
     def cut(self) -> None:
-        """From every bookie, both ways, and from the metadata."""
+        """Cut the broker off from every bookie, in both directions, and from the metadata."""
         self.network.deaf = {*self.cluster.bookies}
         self.network.mute = {*self.cluster.bookies}
         self.store.disconnect()

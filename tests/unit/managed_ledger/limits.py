@@ -7,7 +7,7 @@ from tests.support.datadriven import Line
 
 
 def limits_of(command: Line) -> RolloverLimits:
-    """The limits that the command's options give."""
+    """Return the limits in the command's options."""
     least, greatest = Line.of(command.where, f"age {command.option('age')}").span()
     return RolloverLimits(
         entries_max=command.option_number("entries"),

@@ -29,11 +29,11 @@ def everything(cluster: Cluster) -> dict[str, tuple[bytes, int]]:
 
 
 def nothing(cluster: Cluster, log: ManagedLedger) -> None:
-    """Open, with an append under way."""
+    """Leave the log open, with an append in progress."""
 
 
 def full(cluster: Cluster, log: ManagedLedger) -> None:
-    """At a roll, which waits for the bookies."""
+    """Bring the log to a rollover that waits for the bookies."""
     log.append(numbered(50, 20), Sink())
 
 
@@ -42,12 +42,12 @@ def failed(cluster: Cluster, log: ManagedLedger) -> None:
 
 
 def fenced(cluster: Cluster, log: ManagedLedger) -> None:
-    """About to ask whose the log is."""
+    """Bring the log to the point before it checks its ownership."""
     cluster.ledgers.writers[0].fail(LedgerFencedError("fenced"))
 
 
 def ahead(cluster: Cluster, log: ManagedLedger) -> None:
-    """While the next ledger is being made."""
+    """Bring the log to the creation of its next ledger."""
     writer = cluster.ledgers.writers[0]
     log.append(numbered(50, 7), Sink())
     writer.confirm()
@@ -62,7 +62,7 @@ def closing(cluster: Cluster, log: ManagedLedger) -> None:
 async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
     factory: ManagedLedgerFactory, prepare: Callable[[Cluster, ManagedLedger], None], waited_s: float, cluster: Cluster
 ) -> None:
-    """Whatever it was about. Only a close, or a recovery, that was on its way arrives."""
+    """This holds in every state. Only a close or a recovery that was in transit takes effect."""
     log = await factory.open(NAME)
     cursor = await log.open_cursor("sub", initial="earliest")
     told: list[str] = []
@@ -154,7 +154,7 @@ async def test_while_the_metadata_is_known_to_be_away_the_open_ledger_serves_on_
 async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(
     cluster: Cluster,
 ) -> None:
-    """B6, with timers shortened: rolls by hand, by age and by entries upon each other."""
+    """B6, with shortened timers: overlapping rollovers on request, by age and by entries."""
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         sink = Sink()
@@ -178,7 +178,7 @@ async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_make
 async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(
     factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    """M9. What is trimmed makes room again."""
+    """M9. Trimming makes room again."""
     log = await factory.open(NAME)
     await publish(log, *numbered(0, 12))
     listed = await cluster.stored_list()
@@ -200,7 +200,7 @@ async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_mad
 
 
 async def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
-    """With the real ledger client: what was not confirmed is not sent again, and no bookie is replaced for it."""
+    """With the real ledger client: unconfirmed entries are not sent again, and cause no replacement of a bookie."""
     cluster = FakeCluster(4)
     async with (
         cluster.client() as client,

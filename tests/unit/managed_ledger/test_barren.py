@@ -6,7 +6,7 @@ from managed_ledger.writing.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedg
 
 
 class Longest(Random):
-    """Chance that shortens no pause."""
+    """Random numbers that shorten no pause."""
 
     def random(self) -> float:
         return 0.0

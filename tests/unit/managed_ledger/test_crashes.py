@@ -1,8 +1,7 @@
-"""A broker killed at every point at which something is done and something is not: between a ledger's close and the
-list, between a ledger's making and its first entry, in the middle of a roll of a cursor, of a deletion, of a trim, of
-an open.
+"""A broker is killed at every point at which an operation is half done: between closing a ledger and writing the list,
+between creating a ledger and its first entry, during the rollover of a cursor, a deletion, a trim or an open.
 
-Each story is told once per point, from the start, in a world of its own; another broker then opens the log.
+Each story runs once per point, from the start, in a new world; another broker then opens the log.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Tale:
         self.cluster = cluster
         self.sinks: list[tuple[Sink, list[bytes]]] = []
         self.answered = Position(-1, -1)
-        """Acknowledged up to here, and the consumer was told so."""
+        """Last acknowledged position for which the consumer received an answer."""
         self.done: list[str] = []
 
     async def publish(self, log: ManagedLedger, payloads: list[bytes]) -> None:
@@ -44,7 +43,7 @@ class Tale:
         return [payload for sink, payloads in self.sinks for payload in payloads[: sink.count]]
 
     async def check(self, log: ManagedLedger) -> list[bytes]:
-        """AllAckedEntriesAreReadable, NoDivergenceBetweenClientAndMetaData, LedgersNeverLeak. What the log has."""
+        """Check AllAckedEntriesAreReadable, NoDivergenceBetweenClientAndMetaData, LedgersNeverLeak; return entries."""
         found = await read_all(log)
         assert found[: len(self.confirmed)] == self.confirmed
         await trio.sleep(1)
@@ -64,7 +63,7 @@ Sequel = Callable[[Cluster, Tale], Awaitable[None]]
 
 
 async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, config: dict[str, Any]) -> bool:
-    """Whether the broker lived to the end of the story."""
+    """Run the story; return whether the broker reached its end."""
     points = 0
     with trio.CancelScope() as life:
 
@@ -84,8 +83,8 @@ async def _tell(cluster: Cluster, tale: Tale, story: Story, last_point: int, con
 
 
 async def killed_everywhere(story: Story, sequel: Sequel, before: Story | None = None, /, **config: Any) -> int:
-    """Tell the story with the broker killed at its first point, at its second, and so on, and each time the sequel.
-    Returns how many points there were."""
+    """Run the story with the broker killed at its first point, at its second, and so on, and each time the sequel.
+    Return the number of points."""
     for last_point in range(1, 500):
         async with in_cluster() as cluster:
             tale = Tale(cluster)
@@ -119,7 +118,7 @@ async def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         log = await factory.open(NAME)
         for number in range(9):
-            # The third run makes the next ledger ahead, the fourth rolls.
+            # The third run creates the next ledger ahead, the fourth rolls over.
             await tale.publish(log, numbered(3 * number, 3))
 
     assert await killed_everywhere(story, open_and_check) >= 12
@@ -150,7 +149,7 @@ async def test_during_a_cursors_change_of_ledger_it_has_its_old_state_or_the_new
         log = await factory.open(NAME)
         cursor = await log.open_cursor("sub", initial="earliest")
         await tale.publish(log, numbered(0, 9))
-        for entry in range(9):  # five entries to a cursor ledger
+        for entry in range(9):  # five entries per cursor ledger
             cursor.ack_individual([Position(0, entry)])
             await cursor.wait_persisted()
             tale.answered = Position(0, entry)

@@ -1,4 +1,4 @@
-"""Logs on three bookies, through the real ledger client, while some of them are away."""
+"""Logs on three bookies, through the real ledger client, while some of them are unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs whose metadata is away, damaged, set back, or has to do with very many of them. docs/faults.md has the list."""
+"""Logs whose metadata is unavailable, damaged, set back, or very large. docs/faults.md has the list."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ TEN_MINUTES_S = 600
 
 @pytest.mark.parametrize("hurt", [False, True], ids=["bookies well", "a bookie lost meanwhile"])
 async def test_m5_ten_minutes_without_metadata_cost_no_entry_and_confirm_none_wrongly(hurt: bool) -> None:
-    """The open ledger serves on, past its roll; if a bookie is lost, a change of the ensemble is needed and waits:
-    nothing is confirmed then. When the metadata is back everything goes on."""
+    """The open ledger continues to serve, past its rollover. If a bookie is lost, a change of the ensemble is needed
+    and waits: nothing is confirmed then. When the metadata is back, everything continues."""
     cluster = FakeCluster(5)
     async with host(cluster, entries_max=10, retry_timeout_s=60) as a:
         log = await a.factory.open(NAME)
@@ -100,7 +100,7 @@ async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_
         assert old is not None
         cluster.ledgers._next_id = 1000
         await publish(log, *numbered(12, 30))
-    # Under an owner that knows the newer list.
+    # With an owner that has the newer list.
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         await cluster.metadata.put(log_path(NAME), old.value, ANY_VERSION)
@@ -112,7 +112,7 @@ async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_
         before = await cluster.metadata.get(log_path(NAME))
         assert before is not None
         assert before.value == old.value
-    # Before an owner opens: the sequence of ids has gone back too, below those of a list that is newer.
+    # Before an owner opens: the sequence of ids has regressed too, below the ids of a newer list.
     await cluster.metadata.delete(log_path(NAME), ANY_VERSION)
     cluster.ledgers._next_id = 2000
     async with cluster.broker() as factory:
@@ -155,7 +155,7 @@ async def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_n
 async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metadata_service(
     count: int, cluster: Cluster
 ) -> None:
-    """Each takes the time of a few round trips, and never more than the set number are under way."""
+    """Each takes the time of a few round trips, and at most the configured number is in progress."""
     names = [f"{NAME}-{number}" for number in range(count)]
     calls = most = 0
 
@@ -165,7 +165,7 @@ async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metada
                 nursery.start_soon(factory.open, name)
 
     class Slow(Session):
-        """Every call takes 10 ms; counts those under way."""
+        """Delay every call by 10 ms, and count the calls in progress."""
 
         async def get(self, path: str) -> Any:
             return await self._slowly(super().get, path)
@@ -196,7 +196,7 @@ async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metada
 
 
 async def test_m15_no_value_of_a_list_ends_in_anything_but_an_error_of_ours(cluster: Cluster) -> None:
-    """Each byte of a good value changed, one at a time."""
+    """Yield a good value with each byte changed, one at a time."""
     async with cluster.broker() as factory:
         await publish(await factory.open(NAME), *numbered(0, 12))
     node = await cluster.metadata.get(log_path(NAME))

@@ -1,4 +1,4 @@
-"""A log whose broker is cut off from its bookies, or from everything, and comes back. docs/faults.md has the list."""
+"""A log whose broker is cut off from its bookies, or from everything, and returns. docs/faults.md has the list."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.managed_ledger.hosts import ADD_TIMEOUT_S, host
 async def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it_stalls_and_confirms_nothing(
     count: int, way: str
 ) -> None:
-    """Cut off bookies of four, one of which is not part of the ledger."""
+    """Some of four bookies are cut off; one of the four is not a member of the ledger."""
     cluster = FakeCluster(4)
     async with host(cluster) as a:
         log = await a.factory.open(NAME)
@@ -27,7 +27,7 @@ async def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it
         members = (await cluster.metadata(log.ledgers[-1].ledger_id)).fragments[-1].bookies
         lost = {*members[:count]}
         if count > 1:
-            lost |= {*cluster.bookies} - {*members}  # else a spare one would make the ack quorum
+            lost |= {*cluster.bookies} - {*members}  # otherwise a spare one would complete the ack quorum
         if way != "answers":
             a.network.deaf = {*lost}
         if way != "requests":
@@ -48,7 +48,7 @@ async def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it
 
 
 async def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lose_nothing() -> None:
-    """Every connection breaks twice in a second, for a minute."""
+    """Every connection breaks twice per second, for a minute."""
     cluster = FakeCluster(5)
     async with host(cluster) as a:
         log = await a.factory.open(NAME)
@@ -70,7 +70,7 @@ async def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lo
 async def test_n9_m6_what_an_owner_writes_that_was_cut_off_and_replaced_is_refused_when_the_network_heals(
     late: int,
 ) -> None:
-    """{A} | {B, bookies, metadata}. A knows of nothing: what it had sent meanwhile arrives at the bookies when all is
+    """{A} | {B, bookies, metadata}. A does not detect the partition: its requests arrive at the bookies when all is
     healed."""
     cluster = FakeCluster(4)
     async with host(cluster) as a, host(cluster) as b:

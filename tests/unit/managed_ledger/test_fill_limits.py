@@ -12,7 +12,7 @@ OPENED = 5000.0
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """Return the effect of each step on the marks of one log."""
+    """Return the effect of each step on the fill limits of one log."""
     if command.name != "begin":
         raise command.unknown()
     marks = LedgerMarks(limits_of(command))

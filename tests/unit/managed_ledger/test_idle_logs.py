@@ -1,4 +1,4 @@
-"""Logs that are opened and not written to: they make no ledger, and are owned, read and trimmed all the same."""
+"""Logs that are opened and not written to: they create no ledger, and are still owned, read and trimmed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_log_taken_over_from_another_owner_fences_it_although_no_ledger_
         log.append([b"late"], sink)
         await until(lambda: log.state is State.FENCED)
         assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
-        # Neither has an open ledger now: the list alone keeps them apart.
+        # Neither has an open ledger now: only the list distinguishes the owners.
         last = await third.open(NAME)
         sink = Sink()
         taken.append([b"late"], sink)
@@ -121,7 +121,7 @@ async def test_a_log_taken_over_from_another_owner_fences_it_although_no_ledger_
 async def test_of_two_owners_whose_lists_would_be_equal_the_one_that_did_not_hear_finds_out_that_it_is_none(
     cluster: Cluster,
 ) -> None:
-    """Both store the list that they have read: one is answered, and what the other asked for never arrived."""
+    """Both store the list that they have read: one is answered, and the write of the other never arrives."""
     await write(cluster, *numbered(0, 3))
     session = Session(cluster.tree)
     mine = StoredList(session, cluster.ledgers, lambda: LogConfig.of(CONFIG), NAME)

@@ -16,7 +16,7 @@ from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
 async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
-    """Nine entries of ten: the next ledger is there, and only named as to be deleted."""
+    """Append nine entries of ten: the next ledger exists, and is only named as to be deleted."""
     await publish(log, *numbered(0, 9))
     await trio.sleep(0.5)
     assert cluster.ledgers.listed() == {0, 1}

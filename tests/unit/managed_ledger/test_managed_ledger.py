@@ -263,7 +263,7 @@ async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster
         current(cluster, log).stored.fenced = False
         await publish(log, *numbered(0, 3))
         await other.open(NAME)
-        cluster.ledgers.stored[0].fenced = False  # a bookie that forgot the fence must not be enough
+        cluster.ledgers.stored[0].fenced = False  # a bookie that lost the fence must not be enough
         cluster.ledgers.stored[0].last_entry_id = None
         sink = Sink()
         log.append(numbered(3, 12), sink)
@@ -426,7 +426,7 @@ async def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write(cluster: C
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.3])
 async def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_s: float, cluster: Cluster) -> None:
-    """At each moment of the making of its ledger."""
+    """The log is closed at each moment of the creation of its ledger."""
 
     async def test(cluster: Cluster) -> None:
         async with cluster.broker(age_min_minutes=10) as factory:
@@ -491,8 +491,8 @@ async def test_a_closed_log_takes_nothing_and_gives_nothing(factory: ManagedLedg
 
 
 async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cluster: Cluster) -> None:
-    """AllAckedEntriesAreReadable, NoOutOfOrderEntries: a history of appends, failures, rolls and changes of the
-    owner."""
+    """AllAckedEntriesAreReadable, NoOutOfOrderEntries: a history of appends, failures, rollovers and changes of
+    the owner."""
     rng = random.Random(9)
     confirmed: list[bytes] = []
     number = 0

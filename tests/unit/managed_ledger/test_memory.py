@@ -1,4 +1,4 @@
-"""Memory of one of thousands of logs, without the ledgers themselves."""
+"""Memory of one log among thousands, without the ledgers themselves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.unit.managed_ledger.cluster import NAME, Cluster, publish
 
 LOGS = 200
 BYTES_MAX = 5400
-"""5110 on Python 3.11, where it was 5570 before logs made what they seldom use when they need it, and 6860 before they
-shared it. Much of it is the fake ledgers' and the metadata's."""
+"""It was 5110 on Python 3.11; 5570 before logs created rarely used parts on demand, and 6860 before they shared some.
+Much of it belongs to the fake ledgers and the metadata."""
 
 
 async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(
     factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
-    await publish(await factory.open(NAME), b"x")  # what is made once
+    await publish(await factory.open(NAME), b"x")  # objects that are created once
     gc.collect()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""A ledger that was closed under its owner: with ledgers in memory, and with the real ledger client."""
+"""A ledger that another process closed: with ledgers in memory, and with the real ledger client."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:
 async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order(
     cluster: Cluster,
 ) -> None:
-    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, and nothing leaks: rolls, ledgers ahead, failures and such
+    """AllAckedEntriesAreReadable, NoOutOfOrderEntries, no leaks: rollovers, ledgers ahead, failures and such
     closes."""
     rng = random.Random(4)
     confirmed: list[bytes] = []
@@ -215,7 +215,7 @@ async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_on
 
 @pytest.mark.parametrize("in_flight", [0, 1, 5])
 async def test_a_second_ledger_client_that_recovers_the_ledger_costs_no_message(in_flight: int) -> None:
-    """As auto recovery does it: open with recovery, while the broker appends and bookies answer at their own pace."""
+    """Open with recovery, as auto recovery does, while the broker appends and bookies answer at different speeds."""
     cluster = FakeCluster(3)
     config = replace(THREE_COPIES, entries_max=50)
     async with (

@@ -1,4 +1,4 @@
-"""Writes of the list that no answer came of, and nothing could be learned of at once."""
+"""Writes of the list without an answer, whose outcome cannot be read at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def put(stored: StoredList) -> None:
 
 
 class Owner:
-    """A list on a metadata session of its own."""
+    """A list on its own metadata session."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -59,10 +59,10 @@ class Owner:
         self.session.point = self._lose
 
     async def do_unheard(self, step: Step, *, happens: bool) -> None:
-        """Do it; the answer is lost, and the connection with it."""
+        """Do the write; the answer and the connection are lost."""
         if step in (open_ahead, put):
             self.session.point = self._lose_later if happens else self._lose
-        else:  # the write is the ledgers', the look for it ours
+        else:  # the ledgers do the write, the list checks its outcome
             self.session.disconnect()
             if happens:
                 self.cluster.ledgers.failures["created"] = [MetadataUnavailableError("no answer came")]
@@ -81,7 +81,7 @@ class Owner:
             await step(self.stored)
 
     async def check(self) -> None:
-        """The list is as we know it, and names every ledger that there is."""
+        """Check that the stored list equals the known one, and names every existing ledger."""
         node = await self.cluster.metadata.get(log_path(NAME))
         assert node is not None
         assert (decode(node.value), node.version) == (self.stored.value, self.stored.version)

@@ -1,4 +1,4 @@
-"""Ledgers that nobody needs any more go, each after the list was stored without it."""
+"""Ledgers that are no longer needed are deleted, each after the list was stored without it."""
 
 from __future__ import annotations
 

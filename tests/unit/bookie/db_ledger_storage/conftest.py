@@ -1,4 +1,4 @@
-"""Runs of entries that can be told apart, for every test of the storage."""
+"""Runs of distinguishable entries, for every test of the storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = Struct("!qqqq")
 
 
 def entry_of(ledger_id: int, entry_id: int, size: int = 40, version: int = 0) -> bytes:
-    """An entry with a true head; its payload tells its ids and its version, and fills it up to `size` bytes."""
+    """Return an entry with a valid head. Its payload has its ids and version, and fills it up to `size` bytes."""
     payload = f"<{ledger_id}:{entry_id} v{version}>".encode()
     return (HEAD.pack(ledger_id, entry_id, entry_id - 1, 0) + payload * (size // len(payload) + 1))[: max(size, 32)]
 

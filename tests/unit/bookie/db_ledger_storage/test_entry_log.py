@@ -118,7 +118,7 @@ def test_after_a_failed_sync_the_log_is_left_alone_and_a_new_one_taken(host, run
         logs.append(kept)
         host.disk.fail_syncs(1)
     else:
-        host.disk.fail_syncs(1)  # already the sync of lastId
+        host.disk.fail_syncs(1)  # the sync of lastId fails already
     with pytest.raises(OSError, match="Input/output"):
         logs.append([run_of(7, [5])])
     assert logs.active_id == -1
@@ -234,7 +234,7 @@ def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of
 
 
 class CountingDisk:
-    """A disk that counts the files that are open."""
+    """A disk that counts its open files."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk
@@ -321,7 +321,7 @@ MB = 1 << 20
 
 
 class WatchedDisk:
-    """A disk that notes what is synced and what is given back, by file, in order."""
+    """A disk that records syncs and released pages, by file and in order."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk

@@ -32,7 +32,7 @@ def entries_on_disk(storage: DbLedgerStorage, ledger: int, ids: range) -> dict[i
 
 
 def crash_in_flush(changes: int, seed: int, body: Callable[[DbLedgerStorage, bool], None], run_of) -> bool:
-    """Flush once in full, then crash after `changes` changes of the second flush; return whether it had ended."""
+    """Flush once, then crash after `changes` changes of the second flush; return whether that had ended."""
 
     async def story(universe: Universe) -> bool:
         host = universe.host("bookie")
@@ -60,7 +60,7 @@ def crash_in_flush(changes: int, seed: int, body: Callable[[DbLedgerStorage, boo
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_crash_at_any_step_of_a_flush_loses_nothing_older_and_shows_nothing_false(run_of, entry_of, seed):
-    """Every row that survives leads to the whole, true entry; what an earlier flush wrote is all there."""
+    """Every surviving row points to the whole, right entry; all entries of an earlier flush are there."""
 
     def check(storage: DbLedgerStorage, over: bool) -> None:
         one = entries_on_disk(storage, 1, range(70))

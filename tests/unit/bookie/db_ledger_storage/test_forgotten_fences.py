@@ -1,4 +1,4 @@
-"""A fence outlives its ledger: not for ever, not without a bound, and over every crash."""
+"""A fence outlives its ledger: for a limited time, within a bound, and over every crash."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def opened(host: Host) -> DbLedgerStorage:
 
 
 async def with_ledgers(host: Host) -> DbLedgerStorage:
-    """Ledger 1 is fenced, ledger 2 is not; both are on the disk."""
+    """Return a storage with ledger 1, which is fenced, and ledger 2, which is not; both are on the disk."""
     storage = await opened(host)
     for ledger_id in (1, 2):
         storage.set_master_key(ledger_id, b"k")

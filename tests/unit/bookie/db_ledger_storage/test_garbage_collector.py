@@ -23,7 +23,7 @@ from simulation.machines.world import in_universe
 BIG = 1 << 30
 FOLDER = "/b/current"
 OPTIONS = StorageOptions(log_size_max=1024 + 10 * 44)
-"""Ten entries a log."""
+"""Size of a log in bytes: ten entries."""
 
 
 def live(*ledgers: int) -> Callable[[], AsyncIterable[int]]:
@@ -48,7 +48,7 @@ async def started(host: Host) -> DbLedgerStorage:
 
 
 async def fill(storage: DbLedgerStorage, run_of, *ledgers: int, count: int = 10) -> None:
-    """One flush with `count` entries of each ledger; with ten, one log for each."""
+    """Make one flush with `count` entries of each ledger; ten entries fill one log per ledger."""
     for ledger in ledgers:
         storage.set_master_key(ledger, b"k")
         for entry_id in range(count):
@@ -126,7 +126,7 @@ async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
         await fill(storage, run_of, 1)
 
         async def ledger_ids() -> AsyncIterator[int]:
-            yield 1  # as it stood when the listing began...
+            yield 1  # the state when the listing began...
             storage.set_master_key(9, b"k")
             storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
 
@@ -148,7 +148,7 @@ async def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
 
 @pytest.mark.seeded
 async def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(run_of, log_events):
-    # A scan stops at the damage and does not see ledger 2 behind it; the index does.
+    # A scan stops at the damage and misses ledger 2 after it; the index has it.
     async with with_host() as (host, storage):
         await fill(storage, run_of, 1, 2, count=3)
         host.cut_power()
@@ -176,7 +176,7 @@ async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_
 
 @pytest.mark.seeded
 async def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
-    # A crash between the two indexes of a first flush leaves them; the journal brings the ledger back if it lives.
+    # A crash between the two indexes of a first flush leaves such rows; the journal restores a live ledger.
     async with with_host() as (_, storage):
         await fill(storage, run_of, 1, 2)
         storage._ledgers.forget(1)
@@ -199,7 +199,7 @@ async def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_
     async with with_host() as (host, storage):
         storage._options = StorageOptions()
         await fill(storage, run_of, 1, count=5)
-        host.cut_power()  # a log without a map: only the index knows what leads there
+        host.cut_power()  # a log without a map: only the index has the references to it
         storage = await started(host)
         rows = storage._locations._rows
         batch = rows.batch()
@@ -274,6 +274,6 @@ async def test_a_round_over_a_million_rows_does_not_hold_the_loop_for_more_than_
         waits, took = await main()
     finally:
         sys.setswitchinterval(interval)
-    most = waits[-1 - len(waits) // 1000]  # a busy machine takes the processor away for longer than any step
+    most = waits[-1 - len(waits) // 1000]  # a busy machine may delay any step
     print(f"1,000,000 rows in {took:.1f} s: longest wait {waits[-1] * 1000:.1f} ms, all but 0.1 % {most * 1000:.1f} ms")
     assert most < 0.01

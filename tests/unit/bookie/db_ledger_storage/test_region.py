@@ -144,7 +144,7 @@ def test_a_flipped_bit_in_the_size_of_the_last_entry_of_a_log_is_an_error(run_of
         shelf.disk.flip(LOG, 1024 + byte, bit)
         size = int.from_bytes(shelf.disk.read(LOG)[1024:1028], "big", signed=True)
         if state == "crashed" and 16 <= size <= 40:
-            # Behind it an unsynced record may be torn, so nothing there can tell; the digest does, which clients check.
+            # An unsynced record after it may be torn, so the log cannot detect this; the client does, by the digest.
             assert len(content(shelf.read(1, 0))) == 4 + size
         else:
             with pytest.raises(StorageDamagedError):

@@ -1,4 +1,4 @@
-"""One entry by one look: it is that entry, or it is left to the thorough way."""
+"""Reads of single entries: the fast path returns the right entry, or leaves it to the thorough path."""
 
 from __future__ import annotations
 

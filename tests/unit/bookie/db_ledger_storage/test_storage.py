@@ -31,7 +31,7 @@ LOG = "/b/current/0.log"
 
 
 def ids_of(parts: list[Buffer]) -> list[int]:
-    """Entry ids in what a read gave; the parts must be whole records end to end."""
+    """Return the entry ids in the result of a read; its parts must be whole records, end to end."""
     data = b"".join(map(bytes, parts))
     ids = []
     at = 0
@@ -136,7 +136,7 @@ def check_read(
         read = storage.reader.read_run(ledger, first, count_max, size_max)
         assert ids_of(read)[0] == first
         data = b"".join(map(bytes, read))
-        # A bound in bytes may stop the read before an entry that would just have fitted.
+        # A bound in bytes may end the read before an entry that would still have fitted.
         assert expected.startswith(data) if size_max < BIG else data == expected
     else:
         with pytest.raises((NoEntryError, NoLedgerError)):
@@ -244,7 +244,7 @@ async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_
 
 @pytest.mark.seeded
 async def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of):
-    # bookkeeper#4843: a checkpoint that skips an empty cache moves the mark past a fence that only the journal knows.
+    # bookkeeper#4843: a checkpoint that skips an empty cache moves the mark past a fence that is only in the journal.
     async with with_host() as (host, storage):
         await storage.flush()
         storage.set_fenced(1)
@@ -415,7 +415,7 @@ async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, univ
     await storage.open()
     storage.set_master_key(1, b"k")
     storage.add(run_of(1, range(5)))
-    # The lock is held as a flush holds it while its worker goes through the table.
+    # The lock is held as by a flush whose worker iterates over the table.
     async with trio.open_nursery() as nursery, storage._flush_lock:
         table = storage._cache.begin_flush()
         nursery.start_soon(storage.delete_ledger, 1, name="delete")
@@ -465,7 +465,7 @@ async def test_bisect_of_sizes_is_exact(run_of):
 
 @pytest.mark.real_clock
 async def test_workers_read_every_entry_while_the_loop_adds_and_flushes(run_of, tmp_path):
-    """Real threads and RocksDB: an entry added before a read began is found, wherever it is on its way to the disk."""
+    """Real threads and RocksDB: an entry added before a read began is found, at every stage of its way to the disk."""
     world = real_world(1)
     storage = DbLedgerStorage(world, str(tmp_path), StorageOptions(log_size_max=200_000, read_ahead_entries=3))
     await storage.open()

@@ -1,4 +1,4 @@
-"""bookie/disks/room.py"""
+"""Tests of bookie/disks/room.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: what was synced is read back, a torn tail is dropped, damage is told."""
+"""Replay: synced records are read back, a torn tail is dropped, damage is reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write(
     previous: LogMark | None = None,
     close: bool = False,
 ) -> list[int]:
-    """Write each of `groups` as one group; returns where each ends."""
+    """Write each of `groups` as one group; return the end of each."""
     writer = GroupWriter(host.world().disk, FOLDER, CONFIG)
     writer.create(file_id, previous)
     ends = []

@@ -1,4 +1,4 @@
-"""bookie/journal/seal.py: where replay begins, by lastMark, its sealed copy and the journal's files."""
+"""bookie/journal/seal.py: the start of replay, from lastMark, its sealed copy and the journal's files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_new_bookie_has_nothing_to_tell():
 
 
 def test_a_seal_that_another_program_left_behind_is_not_believed():
-    """BookKeeper has served the folder since: there is a journal file that the seal does not know."""
+    """BookKeeper has served the folder in the meantime: there is a journal file that the seal does not name."""
     found = plan(LogMark(12, 512), SEALED, 9, 12)
     assert (found.mark, found.named, found.promised) == (NO_MARK, 12, None)
 

@@ -1,4 +1,4 @@
-"""The journal's writer: what is told durable is on the disk, and a failure is told as one."""
+"""The journal's writer: records reported as durable are on the disk, and a failure is reported as a failure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bench:
         return result
 
     def crash(self) -> None:
-        """Forget what no sync covered."""
+        """Discard all writes that no sync covered."""
         self.host.cut_power()
         self.world = self.host.world()
 
@@ -215,7 +215,7 @@ async def with_journal(
 
 
 class Told:
-    """Collects what callbacks are told."""
+    """Records the calls of callbacks."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, BookieError | None]] = []

@@ -1,5 +1,5 @@
-"""The admin resources of a cluster: real tenants, namespaces and policies in a memory store, an ownership that notes
-what it is asked, and no broker behind it."""
+"""The admin resources of a cluster: real tenants, namespaces and policies in a memory store, with an ownership that
+records its calls, and without a broker."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ClusterRest(Rest):
         super().__init__(cluster=replace(cluster, **changes))
 
     async def own(self, bundle: str, owner: Owner) -> None:
-        """Somebody has a bundle, such as public/default/0x00000000_0x40000000."""
+        """Give a bundle, such as public/default/0x00000000_0x40000000, an owner."""
         await self.store.create(f"/namespace/{bundle}", encode_owner(owner), kind=Kind.EPHEMERAL, make_parents=True)
 
     async def status(self, method: str, path: str, **options: Any) -> int:
@@ -93,13 +93,13 @@ class ClusterRest(Rest):
         return response.json()
 
     async def refused(self, method: str, path: str, status: int, **options: Any) -> str:
-        """The reason."""
+        """Send a request that must be refused, and return the reason."""
         response = await self.ask(method, path, **options)
         assert response.status_code == status, response.text
         return str(response.json()["reason"])
 
     async def sent_to(self, method: str, path: str, **options: Any) -> str:
-        """Where a 307 points."""
+        """Send a request that must be redirected, and return the address."""
         response: httpx2.Response = await self.ask(method, path, **options)
         assert response.status_code == 307, response.text
         return response.headers["location"]

@@ -1,4 +1,4 @@
-"""The admin resources of a cluster as they come; tests that need others enter `on_cluster` themselves."""
+"""The admin resources of a default cluster; tests that need another one enter `on_cluster` themselves."""
 
 from __future__ import annotations
 

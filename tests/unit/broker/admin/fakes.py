@@ -1,4 +1,4 @@
-"""The admin resources over an administration that notes what it is asked, without a broker behind it."""
+"""The admin resources over an administration that records its calls, without a broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stats:
 
 
 class FakeAdministration(Administration):
-    """Answers from its fields; `error` is raised instead, and a change waits for `gate`, if they are set."""
+    """Answers from its fields. If set, `error` is raised instead, and a change waits for `gate`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
@@ -45,7 +45,7 @@ class FakeAdministration(Administration):
         self.partition_count = 0
         self.names = ["persistent://public/default/a"]
         self.partitioned_names: list[str] | None = None
-        """`names`, if there is nothing else."""
+        """The same as `names` if None."""
         self.position = Position(12, 5)
 
     async def _note(self, *asked: Any) -> None:
@@ -130,7 +130,7 @@ class FakeAdministration(Administration):
 
 
 class Rest:
-    """The web application over a FakeAdministration, and a client of it; enter it inside trio."""
+    """Web application over a FakeAdministration, and a client of it; enter it inside trio."""
 
     def __init__(
         self, *, deadline_s: float = 30.0, requests_max: int = 200, cluster: ClusterService | None = None
@@ -165,7 +165,7 @@ class Rest:
 def ask(
     method: str, path: str, prepare: Callable[[FakeAdministration], None] = lambda _: None, **options: Any
 ) -> tuple[httpx2.Response, list[tuple[Any, ...]]]:
-    """The answer to one request, and what the administration was asked."""
+    """Return the answer to one request, and the calls of the administration."""
     responses: list[httpx2.Response] = []
     rest = Rest()
     prepare(rest.administration)
@@ -178,7 +178,7 @@ def ask(
 
 
 def fail_with(error: Exception) -> Callable[[FakeAdministration], None]:
-    """Prepares an administration whose calls raise `error`."""
+    """Return a function that prepares an administration whose calls raise `error`."""
 
     def prepare(administration: FakeAdministration) -> None:
         administration.error = error

@@ -1,4 +1,4 @@
-"""Administration over a whole broker in memory: results exist, and clients see them."""
+"""Administration over a whole broker in memory: results exist, and are visible to clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def publish(peer: Peer, topic: str, *payloads: bytes, producer_id: int = 1
 async def read(
     peer: Peer, topic: str, count: int, name: str = "s", consumer_id: int = 9, **options: Any
 ) -> list[bytes]:
-    """Return what the subscription delivers, which must be exactly so many."""
+    """Return the messages that the subscription delivers; there must be exactly this many."""
     await peer.subscribe(topic, name, consumer_id, **options)
     peer.flow(1000, consumer_id)
     found = await peer.payloads(count)
@@ -155,7 +155,7 @@ async def test_nothing_published_to_a_new_partition_escapes_a_subscription_of_th
     await admin.grow_partitioned_topic(NAME, 3)
     assert await admin.partitions(NAME) == 3
     assert await admin.subscriptions(NAME.with_partition(2)) == ["hold"]
-    payloads = [b"m%d" % number for number in range(25)]  # more than a ledger takes
+    payloads = [b"m%d" % number for number in range(25)]  # more than one ledger holds
     await publish(peer, part(2), *payloads)
     topic = await room.topic(part(2))
     topic.ledger.retention = Retention()
@@ -213,7 +213,7 @@ async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(r
 
     async def watched(name: str) -> None:
         if name.endswith("1"):
-            # Partition 0 is gone meanwhile.
+            # Partition 0 is deleted in the meantime.
             await peer.expect(C.CLOSE_PRODUCER)
             await trio.testing.wait_all_tasks_blocked()
             peer.ask_producer(part(0))
@@ -222,7 +222,7 @@ async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(r
 
     room.factory.delete = watched  # type: ignore[method-assign]
     await admin.delete_partitioned_topic(NAME, force=True)
-    assert answers == [pb.MetadataError]  # which clients try again
+    assert answers == [pb.MetadataError]  # an error that clients retry
     assert await admin.topics_of_namespace(SPACE) == []
 
 
@@ -475,7 +475,7 @@ async def test_a_subscription_is_durable_when_it_was_answered_and_holds_what_com
     await admin.create_subscription(NAME, "s/1", LATEST)
     path = "/managed-ledgers/public/default/persistent/orders/s%2F1"
     assert await room.cluster.stores[0].get(path) is not None
-    assert not (await room.topic()).subscriptions["s/1"].cursor.active  # nobody reads: nothing is kept in the cache
+    assert not (await room.topic()).subscriptions["s/1"].cursor.active  # without readers nothing is kept in the cache
     await publish(peer, TOPIC, *(b"m%d" % number for number in range(25)))
     topic = await room.topic()
     topic.ledger.retention = Retention()
@@ -515,7 +515,7 @@ async def test_a_subscription_of_a_partitioned_topic_is_one_on_every_partition(r
     admin, peer = room.broker.administration, await room.connect()
     await admin.create_partitioned_topic(NAME, 3)
     await admin.create_subscription(NAME.with_partition(1), "s", LATEST)
-    await admin.create_subscription(NAME, "s", EARLIEST)  # the rest of them
+    await admin.create_subscription(NAME, "s", EARLIEST)  # the other ones
     await raises(SubscriptionExistsError, admin.create_subscription(NAME, "s", EARLIEST))
     for index in range(3):
         assert await admin.subscriptions(NAME.with_partition(index)) == ["s"]
@@ -573,7 +573,7 @@ async def test_a_topic_is_made_for_its_subscription_as_the_configuration_says() 
         await neither(room)
 
 
-# Looking inside
+# Internal state
 
 
 async def test_the_entry_of_a_time_is_the_first_published_then_or_later_and_else_the_next_to_come(room: Room) -> None:

@@ -1,4 +1,4 @@
-"""broker.admin.errors: one table from what the broker says to a status."""
+"""broker.admin.errors: one table from the errors of the broker to a status."""
 
 from __future__ import annotations
 

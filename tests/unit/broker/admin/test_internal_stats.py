@@ -60,9 +60,9 @@ async def test_ledgers_end_and_sizes_fit_together(room: Room) -> None:
 
 
 async def test_every_ledger_in_the_metadata_is_one_that_a_topic_shows(room: Room) -> None:
-    """The one that was made ahead too: what no topic shows is taken for lost."""
+    """The ledger that was created ahead is included, because a ledger that no topic shows counts as lost."""
     peer = await room.connect()
-    await publish(peer, 9)  # of ten in a ledger
+    await publish(peer, 9)  # in ledgers of ten entries
     topic = await room.topic()
     await until(lambda: topic.ledger.appends.next_ledger_id >= 0)
     stats = await room.broker.administration.internal_stats(NAME)

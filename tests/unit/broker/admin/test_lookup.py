@@ -1,4 +1,4 @@
-"""HTTP lookup: the field names that clients insist on, and who is named."""
+"""HTTP lookup: the field names that clients require, and the broker in the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking other brokers: over a real socket to a real web server, and what is made of partitions that are theirs."""
+"""Requests to other brokers, over a real socket to a real web server, and results for partitions that they own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASE = "/admin/v2/persistent/public/default"
 
 
 class Owner:
-    """An ownership in which every topic is of the broker at `web_url`."""
+    """An ownership in which the broker at `web_url` owns every topic."""
 
     def __init__(self, web_url: str, mine: bool = False) -> None:
         self.web_url = web_url
@@ -46,7 +46,7 @@ class Owner:
 
 @asynccontextmanager
 async def with_server() -> AsyncIterator[tuple[OtherBrokers, str, list[tuple[str, str, bytes]]]]:
-    """`test(others, url, asked)`: what is asked is noted; the answer is what the last part of the path says."""
+    """Serve another broker that records its requests; the last part of the path determines the answer."""
     asked: list[tuple[str, str, bytes]] = []
 
     async def any_path(request: Request) -> Response:
@@ -129,11 +129,11 @@ async def test_a_broker_that_does_not_answer_is_not_ready() -> None:
     assert await OtherBrokers(Owner(url, mine=True), network).owner(NAME) is None
 
 
-# A partitioned topic whose partition 1 is another broker's
+# A partitioned topic whose partition 1 has another owner
 
 
 class Others(OtherBrokers):
-    """Has every partition 1; notes what it is asked, and raises what it is told to."""
+    """Another broker that owns every partition 1. It records its calls, and raises a given error."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any]] = []
@@ -209,7 +209,7 @@ async def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one
             await admin.delete_partitioned_topic(name)
         assert await admin.partitions(name) == 2
         assert others.asked == [("GET", "/quireUnused", None)]
-        others.raising = TopicNotFoundError("gone")  # the deletion of the partition is what answers so
+        others.raising = TopicNotFoundError("gone")  # this is the answer to the deletion of the partition
         others.asked.clear()
         await admin.delete_partitioned_topic(name, force=True)
         assert others.asked == [("DELETE", "?force=true", None)]

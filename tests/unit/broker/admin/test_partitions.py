@@ -1,4 +1,4 @@
-"""{topic}/partitions, over an administration that notes what it is asked."""
+"""{topic}/partitions, over an administration that records its calls."""
 
 from __future__ import annotations
 

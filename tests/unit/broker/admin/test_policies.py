@@ -1,4 +1,4 @@
-"""Persistence and retention over REST: of a namespace and of a topic"""
+"""Persistence and retention over REST, for a namespace and for a topic."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ CHUNK = 4096
 
 
 class _Chunks(httpx2.AsyncByteStream):
-    """A body that notes how much of it was read."""
+    """A body that counts its chunks that were read."""
 
     def __init__(self, count: int) -> None:
         self.left = count
@@ -241,7 +241,7 @@ class _Chunks(httpx2.AsyncByteStream):
 
 
 def send_chunks(count: int, headers: dict[str, str]) -> tuple[httpx2.Response, int]:
-    """The answer to a PUT with a body of `count` chunks, and how many of them were read."""
+    """Return the answer to a PUT with a body of `count` chunks, and the number of chunks that were read."""
     rest, body = Rest(), _Chunks(count)
     responses: list[httpx2.Response] = []
 

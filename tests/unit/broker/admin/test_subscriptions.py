@@ -1,4 +1,4 @@
-"""Subscriptions by name, over an administration that notes what it is asked."""
+"""Subscriptions by name, over an administration that records its calls."""
 
 from __future__ import annotations
 

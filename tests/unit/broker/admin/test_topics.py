@@ -1,4 +1,4 @@
-"""Lists of topics, making and deleting one, and what is inside it."""
+"""Lists of topics, creating and deleting a topic, and its contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: what is answered, with which error, and what a close in the middle of a creation leaves behind."""
+"""Requests: the answers, their errors, and the state after a close in the middle of a creation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partitions(peer: Peer, topic: str) -> None:
 
 
 async def partition_count(peer: Peer, topic: str, *, create: bool = True) -> int | pb.ServerError:
-    """The count, or the error below 0."""
+    """Return the number of partitions, or the error as a number below 0."""
     body = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=5, metadata_auto_creation_enabled=create)
     peer.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
     found = (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
@@ -52,7 +52,7 @@ async def test_the_count_of_partitions_is_told_truly_and_nothing_is_made_by_aski
     for create in (True, False):
         assert await partition_count(peer, TOPIC, create=create) == 3
         assert await partition_count(peer, f"{TOPIC}-partition-2", create=create) == 0
-    assert await partition_count(peer, f"{TOPIC}-partition-3") == 0  # who uses it is refused
+    assert await partition_count(peer, f"{TOPIC}-partition-3") == 0  # a user of it is refused
     assert await partition_count(peer, f"{TOPIC}-partition-3", create=False) == -pb.TopicNotFound
     await admin.grow_partitioned_topic(name, 4)
     assert await partition_count(peer, TOPIC) == 4
@@ -144,7 +144,7 @@ async def test_the_topics_of_what_is_no_namespace_are_an_error(room: Room) -> No
 
 
 async def test_a_namespace_that_is_not_there_has_no_topics(room: Room) -> None:
-    """With an error Go tries again for 30 s, Python and Java fail, where the original's answer is an empty list."""
+    """With an error, Go retries for 30 s, and Python and Java fail; the original answers with an empty list."""
     peer = await room.connect()
     found = await topics_of(peer, namespace="public/nowhere")
     assert (list(found.topics), found.topics_hash) == ([], topics_hash([]))
@@ -169,7 +169,7 @@ async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
 async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry(
     room: Room,
 ) -> None:
-    """The official C++ and Python clients retry InvalidTopicName until their time-out, and give up at
+    """The official C++ and Python clients retry InvalidTopicName until their timeout, and stop at
     NotAllowedError."""
     peer = await room.connect()
     for topic in ("a\\b", "a%2Fb", "a\x07b"):
@@ -343,7 +343,7 @@ async def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_rea
         assert code == pb.NotAllowedError
         assert "deduplicationEnabled" in reason
     assert room.broker.topics.loaded() == []
-    await peer.subscribe()  # what is there may be read
+    await peer.subscribe()  # existing entries may be read
     await store.create(own, b'{"deduplicationEnabled":false}', make_parents=True)
     await peer.producer()
     await store.put(own, b'{"deduplicationEnabled":true}', -1)
@@ -391,7 +391,7 @@ async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_loo
         asked.clear()
         room.broker.topics._namespaces.forget("public/default")
         await peer.producer(producer_id=3)
-        # (The log of a topic that is served would hold its policies; here nobody does.)
+        # (The log of a loaded topic would hold its policies; here none does.)
         assert asked == ["/admin/topic-policies/local/public/default/persistent/orders"]
         nursery.cancel_scope.cancel()
 
@@ -405,7 +405,7 @@ async def test_an_initial_subscription_is_there_from_the_first_message_on_and_ho
     await peer.subscribe(name="dlq", subType=SUB.Shared, initialPosition=SUB.Latest)
     peer.flow(10)
     assert await peer.payloads(2) == [b"m0", b"m1"]
-    await peer.producer(producer_id=2, initial_subscription_name="dlq")  # fine, with consumers of another type
+    await peer.producer(producer_id=2, initial_subscription_name="dlq")  # allowed, with consumers of another type
 
 
 async def test_consumer_stats_tell_permits_backlog_and_type(room: Room) -> None:

@@ -1,4 +1,4 @@
-"""Life of a connection: the handshake's deadline, signs of life, back-pressure, what is left when it is gone."""
+"""Life of a connection: the handshake's deadline, pings, back-pressure, and the state after its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_who_does_not_say_connect_in_time_is_dropped_whatever_else_it_send
         peer = room.open()
         for byte in bytes((0, 0, 1, 0, 0, 0, 0, 9)):
             await trio.sleep(1)
-            peer.stream.arrive(bytes((byte,)))  # a frame that never gets whole
+            peer.stream.arrive(bytes((byte,)))  # a frame that is never complete
         assert not peer.stream.closed
         await trio.sleep(7)
         assert peer.stream.closed
@@ -135,7 +135,7 @@ async def test_when_a_connection_goes_everything_of_it_goes(room: Room) -> None:
 
 
 async def test_consumers_of_a_dead_connection_do_not_pass_their_messages_on_to_each_other(room: Room) -> None:
-    """Each time would count as one more redelivery, and a few of those make a dead letter."""
+    """Each time would count as one more redelivery, and after a few of them the message is a dead letter."""
     peer, other = await room.connect(), await room.connect()
     await peer.producer()
     for consumer_id in (1, 2, 3):
@@ -239,7 +239,7 @@ async def receipts(peer: Peer, count: int) -> list[int]:
 
 
 async def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None:
-    """A consumer whose PING and acks are not read is dropped by its client after 30 s, and with it all others."""
+    """If its PING and acks are not read, a client closes the connection after 30 s, with all its other consumers."""
     async with in_broker(publish_buffer_bytes_max=2000) as room:
         publisher, consumer = await room.connect(), await room.connect()
         await publisher.producer()
@@ -267,7 +267,7 @@ async def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -
 
 
 async def test_forty_peers_that_do_not_read_stay_within_one_bound_and_those_that_read_get_everything() -> None:
-    """40 readers that took nothing held 8 MiB each."""
+    """Before the bound, 40 readers that received nothing held 8 MiB each."""
     peak = [0]
 
     async def test(room: Room) -> None:
@@ -332,7 +332,7 @@ def hold_appends(room: Room) -> None:
 
 
 async def two_publishers_of_which_one_fills_the_buffer(room: Room) -> tuple[Peer, Peer, Any]:
-    """Returns both, and the connection of the second, which is not read though nothing of its own is on its way."""
+    """Return both, and the connection of the second, which is not read although it has no output of its own."""
     loud, quiet = await room.connect(), await room.connect()
     await loud.producer()
     await quiet.producer(producer_name="quiet")

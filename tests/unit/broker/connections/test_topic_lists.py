@@ -35,7 +35,7 @@ def test_the_hash_is_that_of_the_names_in_order_and_reads_its_lowest_byte_first(
 
 
 def test_names_are_ordered_as_java_orders_them() -> None:
-    beyond, private = "\U0001f600", "\ufb01"  # as UTF-16 the first comes first, as code points the second
+    beyond, private = "\U0001f600", "\ufb01"  # sorted as UTF-16 the first is smaller, as code points the second
     assert topics_hash([private, beyond]) == topics_hash([f"{beyond},{private}"])
 
 
@@ -100,7 +100,7 @@ def test_whatever_the_pattern_it_matches_what_a_regular_expression_does() -> Non
 
 
 def test_the_worst_pattern_costs_a_bounded_number_of_operations_per_character() -> None:
-    """`.*a.*a ... b` took 1 ms for each name, 50 steps for each character; now one addition and some masks."""
+    """`.*a.*a ... b` took 1 ms per name and 50 steps per character; now it takes one addition and a few masks."""
     matches = topic_pattern(".*a" * 15 + "b")
     assert matches is not None
     calls = [0]

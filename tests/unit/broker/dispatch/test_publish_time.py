@@ -33,7 +33,7 @@ async def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_the
 
 
 async def test_a_time_is_found_though_entries_on_the_way_cannot_be_read(cluster: Cluster) -> None:
-    """Whichever entries they are: the middle of a ledger, where the search looks first, its end, or all of one
+    """The unreadable entries may be the middle of a ledger, where the search begins, its end, or all of one
     ledger."""
 
     def without_time() -> bytes:

@@ -1,4 +1,4 @@
-"""Shared and Key_Shared over a log whose reads the test holds back."""
+"""Shared and Key_Shared over a log whose reads the test holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY_SHARED = pb.CommandSubscribe.Key_Shared
 
 
 def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
-    """For each consumer a key that is its."""
+    """Return a key of its own for each consumer."""
     policy = stage.subscription._policy
     found: dict[Consumer[Subscription] | None, str] = {}
     for number in range(1000):
@@ -34,8 +34,10 @@ def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
 
 
 async def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> None:
-    """0 and 2 are of a key whose owner has no permits, 1 of another's. 1 is asked for again, and read together with 2,
-    which follows it. While that read is on its way the owner of 0 and 2 gets permits: 0 has to come first."""
+    """Entries 0 and 2 have a key whose consumer has no permits, entry 1 has another's.
+
+    Entry 1 is requested again, and read together with 2, which follows it. During that read the consumer of 0 and 2
+    gets permits: 0 must be delivered first."""
     async with on_stage(KEY_SHARED, cold=True) as stage:
         x, y = stage.join("x"), stage.join("y")
         key_x, key_y = keys_of(stage, x, y)
@@ -217,7 +219,7 @@ async def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
         for key in keys:
             stage.publish(b"new", partition_key=key)
         assert delivered(second) == []
-        stage.subscription.ack_individual(second, old, [])  # by whom does not matter
+        stage.subscription.ack_individual(second, old, [])  # by any consumer
         stage.subscription.pump()
         assert len(delivered(second)) + len(delivered(first)) == 20
 
@@ -242,7 +244,7 @@ async def test_new_entries_are_not_read_without_end_while_their_keys_are_blocked
 
 
 def chunks(stage: Stage, uuid: str, count: int, *wanted: int) -> list[bytes]:
-    """Publish chunks of one message; all of them unless some are named."""
+    """Publish chunks of one message: all of them, unless some are given."""
     payloads = []
     for number in wanted or range(count):
         payloads.append(b"%s-%d" % (uuid.encode(), number))
@@ -333,12 +335,12 @@ async def test_redelivered_chunks_go_to_one_consumer_in_order() -> None:
 
 
 async def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
-    """Else a consumer with a little of each batch in work is blocked for ever."""
+    """Otherwise a consumer that is processing a part of each batch is blocked permanently."""
 
     async def test(stage: Stage) -> None:
         subscription = stage.subscription
         consumer = stage.join()
-        other = stage.join() if subscription.kind == SHARED else consumer  # whose acks count as well
+        other = stage.join() if subscription.kind == SHARED else consumer  # its acks count as well
         subscription.flow(consumer, 50)
         positions = stage.publish(*[b"batch"] * 10, num_messages_in_batch=10)
         assert len(delivered(consumer)) == 5
@@ -364,7 +366,7 @@ async def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED, pb.CommandSubscribe.Exclusive])
 @pytest.mark.parametrize("messages", [1, 100, 1000])
 async def test_no_more_is_read_than_is_given(kind: Any, messages: int) -> None:
-    """As a client with a queue of 1000 asks: all of it first, then half of it again and again."""
+    """Send permits as a client with a queue of 1000 does: first for all of it, then repeatedly for half of it."""
     async with on_stage(kind, cold=True, unacked_messages_per_consumer_max=0) as stage:
         consumer = stage.join()
         stage.publish(*[b"x"] * 200, num_messages_in_batch=messages)
@@ -397,7 +399,7 @@ async def test_one_permit_at_a_time_reads_one_entry_at_a_time() -> None:
 
 @pytest.mark.parametrize("cold", [False, True])
 async def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
-    """Only what is not durable can lose them."""
+    """Only a non-durable subscription can lose its entries."""
 
     async def test(stage: Stage) -> None:
         async def read() -> None:

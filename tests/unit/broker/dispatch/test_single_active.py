@@ -1,4 +1,4 @@
-"""Exclusive and Failover: who is active, what the others hear, what comes again."""
+"""Exclusive and Failover: the active consumer, notifications of the others, redelivery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXCLUSIVE = pb.CommandSubscribe.Exclusive
 
 
 def told(consumer: Consumer[Subscription]) -> list[bool]:
-    """Whether it was told to be active, each time it was told."""
+    """Return whether the consumer became active, for each notification."""
     return [
         command.active_consumer_change.is_active
         for command, _ in commands(consumer)
@@ -47,7 +47,7 @@ async def test_failover_delivers_what_is_not_acknowledged_again_a_moment_later_a
         assert delivered(second) == []
         stage.subscription.remove_consumer(first)
         assert delivered(second) == []
-        stage.subscription.ack_individual(second, positions[1:2], [])  # of the one before, still on its way
+        stage.subscription.ack_individual(second, positions[1:2], [])  # of the previous consumer, still in transit
         await trio.sleep(1.5)
         assert delivered(second) == [b"0", b"2", b"3", b"4"]
 
@@ -62,7 +62,7 @@ async def test_a_stopped_failover_subscription_starts_no_one() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert (
             not stage.subscription.topic.nursery.child_tasks
-        )  # nobody waits to rewind a cursor that is another's then
+        )  # no task waits to rewind a cursor that then has another consumer
         await trio.sleep(5)
         assert delivered(second) == []
 

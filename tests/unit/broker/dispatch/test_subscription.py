@@ -1,4 +1,4 @@
-"""Seek, unsubscribe and the coming and going of consumers, over whole connections."""
+"""Seek, unsubscribe, and consumers that connect and disconnect, over whole connections."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_subscribe_that_comes_while_a_seek_is_made_durable_is_told_to_tr
         await peer.producer(topic)
         [first] = await peer.publish(b"m0")
         await peer.subscribe(topic)
-        room.cluster.ledgers.delay_s = 2  # its cursor's first ledger is made now
+        room.cluster.ledgers.delay_s = 2  # its cursor's first ledger is created now
         peer.seek(message_id=first)
         await peer.expect(C.CLOSE_CONSUMER)
         peer.ask_subscribe(topic, subType=kind)
@@ -74,7 +74,7 @@ async def test_a_readers_place_survives_its_own_seek_and_goes_with_it(room: Room
     await peer.expect(C.CLOSE_CONSUMER)
     await peer.expect(C.SUCCESS)
     await trio.sleep(0.1)
-    await peer.subscribe(name="r", durable=False)  # names no start: after a seek by time there is none to name
+    await peer.subscribe(name="r", durable=False)  # has no start: after a seek by time there is none
     peer.flow(10)
     assert await peer.payloads(2) == numbers(2, 3)
     await peer.silent(200)  # longer than it would be kept alone
@@ -341,7 +341,7 @@ async def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_ca
         await trio.sleep(60)
         assert not any(cursor.active for cursor in cursors)
         assert (await room.topic()).ledger.appends.readers == 0
-        # Whoever comes for it after all gets everything, and is at the tail again.
+        # Consumers that receive again get everything, and are at the tail again.
         for consumer_id in (0, 1):
             peer.flow(5000, consumer_id)
             assert await peer.payloads(CATCH_UP_ENTRIES + 1) == numbers(CATCH_UP_ENTRIES + 1)
@@ -366,7 +366,7 @@ async def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool, room: Room) -> None:
-    """Java's readers send both, the id being the first of all."""
+    """Java's readers send both; the id is then the earliest one."""
     peer = await room.connect()
     await peer.producer()
     now = room.broker.context.world.clock.wall_ms()

@@ -1,5 +1,5 @@
-"""Brokers' ownerships that share one metadata tree, in virtual time, with sessions that expire and come back, and a
-network on which a broker answers, refuses or hangs at a test's wish."""
+"""Ownerships of brokers on one metadata tree, in virtual time, with sessions that expire and are renewed, and a network
+on which the test makes a broker answer, refuse or hang."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broker_named(name: str) -> LocalBroker:
 
 
 class Host:
-    """One broker's process: its session, its ownership, and what it was told."""
+    """One broker's process: its session, its ownership, and the calls that it received."""
 
     def __init__(self, cluster: Cluster, name: str, options: OwnershipOptions) -> None:
         self.cluster = cluster
@@ -53,7 +53,7 @@ class Host:
         self.unloaded: list[tuple[Bundle, str | None]] = []
         self.topics: list[TopicCounters] = []
         self.closing_s = 0.0
-        """How long closing the topics of a bundle takes."""
+        """Seconds that closing the topics of a bundle takes."""
         self.ownership.on_lost = self.lost.append
         self.ownership.on_unload = self._unload
         self.ownership.counters = lambda: self.topics
@@ -69,14 +69,14 @@ class Host:
         return await self.ownership.lookup(name, authoritative=authoritative)
 
     def kill(self) -> None:
-        """As SIGKILL: connections are refused, and the session times out."""
+        """End the broker as by SIGKILL: connections are refused, and the session times out."""
         self.cluster.network.refuses.add(self.me.broker_url)
         self.cluster.network.refuses.add(self.me.web_url)
         self.metadata.disconnect()
         self.scope.cancel()
 
     def writes_below(self, path: str) -> list[str]:
-        """Paths that this host tries to write from now on, whether it may or not."""
+        """Return the list of paths that this host tries to write from now on, successfully or not."""
         found: list[str] = []
         multi, put = self.metadata.multi, self.metadata.put
 
@@ -98,7 +98,7 @@ class Host:
 
 
 class FakeNetwork:
-    """Each broker answers a CONNECT, and a LOOKUP by its ownership."""
+    """A network on which each broker answers a CONNECT, and a LOOKUP by its ownership."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.hosts: dict[str, Host] = {}
@@ -175,11 +175,11 @@ class _Stream:
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
-        """Nobody reads on."""
+        """Do nothing: no reader remains."""
 
 
 class Cluster:
-    """`tree` is the metadata service; `store` a client of it that is no broker."""
+    """Brokers of a test; `tree` is the metadata service, `store` a client of it that is not a broker."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.tree = MemoryTree()
@@ -193,7 +193,7 @@ class Cluster:
         await self.store.create("/admin/policies/public/default", b"{}")
 
     def add(self, name: str, **options: Any) -> Host:
-        """A broker that does not run yet."""
+        """Return a broker that does not run yet."""
         host = Host(self, name, replace(OPTIONS, **options))
         self.network.hosts[host.me.broker_url] = host
         self.network.hosts[host.me.web_url] = host
@@ -205,7 +205,7 @@ class Cluster:
         return host
 
     def start_soon(self, host: Host) -> trio.Event:
-        """Set when the broker is registered."""
+        """Start a broker; return an event that is set when it is registered."""
         registered = trio.Event()
 
         async def start() -> None:
@@ -216,7 +216,7 @@ class Cluster:
         return registered
 
     async def start_many(self, *names: str, **options: Any) -> list[Host]:
-        """In order: the first leads. They know each other on return."""
+        """Start brokers in order, so that the first is the leader; on return each has found the others."""
         first = await self.start(names[0], **options)
         await until(lambda: first.ownership.brokers.is_leader)
         hosts = [first, *[await self.start(name, **options) for name in names[1:]]]

@@ -1,4 +1,4 @@
-"""Brokers' ownership on one tree of metadata."""
+"""Ownerships of brokers on one metadata tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The living brokers and their leader."""
+"""The live brokers and their leader."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_names_and_paths_are_those_of_the_original() -> None:
 
 @pytest.mark.parametrize(("namespace", "count"), [("default", 16), ("dedup", 4)])
 def test_topics_are_in_the_bundles_that_the_original_put_them_into(namespace: str, count: int) -> None:
-    """In the golden tree the bundles with an owner are those of the topics that were used."""
+    """In the golden tree, the bundles of the topics that were used have an owner."""
     nodes = json.loads(GOLDEN.read_text())
 
     def names_in(folder: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Brokers that are not told of changes. docs/faults.md has the list."""
+"""Brokers that receive no watch events. docs/faults.md has the list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROW_S = 30.0
 
 
 class Silent:
-    """A watch that never tells anything."""
+    """A watch without events."""
 
     async def next(self) -> Any:
         await trio.sleep_forever()
@@ -26,7 +26,7 @@ class Silent:
 
 
 def deafen(host: Host) -> None:
-    """It hears of nothing from now on, and sees only what it reads itself."""
+    """Suppress all watch events of a broker from now on; it only has what it reads itself."""
     host.metadata.watch = lambda *_, **__: Silent()  # type: ignore[method-assign]
 
 
@@ -45,7 +45,7 @@ async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_m
     b = await cluster.start("b")
     assert (await a.lookup(authoritative=True)).mine
     await cluster.store.delete(BUNDLE.path)
-    # (a makes it again if it looks first.)
+    # (a creates it again if it reads first.)
     assert (await b.lookup(authoritative=True)).mine
     taken_at = trio.current_time()
     assert a.ownership.owns(TOPIC), "it cannot know"

@@ -1,4 +1,4 @@
-"""One HTTP request to a server that answers as the test says."""
+"""One HTTP request to a server whose answer the test determines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_only_plain_http_is_spoken(url: str) -> None:
 
 
 def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:
-    """It costs more CPU than a whole start may."""
+    """The import costs more CPU than a whole start may."""
     code = "import sys, quire.servers.broker.process; sys.exit(bool({'httpx2', 'httpcore2'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
@@ -125,8 +125,8 @@ async def asked_and_cut(universe: Universe) -> tuple[Answer, float, str]:
 
 
 def test_requests_go_through_the_network_of_the_world() -> None:
-    """Two runs of one seed ask and answer at the same virtual times: nothing of the client is outside the simulated
-    world."""
+    """In two runs of one seed, requests and answers have the same virtual times: the client is entirely inside the
+    simulated world."""
     first, again = run(7, asked_and_cut), run(7, asked_and_cut)
     assert first == again
     assert (first[0], first[2]) == (Answer(200, "", b"17"), "cut=True")

@@ -1,4 +1,4 @@
-"""One bundle's node: taken, kept over lost sessions, lost to others, given up."""
+"""The node of one bundle: taken, kept over lost sessions, lost to others, released."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ B = Owner(broker_url="pulsar://b:6650", web_url="http://b:8080")
 
 
 class Scene:
-    """A lease of broker A, which is followed, and a session of another process."""
+    """Open a lease of broker A, which is being followed, and a session of another process."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -139,7 +139,7 @@ async def test_a_lease_is_believed_for_a_moment_and_then_looked_at(scene: Scene)
 
 
 async def test_a_broker_that_slept_looks_before_it_believes(scene: Scene) -> None:
-    """The clock went on while the process did not: what the node says now counts."""
+    """The clock advanced while the process was suspended: only the present value of the node counts."""
     await scene.lease.acquire([])
     await scene.other.delete(BUNDLE.path)
     await scene.other_takes()

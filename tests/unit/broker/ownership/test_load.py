@@ -1,4 +1,4 @@
-"""Where bundles should be."""
+"""Assignment of bundles by load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load reports of a broker: content, and time."""
+"""Load reports of a broker: their content and their times."""
 
 from __future__ import annotations
 

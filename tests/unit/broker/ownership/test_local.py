@@ -1,4 +1,4 @@
-"""Ownership where there is one broker."""
+"""Ownership with a single broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUNDLE = even(NamespaceName("public", "default"), 1).all()[0]
 async def test_everything_is_its_own_and_it_never_waits() -> None:
     ownership: Owning = OwnEverything("pulsar://a:1", "http://a:2")
     with trio.CancelScope() as scope:
-        scope.cancel()  # whatever waits would be cancelled
+        scope.cancel()  # anything that waits would be cancelled
         assert ownership.owns(TOPIC)
         for authoritative in (False, True):
             found = await ownership.lookup(TOPIC, authoritative=authoritative)

@@ -14,7 +14,7 @@ COLUMNS = ["plain", "stopping", "authoritative", "authoritative and stopping"]
 
 
 def table(command: Line, steps: Sequence[Line]) -> list[str]:
-    """One line for each leader and chosen broker, with the step for each kind of call; one line if all agree."""
+    """Return a line for each leader and chosen broker, with the step for each kind of call; one line if all agree."""
     has = Has[command.word()]
     rows = {
         f"leader {leader.name}, chosen {chosen.name}": [

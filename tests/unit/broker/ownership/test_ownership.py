@@ -1,4 +1,4 @@
-"""Brokers that share a cluster: who answers what, who takes what, and what happens when one goes."""
+"""Brokers of one cluster: their answers to lookups, the bundles they take, and the end of a broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 
 
 async def owned_by(host: Host, name: TopicName = TOPIC) -> None:
-    """Make the topic's bundle `host`'s."""
+    """Give the topic's bundle to `host`."""
     assert (await host.lookup(name, authoritative=True)).mine
 
 
@@ -97,7 +97,7 @@ async def test_a_lookup_waits_for_the_session_of_a_killed_owner_and_then_has_the
     await owned_by(a)
     assert (await b.lookup()).broker_url == a.me.broker_url
     a.kill()
-    await trio.sleep(1.5)  # what was heard of it a moment ago is no longer believed
+    await trio.sleep(1.5)  # the answer of a moment ago is no longer used
     killed_at = trio.current_time() - 1.5
     assert await b.lookup() == Connect(b.me.broker_url, b.me.web_url, mine=True)
     assert SESSION_S - 0.1 < trio.current_time() - killed_at < SESSION_S + 0.5
@@ -200,7 +200,7 @@ async def test_an_owner_that_was_cut_off_and_replaced_drops_the_bundle_when_it_s
 
 
 async def test_a_load_is_refused_by_an_owner_that_slept_while_it_was_replaced(cluster: Cluster) -> None:
-    """Before any watch has told it."""
+    """The test does not wait for a watch event."""
     a, b = await cluster.start_many("a", "b")
     await owned_by(a)
     a.metadata.disconnect()
@@ -409,7 +409,7 @@ async def test_brokers_report_their_bundles_soon_and_the_leader_places_by_that(c
 
 
 async def keep_busy(host: Host, done: Callable[[], bool]) -> None:
-    """Traffic on every bundle, in shares of 1, 2, 3 and 4, until it is done."""
+    """Report traffic on every bundle, in shares of 1, 2, 3 and 4, until the test is done."""
     names = [topic_in(bundle) for bundle in even(NAMESPACE, 4).all()]
     for name in names:
         await owned_by(host, name)

@@ -1,4 +1,4 @@
-"""Talking to other brokers."""
+"""Requests to other brokers."""
 
 from __future__ import annotations
 

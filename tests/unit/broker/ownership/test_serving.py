@@ -1,4 +1,4 @@
-"""Whole brokers that share bookies and metadata: what their clients see when bundles have owners, lose them, and
+"""Whole brokers that share bookies and metadata, as their clients see them when bundles get owners, lose them, and
 move."""
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_no
 
 
 async def test_a_sleeper_does_not_take_the_topic_back_from_who_replaced_it(scene: Scene) -> None:
-    """Its clients come back to it before it has heard of its loss."""
+    """Its clients reconnect to it before it has detected its loss."""
     a, b = await scene.a.connect(), await scene.b.connect()
     await a.lookup()
     await a.producer()

@@ -1,4 +1,4 @@
-"""Values that brokers share, against the nodes of a running Pulsar."""
+"""Values that brokers share, compared with the nodes of a running Pulsar."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Entries that are not what they should be: not taken from producers, passed over where they are stored.
+"""Invalid entries are refused from producers, and skipped if they are stored.
 
-Covers broker.entry_screen, broker.last_message and what Producer and Topic do about them."""
+Covers broker.topics.entry_screen, broker.connections.last_message and their use by Producer and Topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StoredSink:
 
 
 async def store(room: Room, *entries: bytes) -> None:
-    """As an earlier owner of the topic left them: it is loaded anew behind them."""
+    """Store entries as by an earlier owner of the topic, and load the topic again after them."""
     topic = await room.topic()
     sink = StoredSink()
     topic.ledger.append(list(entries), sink)
@@ -161,7 +161,7 @@ async def test_the_last_message_id_is_of_one_that_can_be_read(room: Room) -> Non
 async def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_stored(
     bad: bytes, reason: str, version: str, room: Room
 ) -> None:
-    """To C++ only ChecksumError fails the one send: on any other code it connects again and sends the same again."""
+    """For C++, only ChecksumError fails a single send: after any other code it reconnects and repeats the send."""
     size = struct.unpack_from("!I", bad, 6)[0]
     bad = entry(b"")[:2] + struct.pack("!I", crc32c(bad[6:])) + bad[6:]
     assert len(bad) >= 10 + size
@@ -215,7 +215,7 @@ async def test_sends_for_replication_transactions_and_shadow_topics_are_refused(
 async def test_a_payload_above_max_message_size_is_refused_and_those_around_it_are_stored(
     version: str, code: pb.ServerError
 ) -> None:
-    """Its frame fits into the 10 KiB that frames have for metadata, but consumers take such a payload for damaged."""
+    """Its frame fits into the 10 KiB that frames have for metadata, but consumers treat such a payload as damaged."""
     limit = 100_000
     async with in_broker(message_size_max=limit) as room:
         peer = room.open()

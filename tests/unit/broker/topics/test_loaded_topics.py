@@ -42,7 +42,7 @@ async def test_many_who_ask_at_once_get_the_same_topic(room: Room) -> None:
 
 async def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago(room: Room) -> None:
     metadata = room.broker.metadata
-    await room.broker.topics.check_namespace(NAME)  # known to be there, and remembered
+    await room.broker.topics.check_namespace(NAME)  # its existence is known and cached
     await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
     with pytest.raises(TopicNotFoundError):
         await room.broker.topics.get(NAME)

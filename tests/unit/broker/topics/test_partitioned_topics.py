@@ -1,4 +1,4 @@
-"""The metadata of partitioned topics: one write makes all of a topic, and nothing half-made is ever seen."""
+"""The metadata of partitioned topics: one write creates a whole topic, and a partial one is never visible."""
 
 from __future__ import annotations
 

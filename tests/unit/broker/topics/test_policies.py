@@ -1,4 +1,4 @@
-"""Policies of a topic's ledgers: known from memory, and up to date a moment after a change."""
+"""Policies of a topic's ledgers: cached in memory, and up to date a moment after a change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_policy_is_the_topics_else_the_namespaces_else_the_brokers() -> Non
         {"retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}},
         {"retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 8}},
     )
-    assert (kept.retention_minutes, kept.retention_mb) == (5, 6)  # a topic's is called retentionPolicies
+    assert (kept.retention_minutes, kept.retention_mb) == (5, 6)  # a topic's policy has the name retentionPolicies
     kept = effective(DEFAULT, None, {"retentionPolicies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}})
     assert (kept.retention_minutes, kept.retention_mb) == (-1, -1)
 
@@ -97,7 +97,7 @@ async def test_a_change_by_anybody_is_known_without_asking() -> None:
         await store.put("/admin/policies/t/n", encode_json({"persistence": copies(3)}), -1)
         await wait_all_tasks_blocked()
         assert ask().ensemble_size == 3
-        for ensemble in (4, 5):  # the first makes the node, the second changes it
+        for ensemble in (4, 5):  # the first creates the node, the second changes it
             await others.update(NAME, with_copies(ensemble))
             await wait_all_tasks_blocked()
             assert ask().ensemble_size == ensemble
@@ -267,7 +267,7 @@ async def test_without_anybody_watching_everything_is_read_when_it_is_asked_for(
 
 async def test_whether_duplicates_are_to_be_dropped_is_known_a_moment_after_anybody_changes_it() -> None:
     async with watched() as (_, store, policies):
-        held = await policies.load(PARTITION)  # as the log of a topic that is served holds it
+        held = await policies.load(PARTITION)  # as the log of a loaded topic holds it
         assert not (await policies.load(PARTITION)).asks_deduplication()
         await store.put("/admin/policies/t/n", encode_json({"deduplicationEnabled": True}), -1)
         await wait_all_tasks_blocked()

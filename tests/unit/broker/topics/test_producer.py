@@ -12,7 +12,7 @@ from tests.unit.broker.peers import TOPIC, Room
 async def test_receipts_carry_the_sequence_ids_in_order_and_growing_positions(room: Room) -> None:
     peer = await room.connect()
     await peer.producer()
-    for number in range(25):  # over ledgers of ten entries
+    for number in range(25):  # in ledgers of ten entries
         peer.send_message(b"x", 100 + number)
     receipts = [(await peer.expect(C.SEND_RECEIPT)).send_receipt for _ in range(25)]
     assert [receipt.sequence_id for receipt in receipts] == list(range(100, 125))
@@ -77,7 +77,7 @@ async def test_a_failed_append_is_told_and_nothing_is_stored_before_the_client_h
         writer.fail(LedgerError("disk full"))
     answer = await peer.expect(C.SEND_ERROR)
     assert (answer.send_error.sequence_id, answer.send_error.error) == (1, pb.PersistenceError)
-    peer.send_message(b"m2", 2)  # sent before the client heard
+    peer.send_message(b"m2", 2)  # sent before the client received it
     await peer.expect(C.CLOSE_PRODUCER)
     ledgers.failures.clear()
     ledgers.release()
@@ -122,7 +122,7 @@ async def test_from_a_failed_append_on_sends_are_ignored_until_the_producer_is_b
     [connection] = room.broker.connections
     topic = await room.topic()
     topic.publish_failed(LedgerError("disk full"))
-    assert not connection.producers  # in the same step: what is read next must not be stored behind the gap
+    assert not connection.producers  # in the same step: the next sends must not be stored after the gap
     assert not topic.producers
     peer.send_message(b"behind the gap")
     await peer.expect(C.CLOSE_PRODUCER)

@@ -1,5 +1,5 @@
-"""broker.topics.takeover and managed_ledger.peeking: topics are not loaded, and so not trimmed, while stored policies
-of theirs would not be obeyed."""
+"""broker.topics.takeover and managed_ledger.peeking: topics are not loaded, and so not trimmed, while their stored
+policies would not be obeyed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
         code, text = await peer.error()
         assert code == pb.NotAllowedError
         assert "encryption_required" in text
-        # Taken back, it is loaded.
+        # When the policy is removed, the topic is loaded.
         await store(room, POLICIES, encode_json({"encryption_required": False}))
         assert await room.broker.topics.get(NAME)
         assert room.broker.topics.takeover.refused == {}

@@ -1,4 +1,4 @@
-"""A link whose bookie answers as the test says."""
+"""A link whose answers the test determines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quire.wire.bookkeeper.entry import Buffer
 
 
 class ScriptedLink:
-    """Records what is sent; the test answers."""
+    """Records the sent frames; the test sends the answers."""
 
     def __init__(self) -> None:
         self.closed: Closed = ignore_closed

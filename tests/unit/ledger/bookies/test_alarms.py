@@ -11,7 +11,7 @@ from quire.ledger.bookies.alarms import Alarms
 
 @asynccontextmanager
 async def with_alarms() -> AsyncIterator[tuple[Callable[[float], trio.Event], list[str]]]:
-    """`test` gets what sets an alarm in so many seconds, and the names of the tasks begun."""
+    """Yield a function that sets an alarm in a number of seconds, and the names of the started tasks."""
     alarms = Alarms()
     started: list[str] = []
     async with trio.open_nursery() as nursery:

@@ -49,7 +49,7 @@ class Receiver:
 
 
 async def conversation(protocol: WireProtocol, write_flags: int = 0) -> list[Any]:
-    """Everything that can be asked, in an order in which each answer is certain."""
+    """Send every kind of request, in an order that determines each answer; return the answers."""
     said: list[Any] = []
     async with with_bookie(config=CONFIG) as bookie, trio.open_nursery() as nursery:
         wheel = DeadlineWheel(1.0)

@@ -1,4 +1,4 @@
-"""A connection that speaks version 3."""
+"""A connection that uses version 3."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from simulation.machines.world import in_world
 
 
 class Passes:
-    """A turn of which the test sees when it begins and ends."""
+    """A turn whose beginning and end the test observes."""
 
     def __init__(self) -> None:
         self.working = False
@@ -36,7 +36,7 @@ class Passes:
 
 
 class Peer:
-    """A link, what it received, and the other end of its connection."""
+    """Yield a link, its received data, and the other end of its connection."""
 
     def __init__(self, world: World, nursery: trio.Nursery, listener: Listener, **options: object) -> None:
         host, port = listener.address
@@ -72,7 +72,7 @@ async def with_peer(**options: object) -> AsyncIterator[tuple[Peer, World]]:
 
 
 async def received(stream: Stream, size: int) -> bytes:
-    """Exactly `size` bytes."""
+    """Receive exactly `size` bytes."""
     buffer = bytearray(size)
     at = 0
     with trio.fail_after(60):

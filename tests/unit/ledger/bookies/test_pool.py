@@ -52,7 +52,7 @@ async def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
 
 
 async def test_two_reads_of_one_entry_are_never_under_way_at_once() -> None:
-    """A fencing read must not be answered by what an ordinary one brought."""
+    """A fencing read must not be answered with the result of an ordinary read."""
     async with with_connection() as (connection, link):
         [plain] = connection.read(7, [-1])
         [fencing] = connection.read(7, [-1], v2.DO_FENCING, KEY)
@@ -200,7 +200,7 @@ async def test_a_second_writer_of_a_ledger_gets_a_link_of_its_own_until_the_firs
 
 
 class Links:
-    """The links of one client, in the order in which they were made."""
+    """The links of one client, in order of creation."""
 
     def __init__(self) -> None:
         self.made: list[ScriptedLink] = []

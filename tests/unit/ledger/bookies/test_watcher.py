@@ -28,13 +28,13 @@ def at(host: str, port: int = 3181) -> BookieServiceInfo:
 
 
 def members(watcher: StoredBookies) -> tuple[list[str], list[str]]:
-    """(writable, read-only)"""
+    """Return the ids of (writable, read-only) bookies."""
     cluster = watcher.cluster()
     return list(cluster.writable), sorted(cluster.read_only)
 
 
 class Faults:
-    """FaultCounts of what a test says."""
+    """FaultCounts with values that the test sets."""
 
     def __init__(self) -> None:
         self.errors: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Clusters to place in, and what an exhaustive search says of them."""
+"""Clusters for placement, and the results of an exhaustive search in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.ledger.placement.policy import Cluster, PlacementConfig
 
 
 def cluster_of(racks: Sequence[str | None], **more: object) -> Cluster:
-    """A bookie for each rack given, in that order: b00:3181, b01:3181, ...; None is a bookie without a rack."""
+    """Return one bookie per given rack, in that order: b00:3181, b01:3181, ...; None is a bookie without a rack."""
     ids = [f"b{number:02}:3181" for number in range(len(racks))]
     locations = {each: rack for each, rack in zip(ids, racks, strict=True) if rack is not None}
     return Cluster(writable=tuple(ids), locations=locations, **more)  # type: ignore[arg-type]
@@ -22,7 +22,7 @@ def always(cluster: Cluster) -> Callable[[], Cluster]:
 
 
 def racks_per_write_set(ensemble: Sequence[str], write_quorum: int, cluster: Cluster) -> int:
-    """How many racks the least spread write set is on, counted the plain way."""
+    """Return the number of racks of the least spread write set, counted directly."""
     size = len(ensemble)
     return min(
         len({cluster.locations.get(ensemble[(start + i) % size], "/default-rack") for i in range(write_quorum)})
@@ -31,13 +31,13 @@ def racks_per_write_set(ensemble: Sequence[str], write_quorum: int, cluster: Clu
 
 
 def possible(candidates: Collection[str], size: int, good: Callable[[tuple[str, ...]], bool]) -> bool:
-    """Whether any ordered choice of `size` is good."""
+    """Return whether any ordered choice of `size` bookies is good."""
     return any(good(each) for each in permutations(candidates, size))
 
 
 @st.composite
 def small_clusters(draw: st.DrawFn) -> tuple[Cluster, int, int, PlacementConfig, int]:
-    """(cluster of at most 6, E, Qw, configuration, seed)."""
+    """Draw a cluster of at most 6 bookies, E, Qw, configuration and seed."""
     racks = draw(st.lists(st.sampled_from(["/a", "/b", "/c", "/d", None]), min_size=1, max_size=6))
     size = draw(st.integers(1, min(5, len(racks))))
     quorum = draw(st.integers(1, size))
@@ -51,7 +51,7 @@ def small_clusters(draw: st.DrawFn) -> tuple[Cluster, int, int, PlacementConfig,
 
 
 class Health:
-    """ReadHealth of what a test says."""
+    """ReadHealth with values that the test sets."""
 
     def __init__(self, pending: dict[str, int] | None = None, failed: dict[str, float] | None = None) -> None:
         self._pending = pending or {}

@@ -11,7 +11,7 @@ from tests.unit.ledger.placement.clusters import Health, always, cluster_of
 
 
 class Answers:
-    """A policy that answers what it was given."""
+    """A policy that returns given answers."""
 
     def __init__(self, *answer: str) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""Choices of all policies, as they are used: behind the guard."""
+"""Choices of all policies, with the guard around them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEEDS = range(40)
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
-    """Return the choices in one cluster under 40 seeds. Bookies are named by their numbers."""
+    """Return the choices in one cluster with 40 seeds. Bookies have their numbers as names."""
     if command.name != "cluster":
         raise command.unknown()
     racks = [None if rack == "-" else rack for rack in command.option("racks").split(",")]
@@ -64,7 +64,7 @@ def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
         raise step.unknown()
 
     def places(ensemble: Sequence[str]) -> str:
-        """The racks of an ensemble; the bookies if there are no racks."""
+        """Return the racks of an ensemble; the bookies if there are no racks."""
         assert len(set(ensemble)) == len(ensemble)
         return "+".join(sorted(cluster.locations.get(each, str(ids.index(each))) for each in ensemble))
 

@@ -61,7 +61,7 @@ def function():
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a package that is not ours."""
+    """Create a foreign package with a policy; return its name."""
     package = tmp_path / "stranger_policies"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -31,8 +31,9 @@ QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 async def open_ledger(
     client: LedgerClient, quorum: tuple[int, int, int], runs: int, reading: LedgerClient | None = None
 ) -> tuple[LedgerWriter, LedgerReader]:
-    """A ledger of `runs` single entries, all confirmed, the last one known to its writer only; and a reader from before
-    it.
+    """Return the writer of a ledger with `runs` confirmed entries, and a reader opened before them.
+
+    Only the writer knows that the last entry is confirmed.
     """
     size, write, ack = quorum
     writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack)

@@ -29,7 +29,7 @@ def asked_of(bookie: FakeBookie) -> int:
 
 
 def in_order(cluster: FakeCluster, reader: LedgerReader, entry_id: int = 0) -> list[FakeBookie]:
-    """Bookies of the ensemble in the order in which they are asked for the entry."""
+    """Return the bookies of the ensemble in the order in which the entry is requested from them."""
     bookies = reader.metadata.fragments[0].bookies
     return cluster.of([bookies[index] for index in reader._reads.order.of_entry(bookies, entry_id)])
 
@@ -196,7 +196,7 @@ FAULTS: dict[str, Callable[[FakeBookie, int], object]] = {
 async def test_whatever_the_faults_entries_come_in_order_and_a_readable_one_is_read(
     quorum: tuple[int, int, int], faults: list[str], batch_reads: bool, learned: bool, seed: int
 ) -> None:
-    """NoOutOfOrderEntries; and an entry is refused only if none of its bookies can give it."""
+    """Check NoOutOfOrderEntries, and that an entry is refused only if none of its bookies can return it."""
 
     async def test() -> None:
         cluster = FakeCluster(5, seed=seed)
@@ -245,14 +245,14 @@ async def test_an_entry_is_said_to_be_missing_only_if_everybody_says_so(
 
 
 def latencies(rng: random.Random, mean_s: float) -> Callable[[], float]:
-    """Between a half and three times the mean, most of them near it."""
+    """Return a function that draws durations between half and three times the mean, most of them near it."""
     return lambda: mean_s * min(3.0, max(0.5, rng.lognormvariate(0, 0.35)))
 
 
 async def percentiles(
     client: LedgerClient, reader: LedgerReader, count: int, rng: random.Random
 ) -> tuple[float, float]:
-    """Median and 99th percentile of random reads, in seconds."""
+    """Return the median and the 99th percentile of random reads, in seconds."""
     times = []
     for _ in range(count):
         first = rng.randrange(0, 200)

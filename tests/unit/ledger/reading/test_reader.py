@@ -90,7 +90,7 @@ def damage(bookie: FakeBookie, ledger_id: int) -> None:
 
 
 def swap(bookie: FakeBookie, ledger_id: int) -> None:
-    """Every entry is whole, but stands in another's place."""
+    """Store every entry under another entry's id."""
     ledger = bookie.entries[ledger_id]
     bookie.entries[ledger_id] = dict(zip(ledger, reversed(ledger.values()), strict=True))
 
@@ -238,7 +238,7 @@ def test_payloads_are_views_of_the_response() -> None:
     assert payload.obj is entry
 
 
-# --- the rest of what applications may ask
+# --- other calls of applications
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)

@@ -1,4 +1,4 @@
-"""Following a ledger that is written: long polls, the watch of the metadata, and the iterator made of both."""
+"""Following a ledger that is being written: long polls, the watch of the metadata, and the iterator over both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIGEST = Digest(DigestType.CRC32C)
 
 
 async def collect(reader: LedgerReader, into: list[bytes], first: int = 0) -> None:
-    """Everything from `first` on, checked for order."""
+    """Append all entries from `first` on to `into`, and check their order."""
     expected = first
     async for entry_id, payload in reader.tail(first):
         assert entry_id == expected, "NoOutOfOrderEntries"
@@ -233,7 +233,7 @@ async def test_a_change_of_the_ensemble_is_followed() -> None:
 async def test_entries_of_a_fragment_that_a_reader_has_not_heard_of_are_found(
     cluster: FakeCluster, client: LedgerClient
 ) -> None:
-    """The watch is late; the read that fails looks for itself."""
+    """The watch is late; the failing read reads the metadata itself."""
     writer = await writer_of(client, (2, 2, 1))
     await write(writer, 0, 4)
     reader = await client.open_no_recovery(writer.ledger_id)

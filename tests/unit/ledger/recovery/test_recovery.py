@@ -34,7 +34,7 @@ QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 4, 4)]
 async def abandoned(
     cluster: FakeCluster, client: LedgerClient, quorum: tuple[int, int, int], confirmed: int, unconfirmed: int
 ) -> LedgerWriter:
-    """An open ledger with `confirmed` entries, and `unconfirmed` more of which the bookies have answered nothing."""
+    """Return the writer of an open ledger with `confirmed` entries, and `unconfirmed` more without any answer."""
     size, write, ack = quorum
     writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
     seen = Confirmations(writer)
@@ -136,7 +136,7 @@ async def test_an_entry_on_one_bookie_only_is_kept_and_copied() -> None:
 
 
 async def test_an_entry_that_may_have_been_confirmed_is_never_cut_off() -> None:
-    """AllAckedEntriesAreReadable: whichever ack quorum has the last entry, and whichever bookie is away, it stays."""
+    """AllAckedEntriesAreReadable: the last entry is kept, whichever ack quorum has it and whichever bookie is away."""
     for holders in itertools.combinations(range(3), 2):
         for away in range(3):
             cluster = FakeCluster(4)
@@ -237,7 +237,7 @@ async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(
 
 
 async def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> None:
-    """The invalid ensemble sequence of BookKeeper 4.13: the last ensemble knows no entry, so its LAC is -1."""
+    """The invalid ensemble sequence of BookKeeper 4.13: the last ensemble has no entry, so its LAC is -1."""
     cluster = FakeCluster(6)
     async with cluster.client() as client:
         writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
@@ -257,7 +257,7 @@ async def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> Non
 async def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_not_before_they_had_a_moment(
     cluster: FakeCluster, client: LedgerClient, back_after_s: float, log_events: list[dict[str, object]]
 ) -> None:
-    """Nothing lies in its last fragment, so that only the bookies of the one before know its length."""
+    """Its last fragment is empty, so only the bookies of the previous one have its length."""
     writer = await abandoned(cluster, client, (2, 2, 2), 10, 0)
     before = cluster.of(writer.metadata.fragments[0].bookies)
     others = [each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies]
@@ -300,7 +300,7 @@ async def test_recovered_entries_keep_their_bytes_ids_and_lengths(cluster: FakeC
 
 
 async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_that_closes_first() -> None:
-    """It may confirm in a changed ensemble, which is stored only with the close: no tail may begin behind it."""
+    """Recovery may confirm in a changed ensemble, which is stored only with the close: no tail may begin after it."""
     cluster = FakeCluster(3)
     async with cluster.client(recovery_window=2) as client:
         writer = await abandoned(cluster, client, (3, 3, 2), 5, 9)
@@ -385,7 +385,7 @@ async def test_a_recovery_that_fails_takes_the_result_of_one_that_succeeded(
 
 @pytest.mark.parametrize("seed", range(15))
 async def test_parallel_recoveries_and_a_living_writer_agree_in_the_end(seed: int) -> None:
-    """NoDivergenceBetweenClientAndMetaData: what the writer confirmed is in the ledger, and all readers see one end."""
+    """NoDivergenceBetweenClientAndMetaData: confirmed entries are in the ledger, and all readers find the same end."""
     rng = random.Random(seed)
     cluster = FakeCluster(5, seed=seed)
     async with cluster.client() as writing, cluster.client() as one, cluster.client() as two:

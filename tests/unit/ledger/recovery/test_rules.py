@@ -42,7 +42,7 @@ def test_an_entry_is_absent_only_when_too_few_bookies_are_left_for_an_ack_quorum
 
 
 def concluded(command: Line, steps: Sequence[Line]) -> list[str]:
-    """The smallest sets of bookies that are enough, or the verdict after each answer."""
+    """Return the smallest sufficient sets of bookies, or the verdict after each answer."""
     match command.name:
         case "fence":
             size, ack = command.option_number("ensemble"), command.option_number("ack")

@@ -13,7 +13,7 @@ from tests.support.datadriven import Line, check, transcript
 
 
 class NaiveTracker:
-    """The same, entry by entry, straight from the definition."""
+    """The same tracker, entry by entry, directly from the definition."""
 
     def __init__(self, striping: Striping, ack_quorum: int) -> None:
         self.striping = striping
@@ -22,7 +22,7 @@ class NaiveTracker:
         self.failed: set[int] = set()
         self.confirmed = -1
         self.since = [0] * striping.ensemble_size
-        """The first entry that the bookie at an index has to have."""
+        """Return the first entry that the bookie at an index must have."""
 
     def pushed(self, last: int) -> None:
         self.acks += [set() for _ in range(last + 1 - len(self.acks))]

@@ -11,7 +11,7 @@ from quire.ledger.writing.adv_ack_tracker import AdvAckTracker
 
 
 class NaiveTracker:
-    """The same, entry by entry, straight from the definition: a pushed entry has a set of acks, others have none."""
+    """The same tracker, entry by entry, directly from the definition: only a pushed entry has a set of acks."""
 
     def __init__(self, striping: Striping, ack_quorum: int) -> None:
         self.striping = striping
@@ -55,7 +55,7 @@ class NaiveTracker:
         )
 
     def contiguous(self, entry_ids: list[int]) -> list[tuple[int, int]]:
-        """Pushed ids as ranges."""
+        """Return the pushed ids as ranges."""
         ranges: list[tuple[int, int]] = []
         for entry_id in sorted(entry_ids):
             if ranges and ranges[-1][1] == entry_id - 1:

@@ -81,7 +81,7 @@ async def test_ops_of_the_caller_fail_a_ledger_of_a_chosen_id_as_any() -> None:
 
 
 class LostReplies(MemoryStore):
-    """The first write is made, and its answer lost."""
+    """The first write takes effect, but its answer is lost."""
 
     lost = 0
 

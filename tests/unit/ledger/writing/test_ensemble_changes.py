@@ -222,7 +222,7 @@ async def test_whatever_bookies_fail_and_return_what_was_confirmed_survives_the_
         note = writer.on_confirmed
 
         def confirmed(first: int, last: int) -> None:
-            """Checked at once: what is sent later might cover up that it was too early."""
+            """The check is immediate, because later adds could hide that a confirmation was too early."""
             for entry_id in range(first, last + 1):
                 bookies = cluster.of(writer.metadata.fragment_at(entry_id).bookies)
                 members = [bookies[index] for index in Striping(size, write).write_set(entry_id)]

@@ -150,7 +150,7 @@ async def test_a_force_that_one_bookie_refuses_moves_nothing_and_may_be_tried_ag
 
 
 async def test_a_bookie_that_is_lost_with_entries_not_forced_ends_the_writer() -> None:
-    """It may have lost what it acknowledged, and a force after its restart would cover what is gone."""
+    """The bookie may have lost acknowledged entries, and a force after its restart would not reveal that."""
     for forced in (False, True):
         cluster = BothCluster(4)
         async with cluster.client() as client:

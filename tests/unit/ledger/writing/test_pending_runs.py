@@ -20,12 +20,12 @@ def sealer(size: int = 1, write_quorum: int = 1, digest: DigestType = DigestType
 
 
 def frames_of(run: PendingRun, index: int) -> list[v2.Frame]:
-    """All that a bookie is sent of a run."""
+    """Return all frames of a run that are sent to a bookie."""
     return run.frames_between(index, run.first, run.last)[0]
 
 
 def decoded(frames: list[v2.Frame], digest: DigestType = DigestType.CRC32C) -> dict[int, bytes]:
-    """Payloads by entry id, as a bookie would understand the frames and a reader the entries."""
+    """Return payloads by entry id, decoded as by a bookie (frames) and a reader (entries)."""
     found: dict[int, bytes] = {}
     for frame in frames:
         for request in v2.decode_requests(frame):

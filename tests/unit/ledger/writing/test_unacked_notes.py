@@ -13,7 +13,7 @@ FOLDER = unacked.folder("/ledgers")
 
 
 async def notes(cluster: FakeCluster) -> dict[int, int]:
-    """The entry before which copies may be missing, by ledger."""
+    """Return, by ledger, the entry before which copies may be missing."""
     found: dict[int, int] = {}
     for name in await cluster.store.children(FOLDER):
         node = await cluster.store.get(f"{FOLDER}/{name}")

@@ -53,7 +53,7 @@ def test_members_share_the_ring_and_only_the_newcomers_part_moves() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=30))
 def test_what_a_ring_says_depends_on_its_members_only(steps: list[tuple[bool, int]]) -> None:
-    """Names are shared by two members each; the places of those that left are taken again."""
+    """Two members share each name; the places of members that left are used again."""
     ring: Ring[int] = Ring(10)
     index: dict[int, tuple[str, int]] = {}
     for join, member in steps:

@@ -47,7 +47,7 @@ def owner(policy: KeyShared[str], key_hash: int) -> str | None:
 
 
 def moved_hash(before: list[str], newcomer: str) -> tuple[str, int]:
-    """A hash that goes over to the newcomer, and whose it was."""
+    """Return a hash that moves to the new consumer, and its former consumer."""
     old, new = with_permits(*before), with_permits(*before, newcomer)
     for key_hash in range(1, 65536):
         if owner(new, key_hash) == newcomer:
@@ -198,12 +198,12 @@ def test_news_of_strangers_and_of_what_is_not_held_is_ignored() -> None:
 
 
 def is_blocked(policy: KeyShared[str], key_hash: int) -> bool:
-    """Return whether nobody can have an entry of this hash now, older ones of the hash aside."""
+    """Return whether no consumer can have an entry of this hash now, apart from older entries of the hash."""
     return policy.group_of(key_hash) not in list(policy.ready_groups())
 
 
 class Model:
-    """A subscription around the policy, as the pump drives it, that checks every delivery."""
+    """A subscription that uses the policy as the pump does, and checks every delivery."""
 
     def __init__(self, keys: list[int]) -> None:
         self.hashes = [1 + key * 7919 % 65535 for key in keys]
@@ -234,7 +234,7 @@ class Model:
             self.policy.flow(name, permits, MOST)
 
     def ack(self, name: str, count: int, *, again: bool) -> None:
-        """The `count` entries held longest are acknowledged, or given back."""
+        """Acknowledge, or return, the `count` entries that were held longest."""
         if name not in self.pending:
             return
         for position, _ in list(self.pending[name].items())[:count]:
@@ -258,7 +258,7 @@ class Model:
             self.take_new(run)
 
     def first_run(self, run: int) -> tuple[Position, int] | None:
-        """It is the oldest that anybody can have, whatever came and went."""
+        """Return the first run to redeliver: it begins with the oldest entry that any consumer can have."""
         ready = self.replay.first_run(run, self.policy.ready_groups())
         able = [
             each
@@ -272,7 +272,7 @@ class Model:
         return Position(1, entry) in self.replay
 
     def take_new(self, run: int) -> None:
-        """The next of the log are offered, maybe late: what else became possible meanwhile was not offered yet."""
+        """Offer the next entries of the log, possibly late: older ones may have become possible in the meantime."""
         indexes = range(self.read, min(self.read + run, len(self.hashes)))
         for index in self.offer(indexes, replay=False):
             self.replay.add(Position(1, index), self.hashes[index], again=False)
@@ -343,7 +343,7 @@ def test_a_keys_messages_stay_in_order_however_consumers_come_and_go(
             else:
                 model.ack(name, amount, again=action == "nack")
             model.pump()
-        for _ in range(2 * len(keys) + 2):  # nobody is slow any more: everything gets through
+        for _ in range(2 * len(keys) + 2):  # no consumer is slow any more: everything is delivered
             for name in list(model.pending):
                 model.flow(name, 20)
                 model.ack(name, 1000, again=False)

@@ -81,7 +81,7 @@ def waiting(command: Line) -> Callable[[Line], str]:
 
 
 def moves(line: Line) -> dict[int, str | None]:
-    """The groups of hashes that the line's options give; None for a group `-`."""
+    """Return the groups of hashes in the line's options; None for a group `-`."""
     return {int(each): None if group == "-" else group for each in [*line.options] for group in [line.option(each)]}
 
 

@@ -9,7 +9,7 @@ MOST = 1 << 20
 
 
 def policy(*consumers: tuple[str, int, int], batch_max: int = 20) -> Shared[str]:
-    """A policy with (name, priority, permits)."""
+    """Return a policy with consumers of (name, priority, permits)."""
     made: Shared[str] = Shared(batch_max)
     for name, priority, permits in consumers:
         made.add(name, priority)
@@ -79,7 +79,7 @@ def test_a_newcomer_waits_for_its_turn() -> None:
     made = policy(("a", 0, 100), ("b", 0, 100), ("c", 0, 100))
     made.assign([1])
     made.assign([1])
-    made.remove("c")  # whose turn it was
+    made.remove("c")  # the one whose turn it was
     made.add("d")
     made.flow("d", 100, MOST)
     assert [made.assign([1])[0][0] for _ in range(3)] == ["a", "b", "d"]
