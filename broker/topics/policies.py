@@ -77,7 +77,15 @@ class _Namespace:
         """The namespace's policies."""
         self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
         """Topics by path."""
+        self.having: frozenset[str] = frozenset()
+        """Paths of the policies of topics that have any of their own, whether they are in use or not."""
         self.refreshes = 0
+        self.notes = 0
+        """Number of changes by this broker."""
+        self.reports = 0
+        """Number of changes that the watches reported."""
+        self.reports_read = 0
+        """Number of those that came before the last complete refresh."""
         self.watched = watched
         self.forgotten = False
         """Whether it is no longer watched; the next caller starts again."""
@@ -90,9 +98,11 @@ class _Namespace:
         return self.watched and self.ready.is_set() and not self.forgotten
 
     def topic(self, path: str) -> _Topic:
+        """Return the topic with policies at that path. It is known at once if it has none."""
         found = self.topics.get(path)
         if found is None:
             found = self.topics[path] = _Topic(path)
+            found.known = self.reports == self.reports_read and path not in self.having
         return found
 
 
@@ -140,6 +150,14 @@ class TopicPolicies:
         await self._tasks.run(task_status)
 
     # For logs
+
+    def known(self, name: TopicName) -> Held | None:
+        """Return `load` from memory; None: something has to be read."""
+        namespace = self._namespaces.get(name.namespace_path)
+        if namespace is None or not namespace.is_known or self._tasks.nursery is None:
+            return None
+        topic = namespace.topic(topic_path(name))
+        return Held(self, namespace, topic) if topic.known else None
 
     async def load(self, name: TopicName) -> Held:
         """Read unknown policies; return a function that gives the topic's effective policies at each call.
@@ -222,7 +240,12 @@ class TopicPolicies:
     def _note(self, name: TopicName, own: Json | None) -> None:
         """Keep a value that was just stored."""
         namespace = self._namespaces.get(name.namespace_path)
-        topic = None if namespace is None else namespace.topics.get(topic_path(name))
+        if namespace is None:
+            return
+        path = topic_path(name)
+        namespace.notes += 1
+        namespace.having = namespace.having - {path} if own is None else namespace.having | {path}
+        topic = namespace.topics.get(path)
         if topic is not None:
             topic.own = own
 
@@ -253,6 +276,7 @@ class TopicPolicies:
             nonlocal changed
             while True:
                 await watch.next()
+                namespace.reports += 1
                 changed.set()
 
         watches = [self._metadata.watch(path) for path in (namespace.path, namespace.folder)]
@@ -290,14 +314,18 @@ class TopicPolicies:
     async def _refresh(self, namespace: _Namespace) -> None:
         """Read the policies of topics that have any, which the folder lists. Others, the majority, cost nothing."""
         namespace.refreshes += 1
+        reports = namespace.reports
         namespace.own = await self._read(namespace.path)
-        topics = list(namespace.topics.values())
-        having = await self._topics_having(namespace) if topics else frozenset()
-        for count, topic in enumerate(topics, 1):
+        notes = namespace.notes
+        having = await self._topics_having(namespace)
+        if notes == namespace.notes:  # otherwise the watch reports the change
+            namespace.having = having
+        for count, topic in enumerate(list(namespace.topics.values()), 1):
             topic.own = await self._read(topic.path) if topic.path in having else None
             topic.known = True
             if not count % NAMES_IN_STEP:
                 await trio.lowlevel.checkpoint()
+        namespace.reports_read = reports
 
     async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
         """Return the paths of the topics of a namespace that have policies of their own."""

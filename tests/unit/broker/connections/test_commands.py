@@ -355,9 +355,15 @@ async def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_rea
     assert (await peer.error())[0] == pb.TopicNotFound
 
 
-async def test_the_policies_of_a_topic_are_read_once_while_a_producer_has_it_loaded(room: Room) -> None:
+@pytest.mark.parametrize("has_its_own", [False, True])
+async def test_the_policies_of_a_topic_are_read_once_while_a_producer_has_it_loaded_and_only_if_it_has_any(
+    room: Room, has_its_own: bool
+) -> None:
     peer = await room.connect()
     asked: list[str] = []
+    path = "/admin/topic-policies/local/public/default/persistent/orders"
+    if has_its_own:
+        await room.cluster.stores[0].create(path, b"{}", make_parents=True)
     real = room.cluster.stores[0].get
 
     async def noted(path: str) -> Any:
@@ -369,7 +375,7 @@ async def test_the_policies_of_a_topic_are_read_once_while_a_producer_has_it_loa
         await peer.producer("persistent://public/default/another")
         with patch.object(room.cluster.stores[0], "get", noted):
             await peer.producer(producer_id=2)
-        assert asked.count("/admin/topic-policies/local/public/default/persistent/orders") == 1
+        assert asked.count(path) == has_its_own
         nursery.cancel_scope.cancel()
 
 

@@ -159,6 +159,32 @@ async def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_l
         assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
 
 
+async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_read_yet() -> None:
+    async with watched() as (tree, store, policies):
+        await policies.load(TopicName.parse("persistent://t/n/another"))
+        children = store.children
+
+        async def slow(path: str) -> list[str]:
+            await trio.sleep(2)
+            return await children(path)
+
+        store.children = slow  # type: ignore[method-assign]
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
+        await trio.sleep(1)  # the refresh is under way
+        assert policies.known(NAME) is None
+        assert (await policies.load(NAME))().ensemble_size == 3
+        await trio.sleep(5)
+        other = TopicName.parse("persistent://t/n/a third")
+        known = policies.known(other)
+        assert known is not None
+        assert known() == DEFAULT
+        await policies.update(other, with_copies(4))
+        assert known().ensemble_size == 4
+        del known
+        assert policies.known(other) is None  # its policies have to be read
+        assert (await policies.load(other))().ensemble_size == 4
+
+
 async def test_topics_that_are_closed_are_forgotten() -> None:
     async with watched() as (_, _, policies):
         ask = await policies.load(NAME)

@@ -45,6 +45,7 @@ class ByHand:
         self.failure: BaseException | None = None
         self.applies_what_fails = False
         self.closed = False
+        self.events: list[str] = []
         self._queue: list[Any] = []
         self._job: Any = None
         self._done: Any = None
@@ -60,6 +61,7 @@ class ByHand:
         return self
 
     def put(self, item: Any) -> None:
+        self.events.append("write handed over")
         self._queue.append(item)
 
     async def aclose(self) -> None:
@@ -198,6 +200,30 @@ async def test_all_writes_queued_meanwhile_are_one_synced_batch_and_build_on_eac
         await wait_all_tasks_blocked()
         assert [call.outcome for call in calls] == ["/a", 1, 2, "/a/b"]
         assert [set(batch) for batch in hand.batches] == [{row_key("/a"), row_key("/a/b")}]
+
+
+async def test_writes_of_one_turn_of_the_event_loop_are_handed_over_together_when_all_were_planned() -> None:
+    async with play() as (hand, store, nursery):
+        hand.events.clear()
+
+        async def write(path: str) -> None:
+            hand.events.append("write planned")
+            await store.create(path)
+
+        for name in "abc":
+            nursery.start_soon(write, f"/{name}")
+        await wait_all_tasks_blocked()
+        assert hand.events == ["write planned"] * 3 + ["write handed over"] * 3
+        hand.step()
+
+
+async def test_a_store_that_is_closed_writes_what_was_planned_in_this_turn() -> None:
+    async with play() as (hand, store, _):
+        planned = store.create("/a")
+        planned.send(None)  # one turn of the event loop: planned, not handed over yet
+        await store.aclose()
+        assert row_key("/a") in hand.rows
+        planned.close()
 
 
 async def test_a_write_that_is_queued_while_another_is_synced_goes_with_the_next_batch() -> None:
