@@ -180,7 +180,7 @@ class Stage:
         await self.finish()
 
     async def finish(self) -> None:
-        """What a stage checks when all steps are done."""
+        """Make the checks of a stage that follow its last step."""
 
     async def entered(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter the context; it ends with the story."""

@@ -129,9 +129,11 @@ def test_a_rewritten_file_fails_once_and_then_passes(file: Path, monkeypatch: py
     check(file, run)
 
 
-def test_each_file_of_cases_is_read_by_a_test_beside_it() -> None:
+def test_each_file_of_cases_or_stories_is_read_by_a_test_beside_it() -> None:
     files = sorted((ROOT / "tests").rglob("testdata/*.txt"))
     assert files
     for file in files:
         readers = [each.read_text() for each in file.parents[1].glob("test_*.py")]
-        assert any(f'"{file.name}"' in text and "check(" in text for text in readers), file
+        cases = f'"{file.name}"'
+        stories = f'@stories_of(Path(__file__).parent / "testdata/{file.name}")'
+        assert any((cases in text and "check(" in text) or stories in text for text in readers), file
