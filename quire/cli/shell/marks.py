@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from autorecovery.auditing.election import read_auditor
 from autorecovery.marks.underreplication import Underreplicated, UnderreplicatedLedgers
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.bookies import where_text, whereabouts
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
 from quire.metadata.store import MetadataStore
 
-DRY_RUN = Option(name="dry-run", help="Only print what would be done.")
+DRY_RUN = CommandOption(name="dry-run", help="Only print what would be done.")
 OWNER = "shell"
 
 
@@ -165,21 +165,21 @@ COMMANDS = (
         help="List the ledgers that are known to lack copies.",
         run=list_underreplicated,
         options=(
-            Option(
+            CommandOption(
                 name="missingreplica",
                 short="mr",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="Only those that lack the copies of this bookie.",
             ),
-            Option(
+            CommandOption(
                 name="excludingmissingreplica",
                 short="emr",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="Only those that do not lack the copies of this bookie.",
             ),
-            Option(name="printmissingreplica", short="pmr", help="With the bookies whose copies are missing."),
-            Option(name="printreplicationworkerid", short="prw", help="With the worker that is copying it."),
-            Option(name="onlydisplayledgercount", short="c", help="Only their number."),
+            CommandOption(name="printmissingreplica", short="pmr", help="With the bookies whose copies are missing."),
+            CommandOption(name="printreplicationworkerid", short="prw", help="With the worker that is copying it."),
+            CommandOption(name="onlydisplayledgercount", short="c", help="Only their number."),
         ),
     ),
     Command(
@@ -187,8 +187,8 @@ COMMANDS = (
         help="Enable or disable auto recovery in the whole cluster.",
         run=auto_recovery,
         options=(
-            Option(name="enable", short="e", help="Enable it."),
-            Option(name="disable", short="d", help="Disable it."),
+            CommandOption(name="enable", short="e", help="Enable it."),
+            CommandOption(name="disable", short="d", help="Disable it."),
             DRY_RUN,
         ),
     ),
@@ -196,15 +196,15 @@ COMMANDS = (
         name="queryautorecoverystatus",
         help="Print whether auto recovery is enabled, and the ledgers that workers are copying.",
         run=query_status,
-        options=(Option(name="verbose", short="v", help="Without effect: sizes are in ledgermetadata."),),
+        options=(CommandOption(name="verbose", short="v", help="Without effect: sizes are in ledgermetadata."),),
     ),
     Command(
         name="lostbookierecoverydelay",
         help="Print or set how long, in seconds, the auditor waits for a lost bookie to come back.",
         run=lost_bookie_recovery_delay,
         options=(
-            Option(name="get", short="g", help="Print it."),
-            Option(name="set", short="s", kind=Kind.NUMBER, help="Set it, in seconds."),
+            CommandOption(name="get", short="g", help="Print it."),
+            CommandOption(name="set", short="s", kind=OptionKind.NUMBER, help="Set it, in seconds."),
             DRY_RUN,
         ),
     ),

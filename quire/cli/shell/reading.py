@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Final
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
@@ -201,18 +201,20 @@ COMMANDS = (
         run=read_ledger,
         options=(
             LEDGER,
-            Option(name="firstentryid", short="fe", kind=Kind.NUMBER, default=0, help="The first entry."),
-            Option(
+            CommandOption(name="firstentryid", short="fe", kind=OptionKind.NUMBER, default=0, help="The first entry."),
+            CommandOption(
                 name="lastentryid",
                 short="le",
-                kind=Kind.NUMBER,
+                kind=OptionKind.NUMBER,
                 default=LAST,
                 minimum=LAST,
                 help="The last entry; -1 for all there are.",
             ),
-            Option(name="msg", short="m", help="With their contents."),
-            Option(name="force-recovery", short="r", help="Close the ledger first; a writer of it can write no more."),
-            Option(name="bookie", short="b", kind=Kind.TEXT, help="Only from this bookie."),
+            CommandOption(name="msg", short="m", help="With their contents."),
+            CommandOption(
+                name="force-recovery", short="r", help="Close the ledger first; a writer of it can write no more."
+            ),
+            CommandOption(name="bookie", short="b", kind=OptionKind.TEXT, help="Only from this bookie."),
         ),
     ),
 )

@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def release(loop: Runtime, lease: runtime_module.Lease) -> None:
+def release(loop: Runtime, lease: runtime_module.ClientLease) -> None:
     async def give_back() -> None:
         lease.release()
 
