@@ -44,7 +44,7 @@ class DiskWatch:
         self.journal_ahead = config.journal_prealloc_mb << 20
         """Bytes that the journal may reserve ahead: the configured size, less on a small disk."""
         self.room = DiskRoom(0, 0)
-        """What is known of the disks, and decides; another object after `make_room`."""
+        """Room on the disks, as measured, and its decisions; another object after `make_room`."""
         self._reserve = DiskReserve(world.disk, config.ledger_directory, 0)
         self._told_full = False
         self._started_full = False
