@@ -22,7 +22,7 @@ from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.world.doors import Rng
 
 
-class Lost(Enum):
+class LostReason(Enum):
     """Reasons why a member has no good copies, whatever it would answer."""
 
     LOST = "lost"
@@ -33,7 +33,7 @@ class Lost(Enum):
     """The member lists some of its entries, and not all."""
 
 
-Fault = CopyFault | Lost
+Fault = CopyFault | LostReason
 """Fault of a member."""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 
 from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import ListOfEntriesError
-from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, fragments_of
+from autorecovery.fragments import BadFragment, Fault, LedgerFragment, LostReason, fragments_of
 from autorecovery.replicas import absent_entries
 from quire.ledger.client import LedgerClient
 from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
@@ -89,7 +89,7 @@ class LedgerChecker:
         for place, fragment in enumerate(fragments):
             for index, bookie_id in enumerate(fragment.bookies):
                 if registered is not None and bookie_id not in registered:
-                    found[place][index] = Lost.LOST
+                    found[place][index] = LostReason.LOST
                     continue
                 share = 100 if bookie_id in whole else percentage
                 entry_ids = fragment.sample_of(index, share, self._rng)
@@ -99,7 +99,7 @@ class LedgerChecker:
         there = set(listed) if registered is None else registered.intersection(listed)
         lacking = await self._lacking(fragments, there)
         for place, index in lacking:
-            found[place][index] = Lost.INCOMPLETE
+            found[place][index] = LostReason.INCOMPLETE
         asked = [each for each in asked if each[:2] not in lacking]
 
         async def ask(one: tuple[int, int, str, Sequence[int]]) -> None:

@@ -20,7 +20,7 @@ from bench.raw import flood
 Result = dict[str, float]
 
 
-class Run:
+class Measurement:
     """Arguments of a workload, and the meter around its measured part."""
 
     def __init__(self, port: int, pids: list[int], seconds: float, tag: str) -> None:
@@ -52,8 +52,8 @@ def percentiles(seconds: list[float]) -> Result:
     return {"p50_ms": ordered[len(ordered) // 2] * 1e3, "p99_ms": ordered[int(len(ordered) * 0.99)] * 1e3}
 
 
-def raw(size: int) -> Callable[[Run], Result]:
-    def work(run: Run) -> Result:
+def raw(size: int) -> Callable[[Measurement], Result]:
+    def work(run: Measurement) -> Result:
         topic = run.topic(f"raw{size}")
         flood("127.0.0.1", run.port, topic, size, 1000, min(1.0, run.seconds / 3))
         return run.measure(lambda: flood("127.0.0.1", run.port, topic, size, 1000, run.seconds)[0])
@@ -84,8 +84,8 @@ def produce(client: pulsar.Client, topic: str, size: int, *, batched: bool, coun
     return done
 
 
-def official(size: int, *, batched: bool, clients: int = 1) -> Callable[[Run], Result]:
-    def work(run: Run) -> Result:
+def official(size: int, *, batched: bool, clients: int = 1) -> Callable[[Measurement], Result]:
+    def work(run: Measurement) -> Result:
         topic = run.topic(f"client{size}{batched}{clients}")
         if clients == 1:
             client = run.client()
@@ -98,7 +98,7 @@ def official(size: int, *, batched: bool, clients: int = 1) -> Callable[[Run], R
     return work
 
 
-def several(run: Run, topic: str, size: int, batched: bool, clients: int) -> int:
+def several(run: Measurement, topic: str, size: int, batched: bool, clients: int) -> int:
     """Run the same from several processes at once, because one Python process would be the limit."""
     import multiprocessing
 
@@ -109,14 +109,14 @@ def several(run: Run, topic: str, size: int, batched: bool, clients: int) -> int
 
 
 def one_of_several(port: int, topic: str, size: int, batched: bool, seconds: float) -> int:
-    client = Run(port, [], seconds, "").client()
+    client = Measurement(port, [], seconds, "").client()
     try:
         return produce(client, topic, size, batched=batched, seconds=seconds)
     finally:
         client.close()
 
 
-def synchronous(run: Run) -> Result:
+def synchronous(run: Measurement) -> Result:
     client = run.client()
     producer = client.create_producer(run.topic("sync"), batching_enabled=False)
     payload = b"x" * 1024
@@ -132,7 +132,7 @@ def synchronous(run: Run) -> Result:
     return {"rate": len(taken) / sum(taken), **percentiles(taken)}
 
 
-def end_to_end(run: Run) -> Result:
+def end_to_end(run: Measurement) -> Result:
     """Publish 500 messages/s, and measure the time each takes to reach a listening consumer."""
     client = run.client()
     topic = run.topic("e2e")
@@ -168,8 +168,8 @@ def end_to_end(run: Run) -> Result:
     return percentiles(taken[250:])
 
 
-def drain(count: int, *, batched: bool) -> Callable[[Run], Result]:
-    def work(run: Run) -> Result:
+def drain(count: int, *, batched: bool) -> Callable[[Measurement], Result]:
+    def work(run: Measurement) -> Result:
         client = run.client()
         topic = run.topic(f"drain{batched}")
         client.subscribe(topic, "s").close()
@@ -201,7 +201,7 @@ def drain(count: int, *, batched: bool) -> Callable[[Run], Result]:
     return work
 
 
-def new_topics(run: Run) -> Result:
+def new_topics(run: Measurement) -> Result:
     client = run.client()
     client.create_producer(run.topic("new-first"))
 
@@ -218,7 +218,7 @@ def new_topics(run: Run) -> Result:
     return result
 
 
-def warm(run: Run) -> Result:
+def warm(run: Measurement) -> Result:
     """Run mixed load until the server is at full speed."""
     client = run.client()
     end = time.perf_counter() + run.seconds
@@ -237,7 +237,7 @@ def warm(run: Run) -> Result:
     return {}
 
 
-WORKLOADS: dict[str, Callable[[Run], Result]] = {
+WORKLOADS: dict[str, Callable[[Measurement], Result]] = {
     "raw_1k": raw(1024),
     "raw_100": raw(100),
     "client_1k": official(1024, batched=False),
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--tag", default=str(time.time_ns()))
     given = parser.parse_args()
     pids = [int(pid) for pid in given.pids.split(",") if pid]
-    print(json.dumps(WORKLOADS[given.workload](Run(given.port, pids, given.seconds, given.tag))))
+    print(json.dumps(WORKLOADS[given.workload](Measurement(given.port, pids, given.seconds, given.tag))))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ What holds:
 - StateIsNamed: the ledger that holds the durable state is the node's ledger, or its previous ledger while the node's
   ledger has no entry, or there is none and the node is the state.
 - Every write compares and sets the version; BadVersionError means that another broker has the cursor.
-- OwnedWrites: every write happens only while this broker has the log (`Services.proof`). A broker that lost the log
-  without knowing cannot touch a cursor that its new owner has read.
+- OwnedWrites: every write happens only while this broker has the log (`CursorServices.proof`). A broker that lost the
+  log without knowing cannot touch a cursor that its new owner has read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cursors.ack_state import AckState
 from cursors.doors import Writer
 from cursors.errors import CursorClosedError, CursorFencedError
 from cursors.position_info import NO_LEDGER, CursorNode, Stored, decode_node, encode_node, node_takes
-from cursors.services import Services
+from cursors.services import CursorServices
 from cursors.topic_log import topic_log
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class StoredNode:
     """The node as last written or read, with its version."""
 
-    def __init__(self, services: Services, path: str, log_name: str, cursor_name: str) -> None:
+    def __init__(self, services: CursorServices, path: str, log_name: str, cursor_name: str) -> None:
         self._services = services
         self._path = path
         self._log_name = log_name

@@ -9,7 +9,7 @@ counts as gone only if the node is unchanged. (After a ledger is seen to be gone
 from __future__ import annotations
 
 from cursors.cursor_node import StoredNode
-from cursors.doors import Ledgers, Reader
+from cursors.doors import Ledgers, ReadOnlyLedger
 from cursors.errors import CursorDamagedError, CursorRecoveryError
 from cursors.position_info import NO_LEDGER, Stored, base_of, decode_chain
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -60,7 +60,7 @@ async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, curso
         raise CursorRecoveryError(f"cursor {cursor_name}: ledger {ledger_id} cannot be read: {error}") from error
 
 
-async def _read(reader: Reader, first: int, last: int) -> list[bytes]:
+async def _read(reader: ReadOnlyLedger, first: int, last: int) -> list[bytes]:
     entries: list[bytes] = []
     while first <= last:
         run = await reader.read(first, last, size_max=_READ_BYTES)

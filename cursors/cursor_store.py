@@ -31,7 +31,7 @@ from cursors.doors import Writer
 from cursors.entry_chain import EntryChain
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
 from cursors.position_info import NO_LEDGER, Stored, node_takes
-from cursors.services import Services
+from cursors.services import CursorServices
 from cursors.topic_log import topic_log
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
@@ -79,7 +79,9 @@ class CursorStore:
         "on_durable",
     )
 
-    def __init__(self, services: Services, path: str, log_name: str, name: str, on_fenced: Callable[[], None]) -> None:
+    def __init__(
+        self, services: CursorServices, path: str, log_name: str, name: str, on_fenced: Callable[[], None]
+    ) -> None:
         self._services = services
         self._name = name
         self._log_name = log_name

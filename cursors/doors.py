@@ -62,7 +62,7 @@ class Readable(Protocol):
         """Return payloads from `first` on, at least one, up to `last` (inclusive) and about `size_max` bytes."""
 
 
-class Reader(Readable, Protocol):
+class ReadOnlyLedger(Readable, Protocol):
     """A closed ledger, or one that another broker has open."""
 
     @property
@@ -120,7 +120,7 @@ class Ledgers(Protocol):
 
         `high_priority`: read-only bookies accept its entries too."""
 
-    async def open(self, ledger_id: int, *, recover: bool) -> Reader: ...
+    async def open(self, ledger_id: int, *, recover: bool) -> ReadOnlyLedger: ...
 
     async def recover(self, ledger_id: int) -> tuple[int, int]:
         """Fence and close a ledger, unless it is closed; return its last entry, -1 for none, and its payload bytes."""

@@ -9,7 +9,7 @@ from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore
 from cursors.doors import Log
 from cursors.errors import InvalidCursorNameError
-from cursors.services import Services
+from cursors.services import CursorServices
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import encode_name
 
@@ -23,7 +23,7 @@ def cursor_path(log_path: str, name: str) -> str:
 
 
 async def create_cursor(
-    services: Services,
+    services: CursorServices,
     log: Log,
     log_path: str,
     log_name: str,
@@ -42,7 +42,7 @@ async def create_cursor(
 
 
 async def recover_cursor(
-    services: Services, log: Log, log_path: str, log_name: str, name: str, on_fenced: Callable[[], None]
+    services: CursorServices, log: Log, log_path: str, log_name: str, name: str, on_fenced: Callable[[], None]
 ) -> Cursor:
     """Open the cursor in its last durable state. Raises CursorError, MetadataError."""
     store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)

@@ -19,7 +19,7 @@ def _no_proof() -> Sequence[Op]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class CursorServices:
     world: World
     metadata: MetadataStore
     ledgers: Ledgers

@@ -17,7 +17,7 @@ from cursors.doors import Ledgers
 from cursors.errors import CursorDamagedError
 from cursors.flusher import Flusher
 from cursors.position_info import NO_LEDGER, decode_node
-from cursors.services import Services as CursorServices
+from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError

@@ -18,7 +18,7 @@ from cursors.cursor import Cursor
 from cursors.doors import Log
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError
 from cursors.opening import create_cursor, memory_cursor, recover_cursor
-from cursors.services import Services
+from cursors.services import CursorServices
 from cursors.topic_log import topic_log
 from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError, NoSuchCursorError
@@ -64,7 +64,7 @@ class LogCursors:
         self,
         name: str,
         index: LogIndex,
-        shared: Services,
+        shared: CursorServices,
         config: LogConfigSource,
         stored: StoredList,
         appends: Appends,
@@ -78,7 +78,7 @@ class LogCursors:
         self._index = index
         self._shared = shared
         self._config = config
-        self._services: Services | None = None
+        self._services: CursorServices | None = None
         """Set from the first durable cursor on, as is `_slowest`."""
         self._slowest: Slowest[Cursor] | None = None
         self._stored = stored
@@ -88,7 +88,7 @@ class LogCursors:
         self._making = RareLock()
 
     @property
-    def services(self) -> Services:
+    def services(self) -> CursorServices:
         """Return the services of the durable cursors of this log."""
         services = self._services
         if services is None:

@@ -15,7 +15,7 @@ import trio
 
 from cursors.cursor import Cursor
 from cursors.errors import CursorFencedError
-from cursors.services import Services as CursorServices
+from cursors.services import CursorServices as CursorServices
 from cursors.topic_log import topic_log
 from managed_ledger.config import LogConfigSource
 from managed_ledger.entry_cache import EntryCache
@@ -26,7 +26,7 @@ from managed_ledger.errors import (
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
 from managed_ledger.log_index import LogIndex
-from managed_ledger.reading import LedgerReads
+from managed_ledger.reading import LogReads
 from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList
 from managed_ledger.trimmer import Trimmer
@@ -79,7 +79,7 @@ class ManagedLedger:
         self._config = config
         self._stored = stored
         self._index = LogIndex()
-        self._reads = LedgerReads(services.ledgers)
+        self._reads = LogReads(services.ledgers)
         self._waiters: tuple[Callable[[], None], ...] = ()
         self._appends = Appends(
             name,

@@ -10,7 +10,7 @@ from cursors.doors import Ledgers, Readable
 READERS_MAX = 16
 
 
-class LedgerReads:
+class LogReads:
     """Read path of one log."""
 
     __slots__ = ("_ledgers", "_opening", "_readers", "_running", "reads")

@@ -9,7 +9,7 @@ from typing import Protocol
 import trio
 
 from cursors.doors import Ledgers
-from cursors.services import Services as CursorServices
+from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.session import MetadataSession

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from cursors.doors import CustomMetadata, Ledgers, Reader, Writer
+from cursors.doors import CustomMetadata, Ledgers, ReadOnlyLedger, Writer
 from managed_ledger.config import LogConfigSource
 from managed_ledger.errors import LedgerIdOrderError, ManagedLedgerDamagedError, ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode, encode
@@ -213,7 +213,7 @@ class StoredList:
         self._check_kept()
         return Check(path=self._path, version=self._version)
 
-    async def recover(self, ledger_id: int) -> Reader:
+    async def recover(self, ledger_id: int) -> ReadOnlyLedger:
         """Open a ledger of the log with recovery; its end is final on return. Raises LedgerError, MetadataError."""
         return await self._ledgers.open(ledger_id, recover=True)
 

@@ -18,7 +18,7 @@ from quire.world.tasks import for_each
 log = get_logger(__name__)
 
 
-class Ledgers(Protocol):
+class LedgerListing(Protocol):
     """The part of a ledger client that the auditor uses."""
 
     def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
@@ -65,7 +65,7 @@ class BookieIndex:
         return dict(sorted(found.items()))
 
 
-async def all_ids(ledgers: Ledgers) -> array[int]:
+async def all_ids(ledgers: LedgerListing) -> array[int]:
     """Return every ledger id, ascending; eight bytes each."""
     found = array("q")
     async for ledger_id in ledgers.list_ledgers():
@@ -73,7 +73,7 @@ async def all_ids(ledgers: Ledgers) -> array[int]:
     return found
 
 
-async def read_or_none(ledgers: Ledgers, ledger_id: int) -> LedgerMetadata | None:
+async def read_or_none(ledgers: LedgerListing, ledger_id: int) -> LedgerMetadata | None:
     """Read the metadata of a ledger; None if the ledger is gone, or if its metadata cannot be read, which is logged.
 
     MetadataError.
@@ -91,7 +91,7 @@ async def read_or_none(ledgers: Ledgers, ledger_id: int) -> LedgerMetadata | Non
         return None
 
 
-async def read_index(ledgers: Ledgers, *, at_once: int) -> BookieIndex:
+async def read_index(ledgers: LedgerListing, *, at_once: int) -> BookieIndex:
     """Read the metadata of all ledgers, `at_once` at a time. MetadataError."""
     index = BookieIndex()
 

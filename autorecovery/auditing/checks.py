@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import trio
 
-from autorecovery.auditing.bookie_index import Ledgers, all_ids, read_or_none
+from autorecovery.auditing.bookie_index import LedgerListing, all_ids, read_or_none
 from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.entry_lists import ListEntries
@@ -71,7 +71,7 @@ class Telling:
 
 
 async def check_ledgers(
-    ledgers: Ledgers,
+    ledgers: LedgerListing,
     marks: UnderreplicatedLedgers,
     checker: Checker,
     config: AutoRecoveryConfig,
@@ -108,7 +108,7 @@ async def check_ledgers(
 
 
 async def check_placement(
-    ledgers: Ledgers,
+    ledgers: LedgerListing,
     marks: UnderreplicatedLedgers,
     adheres: Adheres,
     config: AutoRecoveryConfig,
@@ -156,7 +156,7 @@ def worst_placed(metadata: LedgerMetadata, adheres: Adheres) -> tuple[Adherence,
 
 
 async def check_replicas(
-    ledgers: Ledgers, marks: UnderreplicatedLedgers, list_entries: ListEntries, stats: AuditorStats
+    ledgers: LedgerListing, marks: UnderreplicatedLedgers, list_entries: ListEntries, stats: AuditorStats
 ) -> int:
     """Compare closed ledgers with the lists of their bookies; return how many ledgers lack entries.
 

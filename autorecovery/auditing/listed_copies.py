@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from autorecovery.auditing.bookie_index import Ledgers
+from autorecovery.auditing.bookie_index import LedgerListing
 from autorecovery.auditing.checks import Checker, Telling
 from autorecovery.entry_lists import ListEntries
 from autorecovery.errors import ListOfEntriesError
@@ -37,7 +37,7 @@ class ListedCopies:
     """Calls for different ledgers may overlap."""
 
     def __init__(
-        self, ledgers: Ledgers, marks: UnderreplicatedLedgers, list_entries: ListEntries, checker: Checker
+        self, ledgers: LedgerListing, marks: UnderreplicatedLedgers, list_entries: ListEntries, checker: Checker
     ) -> None:
         self._ledgers = ledgers
         self._marks = marks

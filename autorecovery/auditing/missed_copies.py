@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import trio
 
 from autorecovery.at_once import first_change, first_of, until_available
-from autorecovery.auditing.bookie_index import Ledgers, all_ids
+from autorecovery.auditing.bookie_index import LedgerListing, all_ids
 from autorecovery.auditing.checks import LISTS_AT_ONCE
 from autorecovery.auditing.listed_copies import Compared, ListedCopies
 from autorecovery.auditing.metrics import AuditorStats
@@ -54,7 +54,7 @@ RETRY_FIRST_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
 
 
-class StoredLedgers(Ledgers, Protocol):
+class StoredLedgers(LedgerListing, Protocol):
     """The part of a ledger client that is used here."""
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:

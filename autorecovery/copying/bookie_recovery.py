@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from autorecovery.copying.replicator import Copied, Replicator
-from autorecovery.fragments import BadFragment, Fault, Lost, fragments_of
+from autorecovery.fragments import BadFragment, Fault, LostReason, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
 from quire.ledger.client import LedgerClient
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
@@ -68,7 +68,7 @@ class BookieRecovery:
         found: list[BadFragment] = []
         for fragment in fragments_of(ledger_id, metadata):
             faults: dict[int, Fault] = {
-                index: Lost.LOST if registered is not None and each not in registered else Lost.MISPLACED
+                index: LostReason.LOST if registered is not None and each not in registered else LostReason.MISPLACED
                 for index, each in enumerate(fragment.bookies)
                 if each in self._bookies
             }

@@ -19,7 +19,7 @@ from autorecovery.copying.replicator import ENTRIES_AT_ONCE, Replicator
 from autorecovery.copying.throttle import Throttle
 from autorecovery.entry_lists import entry_lists
 from autorecovery.errors import StillBadError
-from autorecovery.fragments import BadFragment, Lost, fragments_of, must_be_closed
+from autorecovery.fragments import BadFragment, LostReason, fragments_of, must_be_closed
 from autorecovery.ledger_checker import LedgerChecker
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
@@ -166,7 +166,7 @@ class LedgerRepair:
             ensemble = adhering(self._client.placement, metadata, fragment.bookies)
             if ensemble is None:
                 continue
-            moved = {i: Lost.MISPLACED for i, each in enumerate(ensemble) if each != fragment.bookies[i]}
+            moved = {i: LostReason.MISPLACED for i, each in enumerate(ensemble) if each != fragment.bookies[i]}
             bad = BadFragment(fragment=fragment, faults=moved)
             try:
                 self._stats.copied.add(await self._replicator.replicate(metadata, bad, ensemble=ensemble))

@@ -26,7 +26,7 @@ import trio
 
 from autorecovery.copying.copy_reads import CopyReads
 from autorecovery.copying.throttle import Throttle
-from autorecovery.fragments import BadFragment, Fault, LedgerFragment, Lost, batches
+from autorecovery.fragments import BadFragment, Fault, LedgerFragment, LostReason, batches
 from autorecovery.ledger_checker import LedgerChecker
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
@@ -47,7 +47,9 @@ NEWCOMERS_TRIED = 3
 """Failed choices of newcomers after which a fragment is left for later."""
 SIZE_GUESS = 4096
 """Assumed bytes per entry before any entry was read."""
-ANSWERING: frozenset[Fault] = frozenset((CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE, Lost.INCOMPLETE))
+ANSWERING: frozenset[Fault] = frozenset(
+    (CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE, LostReason.INCOMPLETE)
+)
 """Faults of members that answer: they can be repaired in place."""
 
 
@@ -296,7 +298,7 @@ class Replicator:
         """Return the indices of the members that should have each entry, by entry; the ones to ask first at the end."""
         fragment = bad.fragment
         rank = {
-            index: 0 if fault is Lost.MISPLACED else 1 if fault in ANSWERING else 2
+            index: 0 if fault is LostReason.MISPLACED else 1 if fault in ANSWERING else 2
             for index, fault in bad.faults.items()
         }
         known: dict[int, list[int]] = {}

@@ -15,7 +15,7 @@ from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.read_cache import ReadCache
-from bookie.db_ledger_storage.region import Region, Wanted, read_region
+from bookie.db_ledger_storage.region import Region, WantedRegion, read_region
 from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
@@ -152,7 +152,7 @@ class EntryReader:
 
     def _read_region(self, ledger_id: int, first: int, count: int, size: int) -> Region | None:
         stop = self._cache.next_first(ledger_id, first)
-        wanted = Wanted(
+        wanted = WantedRegion(
             ledger_id=ledger_id,
             first=first,
             stop=ENTRY_ID_MAX + 1 if stop is None else stop,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
-from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.write_cache import RunTable
 
@@ -28,7 +28,7 @@ class FlushJob:
     locations: LocationIndex
     ledger_index: LedgerIndex
     table: RunTable
-    ledgers: Sequence[tuple[int, LedgerState]]
+    ledgers: Sequence[tuple[int, LedgerRow]]
 
     def run(self) -> None:
         """Write everything; durable on return. OSError or StorageFailedError: nothing counts, it may be tried again."""

@@ -30,7 +30,7 @@ _PAST_LAST_KEY: Final = b"\x80"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerState:
+class LedgerRow:
     """Facts of one ledger.
 
     `explicit_lac` is a LAC package with its digest, as the client sent it. `limbo`: acknowledged entries may be missing
@@ -44,7 +44,7 @@ class LedgerState:
 
     def encode(self) -> bytes:
         """
-        >>> LedgerState(master_key=b"k", fenced=True).encode().hex()
+        >>> LedgerRow(master_key=b"k", fenced=True).encode().hex()
         '080110011a016b'
         """
         data = LedgerData(exists=True, fenced=self.fenced, masterKey=self.master_key)
@@ -56,7 +56,7 @@ class LedgerState:
         return encoded
 
     @classmethod
-    def decode(cls, value: bytes) -> LedgerState:
+    def decode(cls, value: bytes) -> LedgerRow:
         """Decode a row. StorageDamagedError if it is no LedgerData."""
         data = LedgerData()
         try:
@@ -73,8 +73,8 @@ class LedgerState:
         )
 
 
-_UNKNOWN: Final = LedgerState()
-_FENCED: Final = LedgerState(fenced=True)
+_UNKNOWN: Final = LedgerRow()
+_FENCED: Final = LedgerRow(fenced=True)
 
 
 class LedgerIndex:
@@ -90,7 +90,7 @@ class LedgerIndex:
         """
         self._rows = rows
         self._was_fenced = was_fenced
-        self._states: dict[int, LedgerState] = {}
+        self._states: dict[int, LedgerRow] = {}
         self._last_made = _UNKNOWN
         self._dirty: dict[int, None] = {}
 
@@ -105,7 +105,7 @@ class LedgerIndex:
             ledger_id = int.from_bytes(key[:8], "big")
             # A 16-byte row from a rebuild sorts after a row that we wrote later, and is older.
             if len(key) == 8 or ledger_id not in self._states:
-                self._states[ledger_id] = LedgerState.decode(value)
+                self._states[ledger_id] = LedgerRow.decode(value)
 
     def __contains__(self, ledger_id: int) -> bool:
         return ledger_id in self._states
@@ -118,7 +118,7 @@ class LedgerIndex:
         """As `ledgers`, unsorted."""
         return list(self._states)
 
-    def get(self, ledger_id: int) -> LedgerState | None:
+    def get(self, ledger_id: int) -> LedgerRow | None:
         """Return the state of the ledger, None if it is unknown."""
         return self._states.get(ledger_id)
 
@@ -134,14 +134,14 @@ class LedgerIndex:
             return None, self._was_fenced(ledger_id)
         return state.master_key or None, state.fenced
 
-    def _known(self, ledger_id: int) -> LedgerState:
+    def _known(self, ledger_id: int) -> LedgerRow:
         """Return the state of a ledger, or a new one: a ledger that comes back is fenced if it was fenced before."""
         state = self._states.get(ledger_id)
         if state is None:
             return _FENCED if self._was_fenced(ledger_id) else _UNKNOWN
         return state
 
-    def _put(self, ledger_id: int, state: LedgerState) -> None:
+    def _put(self, ledger_id: int, state: LedgerRow) -> None:
         if self._states.get(ledger_id) != state:
             self._states[ledger_id] = state
             self._dirty[ledger_id] = None
@@ -161,19 +161,19 @@ class LedgerIndex:
     def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
         self._put(ledger_id, replace(self._known(ledger_id), explicit_lac=package))
 
-    def take_dirty(self) -> list[tuple[int, LedgerState]]:
+    def take_dirty(self) -> list[tuple[int, LedgerRow]]:
         """Return the changes since the last call. The caller writes them, or returns them with `mark_dirty`."""
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
         self._dirty.clear()
         return taken
 
-    def mark_dirty(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
+    def mark_dirty(self, taken: Sequence[tuple[int, LedgerRow]]) -> None:
         """Take back changes that were not written."""
         for ledger_id, _ in taken:
             if ledger_id in self._states:
                 self._dirty[ledger_id] = None
 
-    def write(self, taken: Sequence[tuple[int, LedgerState]]) -> None:
+    def write(self, taken: Sequence[tuple[int, LedgerRow]]) -> None:
         """Write taken changes; durable on return. OSError: nothing is certain; return them with `mark_dirty`."""
         for begin in range(0, len(taken), _ROWS_PER_BATCH):
             batch = self._rows.batch()

@@ -39,7 +39,7 @@ _CHAIN_CHUNK: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRegion:
     """Request for entries of `ledger_id` from `first` on, before `stop`.
 
     Asks for `count` entries in `size` bytes and, for reading ahead, up to `ahead_count` entries in `ahead_size` bytes.
@@ -65,7 +65,7 @@ class Region(NamedTuple):
     bounded: bool
 
 
-def read_region(logs: EntryLogs, locations: LocationIndex, wanted: Wanted) -> Region | None:
+def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion) -> Region | None:
     """Read as many of the wanted entries as are adjacent; None if the first one is not in the index.
 
     StorageDamagedError if the first entry is not where the index says. If a later one is not, the region ends before
@@ -140,7 +140,7 @@ def _fitting(found: list[int], together: int, size: int) -> int:
     return begun if end <= size else begun - 1
 
 
-def _verify(wanted: Wanted, data: bytes, offsets: list[int]) -> tuple[int, int, str]:
+def _verify(wanted: WantedRegion, data: bytes, offsets: list[int]) -> tuple[int, int, str]:
     """Check records against the index; return (number of good entries, end of the last one, what is wrong with the
     next).
 
@@ -204,7 +204,7 @@ def _check_chain(file: File, at: int, until: int) -> str:
     return "no entry begins behind it" if scan.torn_at >= 0 else ""
 
 
-def _damaged(wanted: Wanted, location: int, reason: str) -> StorageDamagedError:
+def _damaged(wanted: WantedRegion, location: int, reason: str) -> StorageDamagedError:
     return StorageDamagedError(
         f"entry {wanted.first} of ledger {wanted.ledger_id} at {location_text(location)}: {reason}"
     )

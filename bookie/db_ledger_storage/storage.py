@@ -22,7 +22,7 @@ from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
 from bookie.db_ledger_storage.log_contents import LogMetadata
@@ -248,7 +248,7 @@ class DbLedgerStorage:
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
-    def ledger(self, ledger_id: int) -> LedgerState | None:
+    def ledger(self, ledger_id: int) -> LedgerRow | None:
         """Return the state of a ledger besides its entries, None if it is unknown."""
         return self._ledgers.get(ledger_id)
 

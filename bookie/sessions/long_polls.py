@@ -17,7 +17,7 @@ import trio
 
 from bookie.requests import LAST_ENTRY
 from bookie.sessions.entry_reads import last_confirmed, read_if_here
-from bookie.sessions.ports import Session
+from bookie.sessions.ports import Version3Session
 from bookie.timers import Timer
 from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.entry import Buffer
@@ -58,7 +58,7 @@ class LongPoll:
 class LongPolls:
     """Long polls of one session."""
 
-    def __init__(self, session: Session, reads: Reads) -> None:
+    def __init__(self, session: Version3Session, reads: Reads) -> None:
         self._session = session
         self._bookie = session.bookie
         self._reads = reads

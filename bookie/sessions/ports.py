@@ -85,7 +85,7 @@ class SessionBookie(Protocol):
         """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""
 
 
-class Session(Protocol):
+class Version3Session(Protocol):
     """The part of a session that version 3 and its long polls use."""
 
     @property

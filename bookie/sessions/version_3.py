@@ -24,7 +24,7 @@ from bookie.errors import BookieError, JournalFailedError
 from bookie.requests import LAST_ENTRY, check_read, rc_of
 from bookie.sessions.entry_reads import last_confirmed, read_entry
 from bookie.sessions.long_polls import LongPolls
-from bookie.sessions.ports import PLUGIN, Session
+from bookie.sessions.ports import PLUGIN, Version3Session
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.availability import Availability
@@ -41,7 +41,7 @@ _LIST_MAX: Final = FRAME_MAX - 1024
 class Version3:
     """Server of one session's requests of version 3."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Version3Session) -> None:
         self._session = session
         self._bookie = session.bookie
         self._polls = LongPolls(session, self)

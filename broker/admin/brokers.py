@@ -19,7 +19,7 @@ from starlette.responses import Response
 from broker.admin import clusters
 from broker.admin.errors import NotServedError, NotThereError
 from broker.admin.redirects import redirect_to
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer, text
 from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
@@ -31,18 +31,18 @@ from quire.metadata.errors import NoNodeError
 from quire.metadata.store import Node
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     return answer(await living(call))
 
 
-async def names_of_cluster(call: Call) -> Response:
+async def names_of_cluster(call: AdminCall) -> Response:
     name = call.cluster_name()
     if name != call.cluster.cluster_name and name not in await clusters.known(call):
         raise NotThereError(f"Cluster does not exist: {name}")
     return answer(await living(call) if name == call.cluster.cluster_name else [])
 
 
-async def leader(call: Call) -> Response:
+async def leader(call: AdminCall) -> Response:
     if not call.cluster.broker_id:  # there is one broker, and no election
         [only] = await living(call)
         return answer({"brokerId": only, "serviceUrl": call.service.web_url()})
@@ -53,7 +53,7 @@ async def leader(call: Call) -> Response:
     return answer({"brokerId": found.get("brokerId"), "serviceUrl": found.get("serviceUrl")})
 
 
-async def owned(call: Call) -> Response:
+async def owned(call: AdminCall) -> Response:
     """Return the bundles of this broker. Another broker is asked itself."""
     cluster, broker_id = call.cluster, call.part("broker")
     if cluster.broker_id and broker_id != cluster.broker_id:
@@ -69,7 +69,7 @@ async def owned(call: Call) -> Response:
     return answer({str(bundle): status for bundle in cluster.ownership.owned()})
 
 
-async def configuration(call: Call) -> Response:
+async def configuration(call: AdminCall) -> Response:
     """Refuse the request. The original lists the keys that can be changed while a broker runs; no cluster has that
     name."""
     raise NotServedError(
@@ -77,16 +77,16 @@ async def configuration(call: Call) -> Response:
     )
 
 
-async def backlog_quota_check(call: Call) -> Response:
+async def backlog_quota_check(call: AdminCall) -> Response:
     """Refuse the request. No cluster has that name either."""
     raise NotServedError("there are no backlog quotas to check")
 
 
-async def version(call: Call) -> Response:
+async def version(call: AdminCall) -> Response:
     return text(installed_version())
 
 
-async def internal_configuration(call: Call) -> Response:
+async def internal_configuration(call: AdminCall) -> Response:
     url = call.cluster.metadata_url
     return answer(
         {
@@ -98,7 +98,7 @@ async def internal_configuration(call: Call) -> Response:
     )
 
 
-async def bookies(call: Call) -> Response:
+async def bookies(call: AdminCall) -> Response:
     """Return all bookies ever registered and not decommissioned: those with a cookie."""
     metadata, root = call.cluster.metadata, call.cluster.ledgers_root
     with translated("bookies"):
@@ -109,7 +109,7 @@ async def bookies(call: Call) -> Response:
     return answer({"bookies": [{"bookieId": bookie} for bookie in sorted(set(found))]})
 
 
-async def living(call: Call) -> list[str]:
+async def living(call: AdminCall) -> list[str]:
     """Return the ids of registered brokers; only this one where brokers do not register."""
     with translated("brokers"):
         try:
@@ -118,6 +118,6 @@ async def living(call: Call) -> list[str]:
             return [call.service.web_url().partition("://")[2]]
 
 
-async def _node(call: Call, path: str) -> Node | None:
+async def _node(call: AdminCall, path: str) -> Node | None:
     with translated(path):
         return await call.cluster.metadata.get(path)

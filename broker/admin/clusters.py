@@ -16,7 +16,7 @@ from typing import Any
 from starlette.responses import Response
 
 from broker.admin.errors import ExistsError, MalformedRequestError, NotThereError, PreconditionError
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.errors import translated
 from broker.ownership.values import encode_json
@@ -27,11 +27,11 @@ from quire.metadata.store import ANY_VERSION
 ROOT = "/admin/clusters"
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     return answer(await known(call))
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminCall) -> Response:
     name = call.cluster_name()
     with translated(f"cluster {name}"):
         node = await call.cluster.metadata.get(f"{ROOT}/{name}")
@@ -40,7 +40,7 @@ async def get(call: Call) -> Response:
     return answer(decode(node.value))
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
@@ -49,7 +49,7 @@ async def create(call: Call) -> None:
             raise ExistsError(f"Cluster already exists: {name}") from error
 
 
-async def update(call: Call) -> None:
+async def update(call: AdminCall) -> None:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
@@ -58,7 +58,7 @@ async def update(call: Call) -> None:
             raise _no_such(name) from error
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     name, namespaces = call.cluster_name(), call.cluster.namespaces
     for tenant in await namespaces.tenants():
         if name in ((await namespaces.tenant(tenant)).get("allowedClusters") or ()):
@@ -70,7 +70,7 @@ async def delete(call: Call) -> None:
             raise _no_such(name) from error
 
 
-async def known(call: Call) -> list[str]:
+async def known(call: AdminCall) -> list[str]:
     """Return cluster names, sorted. `global` is a marker of older versions, not a cluster."""
     with translated("clusters"):
         try:
@@ -80,7 +80,7 @@ async def known(call: Call) -> list[str]:
     return [name for name in found if name != "global"]
 
 
-async def _data(call: Call) -> dict[str, Any]:
+async def _data(call: AdminCall) -> dict[str, Any]:
     data = await call.json()
     if not isinstance(data, dict):
         raise MalformedRequestError("cluster data must be a JSON object with serviceUrl and brokerServiceUrl")

@@ -13,13 +13,13 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.redirects import redirect
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer, text
 from broker.errors import ServiceNotReadyError
 from broker.ownership.lookup import Redirect
 
 
-async def owner(call: Call) -> Response:
+async def owner(call: AdminCall) -> Response:
     name = call.topic()
     query, headers = call.request.query_params, call.request.headers
     if listener := query.get("listenerName") or headers.get("x-pulsar-listenername"):
@@ -45,6 +45,6 @@ async def owner(call: Call) -> Response:
     )
 
 
-async def bundle(call: Call) -> Response:
+async def bundle(call: AdminCall) -> Response:
     name = call.topic()
     return text((await call.cluster.namespaces.bundles(name.namespace_name)).find(name).range)

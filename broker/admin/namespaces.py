@@ -34,7 +34,7 @@ from broker.admin.errors import (
 )
 from broker.admin.policies import check_policy
 from broker.admin.redirects import redirect, redirect_to
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.errors import translated
 from broker.ownership.bundles import (
@@ -62,17 +62,17 @@ GIVEN_UP_S = 10.0
 """Deadline for all brokers to give up the bundles of a deleted namespace."""
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     return answer([str(name) for name in await call.cluster.namespaces.names(call.tenant())])
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminCall) -> Response:
     namespace, namespaces = call.namespace(), call.cluster.namespaces
     policies = await namespaces.policies(namespace)
     return answer({**policies, "bundles": encode_bundles(await namespaces.bundles(namespace))})
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     namespace, body = call.namespace(), await call.json()
     if body is None:
         body = {}
@@ -106,7 +106,7 @@ def _check_bundles(data: object) -> None:
         )
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     namespace, force = call.namespace(), call.flag("force")
     if force and not call.cluster.force_delete_namespace:
         raise NotPermittedError("Broker doesn't allow forced deletion of namespaces")
@@ -118,7 +118,7 @@ async def delete(call: Call) -> None:
         await _delete(call, namespace)
 
 
-async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
+async def delete_with_topics(call: AdminCall, namespace: NamespaceName) -> None:
     """Delete the namespace with its topics, even those in use.
 
     Raises NamespaceBusyError if connected clients recreate topics again and again before the namespace is deleted."""
@@ -141,7 +141,7 @@ async def delete_with_topics(call: Call, namespace: NamespaceName) -> None:
     await call.administration.delete_left_over(namespace)
 
 
-async def _given_up(call: Call, bundle: Bundle) -> None:
+async def _given_up(call: AdminCall, bundle: Bundle) -> None:
     """Wait until the bundle has no owner."""
     watch = call.cluster.metadata.watch(bundle.path)
     try:
@@ -151,7 +151,7 @@ async def _given_up(call: Call, bundle: Bundle) -> None:
         watch.close()
 
 
-async def _delete(call: Call, namespace: NamespaceName) -> None:
+async def _delete(call: AdminCall, namespace: NamespaceName) -> None:
     await call.cluster.namespaces.delete(namespace)
     await call.cluster.policies.delete_namespace(namespace)
 
@@ -159,11 +159,11 @@ async def _delete(call: Call, namespace: NamespaceName) -> None:
 # Bundles
 
 
-async def bundles(call: Call) -> Response:
+async def bundles(call: AdminCall) -> Response:
     return answer(encode_bundles(await call.cluster.namespaces.bundles(call.namespace())))
 
 
-async def unload_all(call: Call) -> None:
+async def unload_all(call: AdminCall) -> None:
     """Unload each bundle at its owner. A bundle without an owner needs nothing."""
     cluster, namespace = call.cluster, call.namespace()
     found = await cluster.namespaces.bundles(namespace)
@@ -181,7 +181,7 @@ async def unload_all(call: Call) -> None:
             await cluster.others.call(owner.web_url, "PUT", path)
 
 
-async def unload(call: Call) -> None:
+async def unload(call: AdminCall) -> None:
     cluster, bundle = call.cluster, await _bundle(call)
     destination = call.request.query_params.get("destinationBroker")
     if destination and destination not in await living(call):
@@ -197,7 +197,7 @@ async def unload(call: Call) -> None:
     await cluster.ownership.unload(bundle, destination=destination or None)
 
 
-async def _unload_topics(call: Call, bundles: Sequence[Bundle]) -> None:
+async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:
     """Unload topics where there is one broker: no bundle has an owner that could give it up."""
     for full in await call.administration.topics_of_namespace(call.namespace()):
         name = TopicName.parse(full)
@@ -205,7 +205,7 @@ async def _unload_topics(call: Call, bundles: Sequence[Bundle]) -> None:
             await call.administration.unload_topic(name)
 
 
-async def split(call: Call) -> None:
+async def split(call: AdminCall) -> None:
     bundle, then_unload = await _bundle(call), call.flag("unload")
     algorithm = call.request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY
     if algorithm not in SPLIT_ALGORITHMS:
@@ -223,7 +223,7 @@ async def split(call: Call) -> None:
     await call.cluster.ownership.split(bundle, algorithm=algorithm, unload=then_unload, positions=positions)
 
 
-async def _split_here(call: Call, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
+async def _split_here(call: AdminCall, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
     """Split where there is one broker. It has all bundles without any lease, so only the boundaries change."""
     if algorithm == FLOW_EQUALLY:
         raise PreconditionError(
@@ -244,11 +244,11 @@ def _positions(body: Any) -> tuple[int, ...]:
     return tuple(body)
 
 
-async def _bundle(call: Call) -> Bundle:
+async def _bundle(call: AdminCall) -> Bundle:
     return (await call.cluster.namespaces.bundles(call.namespace())).bundle(call.part("bundle"))
 
 
-async def _owner(call: Call, bundle: Bundle) -> Owner | None:
+async def _owner(call: AdminCall, bundle: Bundle) -> Owner | None:
     with translated(bundle):
         node = await call.cluster.metadata.get(bundle.path)
     return None if node is None else decode_owner(node.value)

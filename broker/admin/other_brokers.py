@@ -23,7 +23,7 @@ from broker.errors import (
     TopicBusyError,
     TopicNotFoundError,
 )
-from broker.ownership.http_client import Answer, request
+from broker.ownership.http_client import HttpAnswer, request
 from broker.ownership.lookup import Connect, Redirect
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
@@ -138,7 +138,7 @@ def _subscription(name: str) -> str:
     return f"/subscription/{quote(name, safe='')}"
 
 
-def _judged(answer: Answer, url: str, errors: Errors) -> Any:
+def _judged(answer: HttpAnswer, url: str, errors: Errors) -> Any:
     found = answer.json()
     if answer.status in (200, 204):
         return found

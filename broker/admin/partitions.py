@@ -11,7 +11,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, Statuses
-from broker.admin.requests import INT32_MAX, Call, integer, string_map
+from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError
 
@@ -21,13 +21,13 @@ GROWING: Statuses = {NotPartitionedError: 409, PartitionCountError: 422}
 """Statuses of POST that differ. Source: Pulsar's internalUpdatePartitionedTopicAsync."""
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     name = call.topic()
     count, properties = _count(await call.json())
     await call.administration.create_partitioned_topic(name, count, properties)
 
 
-async def grow(call: Call) -> None:
+async def grow(call: AdminCall) -> None:
     name = call.topic()
     count, properties = _count(await call.json())
     if properties:
@@ -35,7 +35,7 @@ async def grow(call: Call) -> None:
     await call.administration.grow_partitioned_topic(name, count)
 
 
-async def count(call: Call) -> Response:
+async def count(call: AdminCall) -> Response:
     """Answer the number of partitions.
 
     With `checkAllowAutoCreation`, which a client's HTTP lookup sends, a missing topic is created if the configuration
@@ -46,7 +46,7 @@ async def count(call: Call) -> Response:
     return answer({"partitions": count, "deleted": False})
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await call.administration.delete_partitioned_topic(name, force)
     if call.service.cluster is not None:

@@ -22,7 +22,7 @@ from typing import Any
 from starlette.responses import Response
 
 from broker.admin.errors import NotServedError, PreconditionError
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
@@ -45,15 +45,15 @@ class Handlers:
 
 
 def _of_namespace(key: str, checked: Checked) -> Handlers:
-    async def get(call: Call) -> Response | None:
+    async def get(call: AdminCall) -> Response | None:
         found = (await call.cluster.namespaces.policies(call.namespace())).get(key)
         return None if found is None else answer(found)
 
-    async def post(call: Call) -> None:
+    async def post(call: AdminCall) -> None:
         namespace, value = call.namespace(), await _value(call, checked)
         await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, value))
 
-    async def delete(call: Call) -> None:
+    async def delete(call: AdminCall) -> None:
         namespace = call.namespace()
         await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, None))
 
@@ -61,18 +61,18 @@ def _of_namespace(key: str, checked: Checked) -> Handlers:
 
 
 def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
-    async def get(call: Call) -> Response | None:
+    async def get(call: AdminCall) -> Response | None:
         name = await _topic(call)
         if call.flag("applied"):
             return answer(shown((await call.cluster.policies.load(name))()))
         found = (await call.cluster.policies.get(name) or {}).get(key)
         return None if found is None else answer(found)
 
-    async def post(call: Call) -> None:
+    async def post(call: AdminCall) -> None:
         name, value = await _topic(call), await _value(call, checked)
         await call.cluster.policies.update(name, lambda policies: _with(policies, key, value))
 
-    async def delete(call: Call) -> None:
+    async def delete(call: AdminCall) -> None:
         name = await _topic(call)
         if await call.cluster.policies.get(name) is not None:
             await call.cluster.policies.update(name, lambda policies: _with(policies, key, None))
@@ -80,7 +80,7 @@ def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
     return Handlers(get, post, delete)
 
 
-async def _topic(call: Call) -> TopicName:
+async def _topic(call: AdminCall) -> TopicName:
     """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
     if call.flag("isGlobal"):
         raise NotServedError("policies of several clusters are not served")
@@ -90,11 +90,11 @@ async def _topic(call: Call) -> TopicName:
     return name
 
 
-async def _value(call: Call, checked: Checked) -> Json:
+async def _value(call: AdminCall, checked: Checked) -> Json:
     return check_policy(call, checked, await call.json())
 
 
-def check_policy(call: Call, checked: Checked, value: object) -> Json:
+def check_policy(call: AdminCall, checked: Checked, value: object) -> Json:
     """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
     try:
         found = checked(value)

@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl, urlencode
 
 from broker.admin.errors import RedirectError
 from broker.admin.raw_paths import raw_path
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.errors import ServiceNotReadyError
 from broker.ownership.lookup import Connect, Redirect
 from quire.wire.pulsar.names import TopicName
 
 
-async def at_owner(call: Call, name: TopicName) -> None:
+async def at_owner(call: AdminCall, name: TopicName) -> None:
     """Return if the topic is this broker's; raise RedirectError if another broker serves it.
 
     Any broker answers for a partitioned topic, and asks the owners of its partitions. Raises the BrokerErrors of a
@@ -34,12 +34,12 @@ async def at_owner(call: Call, name: TopicName) -> None:
     raise redirect(call, found)
 
 
-def redirect(call: Call, found: Connect | Redirect) -> RedirectError:
+def redirect(call: AdminCall, found: Connect | Redirect) -> RedirectError:
     """Raise the redirect that follows from a lookup."""
     return redirect_to(call, found.web_url, authoritative=isinstance(found, Redirect) and found.authoritative)
 
 
-def redirect_to(call: Call, web_url: str, *, authoritative: bool = False) -> RedirectError:
+def redirect_to(call: AdminCall, web_url: str, *, authoritative: bool = False) -> RedirectError:
     """Raise a redirect to another broker; ServiceNotReadyError if it has no web port."""
     if not web_url:
         raise ServiceNotReadyError("the broker that serves this has no web port")

@@ -78,7 +78,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdminCall:
     """A request and its parsed parts."""
 
     service: Service

@@ -24,11 +24,11 @@ from starlette.types import Receive, Scope, Send
 
 from broker.admin.errors import AdminError, NotServedError, OverloadedError, RedirectError, Statuses, status_of
 from broker.admin.raw_paths import PathPattern, raw_path
-from broker.admin.requests import Call, Service
+from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
 from quire.service.log import get_logger
 
-Handler = Callable[[Call], Awaitable[Response | None]]
+Handler = Callable[[AdminCall], Awaitable[Response | None]]
 
 _ONLY_READING = ("GET", "HEAD")
 
@@ -77,7 +77,7 @@ class Resource(BaseRoute):
         if handler is None:
             text = f"{request.method} is not allowed at {request.url.path}"
             return reason(405, text, headers={"Allow": ", ".join(sorted(self._handlers))})
-        call = Call(self._service, request, request.path_params)
+        call = AdminCall(self._service, request, request.path_params)
         if self._service.under_way >= self._service.requests_max:
             return reason(
                 OverloadedError.status, f"{self._service.under_way} requests are under way, the maximum; retry later"

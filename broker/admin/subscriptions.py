@@ -13,17 +13,17 @@ from starlette.responses import Response
 from broker.admin.errors import NotServedError
 from broker.admin.message_ids import position
 from broker.admin.redirects import at_owner
-from broker.admin.requests import Call, string_map
+from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     name = call.topic()
     await at_owner(call, name)
     return answer(await call.administration.subscriptions(name))
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     name, subscription = call.topic(), call.subscription()
     if call.flag("replicated"):
         raise NotServedError("replicated subscriptions are not served")
@@ -35,7 +35,7 @@ async def create(call: Call) -> None:
     await call.administration.create_subscription(name, subscription, start)
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     name, subscription, force = call.topic(), call.subscription(), call.flag("force")
     await at_owner(call, name)
     await call.administration.delete_subscription(name, subscription, force)

@@ -17,27 +17,27 @@ from starlette.responses import Response
 
 from broker.admin import clusters, namespaces
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
-from broker.admin.requests import Call
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     return answer(await call.cluster.namespaces.tenants())
 
 
-async def get(call: Call) -> Response:
+async def get(call: AdminCall) -> Response:
     return answer(await call.cluster.namespaces.tenant(call.tenant()))
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     await call.cluster.namespaces.create_tenant(call.tenant(), await _info(call))
 
 
-async def update(call: Call) -> None:
+async def update(call: AdminCall) -> None:
     await call.cluster.namespaces.put_tenant(call.tenant(), await _info(call))
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     tenant, cluster = call.tenant(), call.cluster
     if call.flag("force"):
         if not cluster.force_delete_tenant:
@@ -47,7 +47,7 @@ async def delete(call: Call) -> None:
     await cluster.namespaces.delete_tenant(tenant)
 
 
-async def _info(call: Call) -> dict[str, Any]:
+async def _info(call: AdminCall) -> dict[str, Any]:
     """Return the checked TenantInfo of a body."""
     body = await call.json()
     if body is None:

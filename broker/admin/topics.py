@@ -25,7 +25,7 @@ from starlette.responses import Response
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
 from broker.admin.redirects import at_owner
-from broker.admin.requests import INT64_MAX, Call, string_map
+from broker.admin.requests import INT64_MAX, AdminCall, string_map
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 
@@ -38,24 +38,24 @@ _MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 _TIMESTAMP = re.compile("-?[0-9]{1,19}")
 
 
-async def names(call: Call) -> Response:
+async def names(call: AdminCall) -> Response:
     _refuse_bundle(call)
     return answer(await call.administration.topics_of_namespace(call.namespace()))
 
 
-async def partitioned_names(call: Call) -> Response:
+async def partitioned_names(call: AdminCall) -> Response:
     _refuse_bundle(call)
     return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
 
 
-async def no_names(call: Call) -> Response:
+async def no_names(call: AdminCall) -> Response:
     """Return an empty list: there are no non-persistent topics. PulsarAdmin asks for them along with the others."""
     _refuse_bundle(call)
     await call.administration.topics_of_namespace(call.namespace())  # 404 if the namespace does not exist
     return answer([])
 
 
-async def names_by_mode(call: Call) -> Response:
+async def names_by_mode(call: AdminCall) -> Response:
     mode = call.request.query_params.get("mode", "PERSISTENT")
     if mode not in _MODES:
         raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
@@ -64,7 +64,7 @@ async def names_by_mode(call: Call) -> Response:
     return answer([] if mode == "NON_PERSISTENT" else found)
 
 
-async def create(call: Call) -> None:
+async def create(call: AdminCall) -> None:
     name = call.topic()
     if string_map(await call.json(), "properties"):
         raise NotServedError("properties of a topic are not served")
@@ -72,7 +72,7 @@ async def create(call: Call) -> None:
     await call.administration.create_topic(name)
 
 
-async def delete(call: Call) -> None:
+async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await at_owner(call, name)
     await call.administration.delete_topic(name, force)
@@ -80,27 +80,27 @@ async def delete(call: Call) -> None:
         await call.service.cluster.policies.delete(name)
 
 
-async def unload(call: Call) -> None:
+async def unload(call: AdminCall) -> None:
     name = call.topic()
     await at_owner(call, name)
     await call.administration.unload_topic(name)
 
 
-async def check_unused(call: Call) -> None:
+async def check_unused(call: AdminCall) -> None:
     """Answer a broker that is about to delete a partitioned topic."""
     name = call.topic()
     await at_owner(call, name)
     await call.administration.check_unused(name)
 
 
-async def internal_stats(call: Call) -> Response:
+async def internal_stats(call: AdminCall) -> Response:
     name, metadata = call.topic(), call.flag("metadata")
     await at_owner(call, name)
     found = await call.administration.internal_stats(name, metadata)
     return answer(found.as_json())
 
 
-async def partitioned_internal_stats(call: Call) -> Response:
+async def partitioned_internal_stats(call: AdminCall) -> Response:
     """Return the state of all partitions. Each partition is consistent in itself, all together are not."""
     name = call.topic()
     count = await call.administration.partitions(name)
@@ -113,7 +113,7 @@ async def partitioned_internal_stats(call: Call) -> Response:
     return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": partitions})
 
 
-async def message_id_at(call: Call) -> Response:
+async def message_id_at(call: AdminCall) -> Response:
     name, text = call.topic(), call.part("timestamp")
     if not _TIMESTAMP.fullmatch(text) or abs(int(text)) > INT64_MAX:
         raise MalformedRequestError(f"{text[:100]!a} is not a number of milliseconds since 1970")
@@ -121,7 +121,7 @@ async def message_id_at(call: Call) -> Response:
     return answer(message_id(await call.administration.message_id_at(name, int(text)), name))
 
 
-async def last_message_id(call: Call) -> Response:
+async def last_message_id(call: AdminCall) -> Response:
     """Return the id of the last entry; for a batch, without the number of messages in it."""
     name = call.topic()
     await at_owner(call, name)
@@ -129,6 +129,6 @@ async def last_message_id(call: Call) -> Response:
     return answer(message_id(stats.last_confirmed, name))
 
 
-def _refuse_bundle(call: Call) -> None:
+def _refuse_bundle(call: AdminCall) -> None:
     if "bundle" in call.request.query_params:
         raise NotServedError("listing by bundle is not served")

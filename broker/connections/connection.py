@@ -3,7 +3,7 @@
 The reader receives up to 256 KiB, works on the whole frames in it in synchronous passes of bounded length, flushes what
 each pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER and PING are done in the pass, in order;
 whatever has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given
-to the connection as a table (`Requests`), which `broker.connections.requests` fills.
+to the connection as a table (`RequestTable`), which `broker.connections.requests` fills.
 
 An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and
 `rest` gives the buffer of busier times back.
@@ -56,7 +56,7 @@ class ProtocolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class RequestTable:
     """Table of handlers. A command that is not in it is not served."""
 
     by_type: Mapping[int, Callable[[Connection, pb.BaseCommand], Iterator[None] | None]]
@@ -69,7 +69,7 @@ class Requests:
 class Connection:
     """The state of one connection; every method but `serve` is synchronous."""
 
-    def __init__(self, context: Context, requests: Requests, stream: Stream) -> None:
+    def __init__(self, context: Context, requests: RequestTable, stream: Stream) -> None:
         self.context = context
         self.stream = stream
         self.log = log.bind(connection=stream.peer)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from broker.connections import acks, commands
-from broker.connections.connection import Connection, Requests
+from broker.connections.connection import Connection, RequestTable
 from broker.connections.creation import Creation, Creations
 from broker.connections.lookups import Lookups
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -21,10 +21,10 @@ Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
 Maker = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]]
 
 
-def request_table(lookups: Lookups, creations: Creations) -> Requests:
+def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
     """Return the handler of each served command. Any other command is refused."""
     kind = pb.BaseCommand
-    return Requests(
+    return RequestTable(
         by_type={
             kind.CONNECT: commands.connect,
             kind.PING: commands.ping,

@@ -38,7 +38,7 @@ class Host(Protocol[S]):
         """Delete a subscription and its cursor durably. Raises ServiceNotReadyError."""
 
 
-class Place(Protocol):
+class ConsumerHome(Protocol):
     """Topic as used by its consumers."""
 
     @property
@@ -52,7 +52,7 @@ class Source(Protocol):
     """Subscription as used by its consumers."""
 
     @property
-    def topic(self) -> Place: ...
+    def topic(self) -> ConsumerHome: ...
 
 
 class Outlet(Protocol):

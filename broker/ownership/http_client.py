@@ -15,7 +15,7 @@ ANSWER_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """Answer of a server, whatever its status."""
 
     status: int
@@ -37,7 +37,7 @@ def load() -> None:
     import_module("quire.service.http_network")
 
 
-async def request(network: Network, method: str, url: str, body: object = None) -> Answer:
+async def request(network: Network, method: str, url: str, body: object = None) -> HttpAnswer:
     """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline.
 
     Raises:
@@ -69,7 +69,7 @@ async def request(network: Network, method: str, url: str, body: object = None) 
                     raise OSError(f"{url}: its answer is too long")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OSError(f"{url}: {error}") from error
-    return Answer(response.status_code, response.headers.get("Location", ""), bytes(received))
+    return HttpAnswer(response.status_code, response.headers.get("Location", ""), bytes(received))
 
 
 def check_url(url: str) -> None:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
-from broker.ownership.http_client import Answer, request
+from broker.ownership.http_client import HttpAnswer, request
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
@@ -91,7 +91,7 @@ class Peers:
         return await self._put(f"{web_url}{path}?unload=false&splitAlgorithmName={algorithm}")
 
     async def _put(self, url: str) -> bool:
-        answer: Answer | None = None
+        answer: HttpAnswer | None = None
         try:
             with trio.move_on_after(self._options.unload_timeout_s):
                 answer = await request(self._network, "PUT", url)

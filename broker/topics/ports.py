@@ -16,7 +16,7 @@ P = TypeVar("P", contravariant=True)
 """The producers of a topic, or of a connection."""
 
 
-class Home(Protocol[P]):
+class ProducerHome(Protocol[P]):
     """Topic as used by its producers and their connections."""
 
     context: Context
@@ -33,7 +33,7 @@ class Home(Protocol[P]):
         """End a producer, as `broker.ends` has it."""
 
 
-class Client(Protocol[P]):
+class ProducerClient(Protocol[P]):
     """Client connection as used by its producers."""
 
     requests_in_flight: int

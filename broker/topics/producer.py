@@ -8,7 +8,7 @@ from broker import replies
 from broker.connections.client_versions import refusal_code
 from broker.ends import End, Life
 from broker.topics.entry_screen import REFUSED, why_refused
-from broker.topics.ports import Client, Home
+from broker.topics.ports import ProducerClient, ProducerHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
@@ -37,7 +37,12 @@ class Producer:
     )
 
     def __init__(
-        self, connection: Client[Producer], topic: Home[Producer], producer_id: int, name: str, epoch: int
+        self,
+        connection: ProducerClient[Producer],
+        topic: ProducerHome[Producer],
+        producer_id: int,
+        name: str,
+        epoch: int,
     ) -> None:
         self.connection = connection
         self.topic = topic
@@ -168,7 +173,7 @@ class PublishSink:
 
     __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
 
-    def __init__(self, producer: Producer, run: SendRun, topic: Home[Producer], size: int) -> None:
+    def __init__(self, producer: Producer, run: SendRun, topic: ProducerHome[Producer], size: int) -> None:
         self._producer = producer
         self._run = run
         self._topic = topic

@@ -24,7 +24,7 @@ from broker.errors import (
     TopicTerminatedError,
 )
 from broker.topics.entry_screen import REFUSED, EntryScreen
-from broker.topics.ports import Client
+from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
@@ -98,7 +98,7 @@ class Topic:
 
     # Publishing
 
-    def add_producer(self, connection: Client[Producer], producer_id: int, name: str, epoch: int) -> Producer:
+    def add_producer(self, connection: ProducerClient[Producer], producer_id: int, name: str, epoch: int) -> Producer:
         """Add a producer. Raises TopicTerminatedError; ProducerBusyError if a connected producer has the name, which
         the caller then probes."""
         self.check_open()

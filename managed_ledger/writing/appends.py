@@ -42,7 +42,7 @@ from managed_ledger.stored_list import StoredList
 from managed_ledger.writing.fill_limits import Fill, LedgerMarks
 from managed_ledger.writing.pending import AppendSink, PendingAppend, PendingAppends
 from managed_ledger.writing.rollover import RolloverLimits
-from managed_ledger.writing.state import Listener, State, refusal
+from managed_ledger.writing.state import AppendListener, State, refusal
 from managed_ledger.writing.switching import Switching, let_go
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerError, TooManyPendingError
@@ -90,7 +90,7 @@ class Appends:
         cache: EntryCache,
         limits: RolloverLimits,
         retry_timeout_s: float,
-        listener: Listener,
+        listener: AppendListener,
         metadata_is_up: Callable[[], bool],
         no_room: Callable[[], str],
     ) -> None:

@@ -23,7 +23,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Listener(Protocol):
+class AppendListener(Protocol):
     """Receiver of the events of the write path: its log. The methods must not raise."""
 
     def on_appended(self) -> None:

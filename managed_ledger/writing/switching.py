@@ -31,7 +31,7 @@ from managed_ledger.writing.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedg
 from managed_ledger.writing.ledger_ahead import LedgerAhead
 from managed_ledger.writing.pending import PendingAppends
 from managed_ledger.writing.predecessor import Predecessor
-from managed_ledger.writing.state import Listener, State
+from managed_ledger.writing.state import AppendListener, State
 from quire.ledger.errors import LedgerConflictError, LedgerError, LedgerFencedError
 from quire.metadata.errors import MetadataError
 from quire.service.log import Logger, get_logger
@@ -88,7 +88,7 @@ class Switching:
         nursery: trio.Nursery,
         stored: StoredList,
         index: LogIndex,
-        listener: Listener,
+        listener: AppendListener,
         retry_timeout_s: float,
         no_room: Callable[[], str],
     ) -> None:

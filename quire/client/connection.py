@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _OUT_BYTES_MAX = 1 << 40  # producers bound what they have under way, and requests are small
 
 
-class Consumer(Protocol):
+class MessageReceiver(Protocol):
     """Receiver of the messages of a connection, registered by consumer id. The methods must not raise."""
 
     @property
@@ -50,7 +50,7 @@ class Consumer(Protocol):
         """Detach: the connection ended, or the broker closed this consumer."""
 
 
-class Sender(Protocol):
+class ReceiptReceiver(Protocol):
     """Receiver of the receipts of a connection, registered by producer id. The methods must not raise."""
 
     @property
@@ -82,8 +82,8 @@ class Connection:
     synchronous."""
 
     def __init__(self, stream: Stream, options: ClientOptions) -> None:
-        self.consumers: dict[int, Consumer] = {}
-        self.producers: dict[int, Sender] = {}
+        self.consumers: dict[int, MessageReceiver] = {}
+        self.producers: dict[int, ReceiptReceiver] = {}
         self.closed = False
         self.message_size_max = options.message_size_max
         """Maximum bytes of metadata and payload of one message."""
@@ -143,7 +143,7 @@ class Connection:
             waiter.error = error
             waiter.done.set()
         self._waiters.clear()
-        owners: list[Consumer | Sender] = [*self.consumers.values(), *self.producers.values()]
+        owners: list[MessageReceiver | ReceiptReceiver] = [*self.consumers.values(), *self.producers.values()]
         self.consumers.clear()
         self.producers.clear()
         for owner in owners:
@@ -190,7 +190,7 @@ class Connection:
         return sum([consumer.queued_bytes for consumer in self.consumers.values()])
 
     def _must_pause(self) -> bool:
-        owners: tuple[Consumer | Sender, ...] = (*self.consumers.values(), *self.producers.values())
+        owners: tuple[MessageReceiver | ReceiptReceiver, ...] = (*self.consumers.values(), *self.producers.values())
         somebody_waits = bool(self._waiters) or any(owner.waiting for owner in owners)
         return self._queued() > self._options.receive_bytes_max and not somebody_waits
 
@@ -296,7 +296,7 @@ class Connection:
             self._connected.set()
         # PONG was noted when it arrived. The other commands belong to features this client does not use.
 
-    def _closed_by_broker(self, owner: Consumer | Sender | None) -> None:
+    def _closed_by_broker(self, owner: MessageReceiver | ReceiptReceiver | None) -> None:
         if owner is not None:
             owner.lost(ConnectionLostError(f"closed by the broker {self.peer}"))
 

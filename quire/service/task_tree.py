@@ -23,7 +23,7 @@ _ROOT = f"{Path(__file__).resolve().parents[2]}/"
 log = get_logger(__name__)
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a task is: the innermost line of code that is not a library's, and the
     library's function that it called there (empty: none)."""
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     waits_in: str
 
 
-def place_of(task: trio.lowlevel.Task) -> Place:
+def place_of(task: trio.lowlevel.Task) -> TaskPlace:
     """Return where a task is."""
     at, waits_in = "", ""
     for frame, line in task.iter_await_frames():
@@ -40,7 +40,7 @@ def place_of(task: trio.lowlevel.Task) -> Place:
             at, waits_in = f"{code.co_filename.removeprefix(_ROOT)}:{line} {code.co_name}", ""
         elif not waits_in:
             waits_in = code.co_name
-    return Place(at, waits_in)
+    return TaskPlace(at, waits_in)
 
 
 def walk(root: trio.lowlevel.Task) -> Iterator[tuple[int, trio.lowlevel.Task]]:

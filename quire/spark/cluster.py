@@ -15,7 +15,7 @@ from quire.spark.admin import TopicMissingError
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.offsets import Place
 from quire.spark.options.parse import Options
-from quire.spark.runtime import Lease, client_options, runtime
+from quire.spark.runtime import ClientLease, client_options, runtime
 from quire.wire.pulsar.metadata import batch_counts
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Cluster:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._lease: Lease | None = None
+        self._lease: ClientLease | None = None
 
     @property
     def client(self) -> Client:

@@ -41,7 +41,7 @@ def client_options(options: Options) -> ClientOptions:
     )
 
 
-class Lease:
+class ClientLease:
     """Lease of a client. Return it with `release`, once or more often."""
 
     def __init__(self, entry: _Entry, client: Client) -> None:
@@ -92,7 +92,7 @@ class Runtime:
         assert self._token is not None, "the loop runs since __init__"
         return trio.from_thread.run(function, *args, trio_token=self._token)
 
-    async def lease(self, service_url: str, options: ClientOptions) -> Lease:
+    async def lease(self, service_url: str, options: ClientOptions) -> ClientLease:
         """Return the client of a cluster, opened if it is not; on the loop.
 
         Raises ValueError (the URL), ClientError."""
@@ -113,7 +113,7 @@ class Runtime:
             if entry.leases == 0:
                 entry.unused.set()
             raise
-        return Lease(entry, entry.client)
+        return ClientLease(entry, entry.client)
 
     @property
     def clients(self) -> int:

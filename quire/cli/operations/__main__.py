@@ -14,7 +14,7 @@ from typing import TextIO
 
 import trio
 
-from quire.cli.operations.context import Operation
+from quire.cli.operations.context import OperationContext
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.main import confirm
 from quire.cli.shell.output import Output
@@ -106,10 +106,12 @@ def parser() -> argparse.ArgumentParser:
 async def run(given: argparse.Namespace, shell: Shell) -> int:
     """Run the operation. Raises ShellError, LedgerError, MetadataError."""
     async with shell.store() as store:
-        return await _run(given, Operation(shell=shell, store=store, dry_run=given.dry_run, timeout_s=given.timeout))
+        return await _run(
+            given, OperationContext(shell=shell, store=store, dry_run=given.dry_run, timeout_s=given.timeout)
+        )
 
 
-async def _run(given: argparse.Namespace, made: Operation) -> int:
+async def _run(given: argparse.Namespace, made: OperationContext) -> int:
     # Each imports what it needs.
     if given.command == "verify-replicas":
         from quire.cli.operations.verify_replicas import tell, verify_replicas

@@ -32,7 +32,7 @@ margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class OperationContext:
     """One run of one command, on a cluster."""
 
     shell: Shell

@@ -8,13 +8,13 @@ every copy of those ledgers is read
 
 from __future__ import annotations
 
-from quire.cli.operations.context import Operation, checked
+from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.errors import ShellError
 from quire.metadata.ledgers import LedgerMetadata
 
 
-async def decommission_bookie(operation: Operation, named: str, *, stop: str | None, verify: bool = True) -> int:
+async def decommission_bookie(operation: OperationContext, named: str, *, stop: str | None, verify: bool = True) -> int:
     """Decommission a bookie. Raises ShellError, LedgerError, MetadataError."""
     (bookie_id,) = checked([named])
     output = operation.output
@@ -41,7 +41,7 @@ async def decommission_bookie(operation: Operation, named: str, *, stop: str | N
 
 
 async def copied_elsewhere(
-    operation: Operation, bookie_id: str, concerned: dict[int, LedgerMetadata], *, verify: bool
+    operation: OperationContext, bookie_id: str, concerned: dict[int, LedgerMetadata], *, verify: bool
 ) -> int:
     """Wait until auto recovery has copied the data of a stopped bookie to others; its cookie is deleted then."""
     code = await operation.run("decommissionbookie", "-bookieid", bookie_id)

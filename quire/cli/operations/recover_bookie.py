@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import trio
 
-from quire.cli.operations.context import Operation, checked
+from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
@@ -21,7 +21,7 @@ from quire.cli.shell.marks import marks_of
 
 
 async def recover_bookie(
-    operation: Operation, named: Sequence[str], *, rate: int = 0, delete_cookie: bool = False
+    operation: OperationContext, named: Sequence[str], *, rate: int = 0, delete_cookie: bool = False
 ) -> int:
     """Recover bookies. `rate`: maximum bytes per second; 0: no limit. Raises ShellError, LedgerError, MetadataError."""
     bookie_ids = checked(named)

@@ -26,7 +26,7 @@ import trio
 
 from autorecovery.fragments import must_be_closed
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
-from quire.cli.operations.context import Operation, checked
+from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.decommission_bookie import copied_elsewhere, enough
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.cookies import forget_cookie
@@ -41,7 +41,7 @@ LEDGERS_AT_ONCE = 8
 
 
 async def replace_disk(
-    operation: Operation, named: str, *, stop: str | None, wipe: str | None, start: str | None, refill: bool
+    operation: OperationContext, named: str, *, stop: str | None, wipe: str | None, start: str | None, refill: bool
 ) -> int:
     """Replace the disk of a bookie. Raises ShellError, LedgerError, MetadataError."""
     (bookie_id,) = checked([named])
@@ -86,20 +86,20 @@ async def replace_disk(
     return tell(operation, await verify_replicas(operation, ledger_ids=list(concerned))) if concerned else 0
 
 
-async def _stopped(operation: Operation, bookie_id: str, stop: str | None) -> dict[int, LedgerMetadata]:
+async def _stopped(operation: OperationContext, bookie_id: str, stop: str | None) -> dict[int, LedgerMetadata]:
     """Have it stopped; return the ledgers of which it should have entries."""
     if bookie_id in await operation.running():
         await operation.stop(bookie_id, stop)
     return await operation.ledgers_on(bookie_id)
 
 
-async def _start_empty(operation: Operation, bookie_id: str, wipe: str | None, start: str | None) -> None:
+async def _start_empty(operation: OperationContext, bookie_id: str, wipe: str | None, start: str | None) -> None:
     await operation.do("empty the folders of", wipe, bookie_id)
     await operation.start(bookie_id, start)
 
 
 async def _mark(
-    operation: Operation, marks: UnderreplicatedLedgers, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
+    operation: OperationContext, marks: UnderreplicatedLedgers, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
 ) -> None:
     """Mark its ledgers as lacking its copies. None of them is open with it as a member any more."""
     async with operation.shell.client(operation.store) as client:
@@ -112,7 +112,7 @@ async def _mark(
 
 
 async def _close_open_ones(
-    operation: Operation, client: LedgerClient, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
+    operation: OperationContext, client: LedgerClient, bookie_id: str, concerned: Mapping[int, LedgerMetadata]
 ) -> None:
     """Close ledgers, as at a recovery, that could be closed wrongly with an emptied member. Their writers continue in
     new ledgers."""

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import trio
 
-from quire.cli.operations.context import Operation, checked
+from quire.cli.operations.context import OperationContext, checked
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.marks import marks_of
 
 
-async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: str | None, start: str | None) -> int:
+async def rolling_restart(
+    operation: OperationContext, named: Sequence[str], *, stop: str | None, start: str | None
+) -> int:
     """Restart these bookies, or all that have a cookie. Raises ShellError, MetadataError."""
     output = operation.output
     known = await operation.known()
@@ -57,7 +59,7 @@ async def rolling_restart(operation: Operation, named: Sequence[str], *, stop: s
     return 0
 
 
-async def _all_there(operation: Operation, known: Sequence[str]) -> None:
+async def _all_there(operation: OperationContext, known: Sequence[str]) -> None:
     """Raise ShellError if a bookie is away already, since a restart would make it two."""
     away = sorted(set(known) - await operation.running())
     if away:

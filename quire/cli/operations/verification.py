@@ -30,7 +30,7 @@ ENTRIES_AT_ONCE = 4096
 
 
 @dataclass(slots=True)
-class Totals:
+class ReadTotals:
     """Totals of what was read."""
 
     ledgers: int = 0
@@ -53,7 +53,7 @@ class Totals:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Totals:
+    def from_json(cls, value: dict[str, Any]) -> ReadTotals:
         return cls(
             ledgers=value["ledgers"],
             open_ledgers=value["openLedgers"],
@@ -64,7 +64,7 @@ class Totals:
             faults=Counter(value["faults"]),
         )
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: ReadTotals) -> None:
         self.ledgers += other.ledgers
         self.open_ledgers += other.open_ledgers
         self.copies += other.copies
@@ -81,7 +81,7 @@ class LedgerReport:
     ledger_id: int
     state: LedgerState | None = None
     """None: the ledger was deleted."""
-    totals: Totals = field(default_factory=Totals)
+    totals: ReadTotals = field(default_factory=ReadTotals)
     bad: dict[str, list[BadCopy]] = field(default_factory=dict)
     """Bad copies by bookie: the first EXAMPLES_MAX."""
     bad_counts: Counter[str] = field(default_factory=Counter)
@@ -144,7 +144,7 @@ class Verifier:
             return report
         except LedgerError as error:
             report.problem = str(error) or type(error).__name__
-            report.totals = Totals(ledgers=1, bad_ledgers=1)
+            report.totals = ReadTotals(ledgers=1, bad_ledgers=1)
             return report
         report.state = metadata.state
         report.totals.ledgers = 1

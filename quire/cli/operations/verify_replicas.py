@@ -13,8 +13,8 @@ from typing import Any
 
 import trio
 
-from quire.cli.operations.context import Operation
-from quire.cli.operations.verification import LedgerReport, Totals, Verifier
+from quire.cli.operations.context import OperationContext
+from quire.cli.operations.verification import LedgerReport, ReadTotals, Verifier
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.marks import marks_of
 from quire.world.tasks import for_each
@@ -29,8 +29,8 @@ VERSION = 1
 class Progress:
     """Progress of a run: ledgers begin in ascending order of ids, and end in any order."""
 
-    def __init__(self, first: int = 0, totals: Totals | None = None) -> None:
-        self.totals = totals or Totals()
+    def __init__(self, first: int = 0, totals: ReadTotals | None = None) -> None:
+        self.totals = totals or ReadTotals()
         self._first = first
         self._under_way: dict[int, LedgerReport | None] = {}
         """By ledger, in order: started ones, None while not done."""
@@ -63,17 +63,17 @@ class Progress:
     def from_json(cls, value: dict[str, Any]) -> Progress:
         if value["version"] != VERSION:
             raise ShellError("the progress file was written by another version: remove it")
-        return cls(value["nextLedger"], Totals.from_json(value["totals"]))
+        return cls(value["nextLedger"], ReadTotals.from_json(value["totals"]))
 
 
 async def verify_replicas(
-    operation: Operation,
+    operation: OperationContext,
     *,
     ledger_ids: Sequence[int] = (),
     progress_file: Path | None = None,
     at_once: int = LEDGERS_AT_ONCE,
     mark: bool = False,
-) -> Totals:
+) -> ReadTotals:
     """Verify all ledgers, or these. Raises ShellError; MetadataError."""
     shell, output = operation.shell, operation.output
     progress = load(progress_file)
@@ -82,7 +82,7 @@ async def verify_replicas(
     if operation.dry_run:
         count = len(await _wanted(operation, ledger_ids, progress.next_ledger))
         output.tell(f"{count} ledgers would be read", ledgers=count, dryRun=True)
-        return Totals()
+        return ReadTotals()
     shown = 0
     saved = trio.current_time()
     async with shell.client(operation.store) as client:
@@ -127,7 +127,7 @@ async def verify_replicas(
     return progress.totals
 
 
-async def _wanted(operation: Operation, ledger_ids: Sequence[int], first: int) -> list[int]:
+async def _wanted(operation: OperationContext, ledger_ids: Sequence[int], first: int) -> list[int]:
     """Return the ids from `first` on, ascending: these, or all."""
     if ledger_ids:
         return sorted({each for each in ledger_ids if each >= first})
@@ -155,7 +155,7 @@ def forget(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def tell(operation: Operation, totals: Totals) -> int:
+def tell(operation: OperationContext, totals: ReadTotals) -> int:
     """Print the last line; return the exit code: 0 if every copy is good."""
     good = not totals.bad_ledgers
     on_the_way = totals.faults.get("open", 0)

@@ -20,7 +20,7 @@ from quire.cli.shell.errors import UsageError
 LONG_MAX: Final = (1 << 63) - 1
 
 
-class Kind(Enum):
+class OptionKind(Enum):
     """Kind of an option's value."""
 
     SWITCH = "none"
@@ -30,11 +30,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class CommandOption:
     name: str
     """Long name, which commands use."""
     short: str = ""
-    kind: Kind = Kind.SWITCH
+    kind: OptionKind = OptionKind.SWITCH
     default: int | None = None
     """Value of a number that was not given."""
     minimum: int = 0
@@ -46,7 +46,7 @@ class Option:
     def words(self) -> str:
         """Return its form in a usage text."""
         names = ", ".join(f"-{name}" for name in (self.short, self.name) if name)
-        return names if self.kind is Kind.SWITCH else f"{names} <{self.kind.value}>"
+        return names if self.kind is OptionKind.SWITCH else f"{names} <{self.kind.value}>"
 
 
 class LedgerIdFormat(Enum):
@@ -120,7 +120,7 @@ class Arguments:
 
 
 def parse(
-    options: Sequence[Option],
+    options: Sequence[CommandOption],
     words: Sequence[str],
     *,
     operands: Sequence[str] = (),
@@ -144,7 +144,7 @@ def parse(
         option = by_name.get(name)
         if option is None:
             raise UsageError(f"no such option: {word}")
-        if option.kind is Kind.SWITCH:
+        if option.kind is OptionKind.SWITCH:
             if equals:
                 raise UsageError(f"-{name} does not take a value")
             values[option.name] = True
@@ -167,19 +167,19 @@ def parse(
     return Arguments(values, rest)
 
 
-def _is_option(word: str, by_name: Mapping[str, Option]) -> bool:
+def _is_option(word: str, by_name: Mapping[str, CommandOption]) -> bool:
     return word.startswith("-") and word.lstrip("-").partition("=")[0] in by_name
 
 
-def _value(option: Option, name: str, text: str, ledger_ids: LedgerIdFormat) -> str | int:
-    if option.kind is Kind.TEXT:
+def _value(option: CommandOption, name: str, text: str, ledger_ids: LedgerIdFormat) -> str | int:
+    if option.kind is OptionKind.TEXT:
         return text
-    read: Callable[[str], int] = ledger_ids.read if option.kind is Kind.LEDGER else _whole
+    read: Callable[[str], int] = ledger_ids.read if option.kind is OptionKind.LEDGER else _whole
     try:
         number = read(text)
     except ValueError:
         raise UsageError(f"-{name}: not a {option.kind.value}: {text}") from None
-    if option.kind is Kind.NUMBER and not option.minimum <= number <= LONG_MAX:
+    if option.kind is OptionKind.NUMBER and not option.minimum <= number <= LONG_MAX:
         raise UsageError(f"-{name}: {number} is below {option.minimum} or too large")
     return number
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from quire.cli.shell.arguments import Arguments, Option
+from quire.cli.shell.arguments import Arguments, CommandOption
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.ledger.bookies.pool import BookieClient
@@ -153,10 +153,10 @@ COMMANDS = (
         help="List the bookies that are running writable or read-only, or all that have a cookie.",
         run=list_bookies,
         options=(
-            Option(name="readwrite", short="rw", help="List the bookies that accept entries."),
-            Option(name="readonly", short="ro", help="List the bookies that only serve reads."),
-            Option(name="all", short="a", help="List all bookies that have a cookie, running or not."),
-            Option(name="hostnames", short="h", help="No effect, as in the original: host names are always printed."),
+            CommandOption(name="readwrite", short="rw", help="List the bookies that accept entries."),
+            CommandOption(name="readonly", short="ro", help="List the bookies that only serve reads."),
+            CommandOption(name="all", short="a", help="List all bookies that have a cookie, running or not."),
+            CommandOption(name="hostnames", short="h", help="No effect, as in the original: host names are always printed."),
         ),
     ),
     Command(

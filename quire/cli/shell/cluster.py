@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import RefusedError
@@ -129,8 +129,12 @@ COMMANDS = (
         help="Format the cluster's metadata: create it, or delete every ledger and cookie of it.",
         run=meta_format,
         options=(
-            Option(name="nonInteractive", short="n", help="Do not ask; formats an existing cluster only with -force."),
-            Option(name="force", short="f", help="Format an existing cluster, and even while bookies are running."),
+            CommandOption(
+                name="nonInteractive", short="n", help="Do not ask; formats an existing cluster only with -force."
+            ),
+            CommandOption(
+                name="force", short="f", help="Format an existing cluster, and even while bookies are running."
+            ),
         ),
     ),
     Command(
@@ -138,14 +142,14 @@ COMMANDS = (
         help="Delete all of a cluster's metadata. Refused while bookies are running.",
         run=nuke_existing_cluster,
         options=(
-            Option(
+            CommandOption(
                 name="zkledgersrootpath",
                 short="p",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="Root of the ledgers; must be the same as in the configuration.",
             ),
-            Option(name="instanceid", short="i", kind=Kind.TEXT, help="Instance id of the cluster."),
-            Option(name="force", short="f", help="Delete the cluster whatever its instance id; replaces -instanceid."),
+            CommandOption(name="instanceid", short="i", kind=OptionKind.TEXT, help="Instance id of the cluster."),
+            CommandOption(name="force", short="f", help="Delete the cluster whatever its instance id; replaces -instanceid."),
         ),
     ),
     Command(

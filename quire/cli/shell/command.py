@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from quire.cli.shell.arguments import Arguments, Option
+from quire.cli.shell.arguments import Arguments, CommandOption
 from quire.cli.shell.context import Shell
 
 WIDTH = 100
@@ -19,7 +19,7 @@ class Command:
     run: Callable[[Shell, Arguments], Awaitable[int]]
     """Function that returns the exit code. Raises ShellError, and errors of the packages below that operators can
     fix."""
-    options: Sequence[Option] = ()
+    options: Sequence[CommandOption] = ()
     operands: Sequence[str] = ()
 
     def usage(self) -> str:

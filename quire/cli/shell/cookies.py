@@ -6,7 +6,7 @@ A file that is not a cookie is not stored: its bookie would no longer start. (Th
 
 from __future__ import annotations
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
@@ -127,7 +127,9 @@ def _no_cookie(bookie_id: str) -> ShellError:
     return ShellError(f"bookie {bookie_id} has no cookie in the cluster")
 
 
-_FILE = Option(name="cookie-file", short="cf", kind=Kind.TEXT, required=True, help="File that contains the cookie.")
+_FILE = CommandOption(
+    name="cookie-file", short="cf", kind=OptionKind.TEXT, required=True, help="File that contains the cookie."
+)
 _BOOKIE = ("bookie-id",)
 
 COMMANDS = (
@@ -152,26 +154,30 @@ COMMANDS = (
         help="Write a cookie for a bookie to a file.",
         run=cookie_generate,
         options=(
-            Option(
+            CommandOption(
                 name="journal-dirs",
                 short="j",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 required=True,
                 help="Journal folders of the bookie, comma-separated.",
             ),
-            Option(
+            CommandOption(
                 name="ledger-dirs",
                 short="l",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 required=True,
                 help="Ledger folders of the bookie, comma-separated.",
             ),
-            Option(name="output-file", short="o", kind=Kind.TEXT, required=True, help="File to write."),
-            Option(name="index-dirs", short="ix", kind=Kind.TEXT, help="Index folders of the bookie, comma-separated."),
-            Option(
+            CommandOption(
+                name="output-file", short="o", kind=OptionKind.TEXT, required=True, help="File to write."
+            ),
+            CommandOption(
+                name="index-dirs", short="ix", kind=OptionKind.TEXT, help="Index folders of the bookie, comma-separated."
+            ),
+            CommandOption(
                 name="instance-id",
                 short="i",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="Instance id of the cluster; default: the one of the configured cluster.",
             ),
         ),

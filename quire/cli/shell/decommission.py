@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.bookies import known_bookies
 from quire.cli.shell.cluster import running_bookies
 from quire.cli.shell.command import Command
@@ -137,8 +137,8 @@ COMMANDS = (
         help="Wait until all data of a stopped bookie are on others, then delete its cookie.",
         run=decommission_bookie,
         options=(
-            Option(
-                name="bookieid", kind=Kind.TEXT, help="Id of the bookie; default: the bookie of this configuration."
+            CommandOption(
+                name="bookieid", kind=OptionKind.TEXT, help="Id of the bookie; default: the bookie of this configuration."
             ),
             DRY_RUN,
         ),

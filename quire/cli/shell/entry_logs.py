@@ -17,7 +17,7 @@ from bookie.db_ledger_storage.entry_log_format import (
 )
 from bookie.errors import StorageDamagedError
 from quire.cli.shell import files
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
@@ -130,8 +130,8 @@ def _header(file: File, path: str) -> Header:
         raise ShellError(f"{path}: {error}") from error
 
 
-def _position(name: str, short: str, help_text: str) -> Option:
-    return Option(name=name, short=short, kind=Kind.NUMBER, default=NONE, minimum=NONE, help=help_text)
+def _position(name: str, short: str, help_text: str) -> CommandOption:
+    return CommandOption(name=name, short=short, kind=OptionKind.NUMBER, default=NONE, minimum=NONE, help=help_text)
 
 
 COMMANDS = (
@@ -140,8 +140,8 @@ COMMANDS = (
         help="Print the entries of an entry log, given by its decimal id or by its name.",
         run=read_log,
         options=(
-            Option(name="msg", short="m", help="Print the contents of the entries too."),
-            Option(name="ledgerid", short="l", kind=Kind.LEDGER, help="Print only entries of this ledger."),
+            CommandOption(name="msg", short="m", help="Print the contents of the entries too."),
+            CommandOption(name="ledgerid", short="l", kind=OptionKind.LEDGER, help="Print only entries of this ledger."),
             _position("entryid", "e", "With -ledgerid: print only this entry; -1 for all."),
             _position("startpos", "sp", "Print only entries that extend beyond this offset; -1 for all."),
             _position(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bookie.db_ledger_storage.entry_log_format import location_text
-from bookie.db_ledger_storage.ledger_index import LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.errors import StorageDamagedError
 from quire.cli.shell import files
-from quire.cli.shell.arguments import Arguments, Option
+from quire.cli.shell.arguments import Arguments, CommandOption
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError, UsageError
@@ -49,7 +49,7 @@ def _state(folder: str, ledger_id: int) -> dict[str, Any]:
     if value is None:
         return {"known": False}
     try:
-        state = LedgerState.decode(value)
+        state = LedgerRow.decode(value)
     except StorageDamagedError as error:
         raise ShellError(f"{folder}/ledgers: {error}") from error
     return {
@@ -68,7 +68,7 @@ COMMANDS = (
         "not included.",
         run=ledger,
         options=(
-            Option(
+            CommandOption(
                 name="meta",
                 short="m",
                 help="With -json: print the bookie's other data about the ledger first, on one line.",

@@ -15,7 +15,7 @@ from bookie.journal.format import (
     file_name,
 )
 from quire.cli.shell import files
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
@@ -101,8 +101,8 @@ COMMANDS = (
         help="Print the records of a journal file, given by its decimal id or by its name.",
         run=read_journal,
         options=(
-            Option(name="msg", short="m", help="Print the contents of the entries too."),
-            Option(name="dir", kind=Kind.TEXT, help="Folder of the journal, if the bookie has several."),
+            CommandOption(name="msg", short="m", help="Print the contents of the entries too."),
+            CommandOption(name="dir", kind=OptionKind.TEXT, help="Folder of the journal, if the bookie has several."),
         ),
         operands=("journal id or file",),
     ),

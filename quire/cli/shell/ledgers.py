@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, BothDumpAndRestoreError, ShellError
@@ -19,7 +19,7 @@ from quire.world.tasks import for_each
 
 READS_AT_ONCE: Final = 64
 
-LEDGER = Option(name="ledgerid", short="l", kind=Kind.LEDGER, required=True, help="Id of the ledger.")
+LEDGER = CommandOption(name="ledgerid", short="l", kind=OptionKind.LEDGER, required=True, help="Id of the ledger.")
 
 
 async def list_ledgers(shell: Shell, arguments: Arguments) -> int:
@@ -172,8 +172,8 @@ COMMANDS = (
         help="List all ledgers of the cluster.",
         run=list_ledgers,
         options=(
-            Option(name="meta", short="m", help="Print their metadata too."),
-            Option(name="bookieid", kind=Kind.TEXT, help="List only ledgers that have entries on this bookie."),
+            CommandOption(name="meta", short="m", help="Print their metadata too."),
+            CommandOption(name="bookieid", kind=OptionKind.TEXT, help="List only ledgers that have entries on this bookie."),
         ),
     ),
     Command(
@@ -182,15 +182,15 @@ COMMANDS = (
         run=ledger_metadata,
         options=(
             LEDGER,
-            Option(name="dumptofile", kind=Kind.TEXT, help="Write the stored metadata to this file."),
-            Option(name="restorefromfile", kind=Kind.TEXT, help="Store the metadata in this file."),
-            Option(name="update", help="With -restorefromfile: overwrite the metadata of an existing ledger."),
+            CommandOption(name="dumptofile", kind=OptionKind.TEXT, help="Write the stored metadata to this file."),
+            CommandOption(name="restorefromfile", kind=OptionKind.TEXT, help="Store the metadata in this file."),
+            CommandOption(name="update", help="With -restorefromfile: overwrite the metadata of an existing ledger."),
         ),
     ),
     Command(
         name="deleteledger",
         help="Delete a ledger. Bookies free its space later.",
         run=delete_ledger,
-        options=(LEDGER, Option(name="force", short="f", help="Do not ask.")),
+        options=(LEDGER, CommandOption(name="force", short="f", help="Do not ask.")),
     ),
 )

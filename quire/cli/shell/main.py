@@ -31,7 +31,7 @@ from quire.cli.shell import (
     reading,
     recovery,
 )
-from quire.cli.shell.arguments import Kind, LedgerIdFormat, Option, parse
+from quire.cli.shell.arguments import CommandOption, LedgerIdFormat, OptionKind, parse
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
@@ -67,16 +67,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
     for command in module.COMMANDS
 }
 
-_JSON: Final = Option(name="json", help="Print one JSON value per line.")
+_JSON: Final = CommandOption(name="json", help="Print one JSON value per line.")
 _GLOBAL: Final = (
-    Option(
+    CommandOption(
         name="conf",
-        kind=Kind.TEXT,
+        kind=OptionKind.TEXT,
         help=f"The bk_server.conf; default: the file in {CONF_VARIABLE}, else {DEFAULT_CONF} if it exists, else the "
         "defaults.",
     ),
-    Option(name="entryformat", kind=Kind.TEXT, help="Format of printed entries: string (default) or hex."),
-    Option(name="ledgeridformat", kind=Kind.TEXT, help="Format of ledger ids: long (default), hex or uuid."),
+    CommandOption(name="entryformat", kind=OptionKind.TEXT, help="Format of printed entries: string (default) or hex."),
+    CommandOption(name="ledgeridformat", kind=OptionKind.TEXT, help="Format of ledger ids: long (default), hex or uuid."),
     _JSON,
 )
 _HELP: Final = ("help", "-help", "--help", "-h")
@@ -161,7 +161,7 @@ def split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     >>> split(["-conf", "bk.conf", "readledger", "-l", "5"])
     (['-conf', 'bk.conf'], 'readledger', ['-l', '5'])
     """
-    with_value = {option.name for option in _GLOBAL if option.kind is not Kind.SWITCH}
+    with_value = {option.name for option in _GLOBAL if option.kind is not OptionKind.SWITCH}
     at = 0
     while at < len(words):
         word = words[at]

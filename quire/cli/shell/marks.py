@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from autorecovery.auditing.election import read_auditor
 from autorecovery.marks.underreplication import Underreplicated, UnderreplicatedLedgers
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.bookies import where_text, whereabouts
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
 from quire.metadata.store import MetadataStore
 
-DRY_RUN = Option(name="dry-run", help="Only print what would be done.")
+DRY_RUN = CommandOption(name="dry-run", help="Only print what would be done.")
 OWNER = "shell"
 
 
@@ -165,23 +165,23 @@ COMMANDS = (
         help="List the ledgers that are known to lack copies.",
         run=list_underreplicated,
         options=(
-            Option(
+            CommandOption(
                 name="missingreplica",
                 short="mr",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="List only ledgers that lack the copies of this bookie.",
             ),
-            Option(
+            CommandOption(
                 name="excludingmissingreplica",
                 short="emr",
-                kind=Kind.TEXT,
+                kind=OptionKind.TEXT,
                 help="List only ledgers that do not lack the copies of this bookie.",
             ),
-            Option(name="printmissingreplica", short="pmr", help="Print the bookies whose copies are missing too."),
-            Option(
+            CommandOption(name="printmissingreplica", short="pmr", help="Print the bookies whose copies are missing too."),
+            CommandOption(
                 name="printreplicationworkerid", short="prw", help="Print the worker that is copying the ledger too."
             ),
-            Option(name="onlydisplayledgercount", short="c", help="Print only the number of ledgers."),
+            CommandOption(name="onlydisplayledgercount", short="c", help="Print only the number of ledgers."),
         ),
     ),
     Command(
@@ -189,8 +189,8 @@ COMMANDS = (
         help="Enable or disable auto recovery in the whole cluster.",
         run=auto_recovery,
         options=(
-            Option(name="enable", short="e", help="Enable auto recovery."),
-            Option(name="disable", short="d", help="Disable auto recovery."),
+            CommandOption(name="enable", short="e", help="Enable auto recovery."),
+            CommandOption(name="disable", short="d", help="Disable auto recovery."),
             DRY_RUN,
         ),
     ),
@@ -198,15 +198,15 @@ COMMANDS = (
         name="queryautorecoverystatus",
         help="Print whether auto recovery is enabled, and the ledgers that workers are copying.",
         run=query_status,
-        options=(Option(name="verbose", short="v", help="No effect: ledgermetadata prints the sizes."),),
+        options=(CommandOption(name="verbose", short="v", help="No effect: ledgermetadata prints the sizes."),),
     ),
     Command(
         name="lostbookierecoverydelay",
         help="Print or set how long, in seconds, the auditor waits for a lost bookie to come back.",
         run=lost_bookie_recovery_delay,
         options=(
-            Option(name="get", short="g", help="Print the delay."),
-            Option(name="set", short="s", kind=Kind.NUMBER, help="Set the delay, in seconds."),
+            CommandOption(name="get", short="g", help="Print the delay."),
+            CommandOption(name="set", short="s", kind=OptionKind.NUMBER, help="Set the delay, in seconds."),
             DRY_RUN,
         ),
     ),

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
@@ -131,8 +131,8 @@ async def _delete(shell: Shell, client: LedgerClient, writer: LedgerWriter) -> N
     shell.output.note(f"ledger {writer.ledger_id} is left over: the metadata service did not answer")
 
 
-def _number(name: str, short: str, default: int, help_text: str) -> Option:
-    return Option(name=name, short=short, kind=Kind.NUMBER, default=default, minimum=1, help=help_text)
+def _number(name: str, short: str, default: int, help_text: str) -> CommandOption:
+    return CommandOption(name=name, short=short, kind=OptionKind.NUMBER, default=default, minimum=1, help=help_text)
 
 
 COMMANDS = (

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Final
 
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
@@ -201,18 +201,20 @@ COMMANDS = (
         run=read_ledger,
         options=(
             LEDGER,
-            Option(name="firstentryid", short="fe", kind=Kind.NUMBER, default=0, help="First entry to print."),
-            Option(
+            CommandOption(name="firstentryid", short="fe", kind=OptionKind.NUMBER, default=0, help="First entry to print."),
+            CommandOption(
                 name="lastentryid",
                 short="le",
-                kind=Kind.NUMBER,
+                kind=OptionKind.NUMBER,
                 default=LAST,
                 minimum=LAST,
                 help="Last entry to print; -1 for the end of the ledger.",
             ),
-            Option(name="msg", short="m", help="Print the contents of the entries too."),
-            Option(name="force-recovery", short="r", help="Close the ledger first; its writer can then write no more."),
-            Option(name="bookie", short="b", kind=Kind.TEXT, help="Read only from this bookie."),
+            CommandOption(name="msg", short="m", help="Print the contents of the entries too."),
+            CommandOption(
+                name="force-recovery", short="r", help="Close the ledger first; its writer can then write no more."
+            ),
+            CommandOption(name="bookie", short="b", kind=OptionKind.TEXT, help="Read only from this bookie."),
         ),
     ),
 )

@@ -14,7 +14,7 @@ from autorecovery.copying.bookie_recovery import BookieRecovery, LedgerPlan
 from autorecovery.copying.replicator import Replicator
 from autorecovery.copying.throttle import Throttle
 from autorecovery.ledger_checker import LedgerChecker
-from quire.cli.shell.arguments import Arguments, Kind, Option
+from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.cookies import forget_cookie
@@ -227,26 +227,26 @@ COMMANDS = (
         run=recover,
         operands=("bookies, comma-separated",),
         options=(
-            Option(name="query", short="q", help="Only print the ledgers that name these bookies."),
-            Option(name="dryrun", short="dr", help="Only print what would be done."),
-            Option(name="dry-run", help="The same as -dryrun."),
-            Option(name="force", short="f", help="Do not ask."),
-            Option(name="ledger", short="l", kind=Kind.LEDGER, help="Recover only this ledger."),
-            Option(name="skipOpenLedgers", short="sk", help="Skip ledgers that are not closed."),
-            Option(
+            CommandOption(name="query", short="q", help="Only print the ledgers that name these bookies."),
+            CommandOption(name="dryrun", short="dr", help="Only print what would be done."),
+            CommandOption(name="dry-run", help="The same as -dryrun."),
+            CommandOption(name="force", short="f", help="Do not ask."),
+            CommandOption(name="ledger", short="l", kind=OptionKind.LEDGER, help="Recover only this ledger."),
+            CommandOption(name="skipOpenLedgers", short="sk", help="Skip ledgers that are not closed."),
+            CommandOption(
                 name="deleteCookie",
                 short="d",
                 help="Delete the cookies of the bookies after all their data were copied.",
             ),
-            Option(
+            CommandOption(
                 name="skipUnrecoverableLedgers",
                 short="sku",
                 help="Exit with 0 even if some ledgers cannot be recovered.",
             ),
-            Option(
+            CommandOption(
                 name="replicationrate",
                 short="rate",
-                kind=Kind.NUMBER,
+                kind=OptionKind.NUMBER,
                 default=0,
                 help="Maximum bytes per second to copy; 0 for no limit.",
             ),

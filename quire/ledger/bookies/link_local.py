@@ -12,7 +12,7 @@ from quire.wire.bookkeeper.entry import Buffer
 Write: TypeAlias = Callable[[list[Buffer]], None]
 
 
-class Session(Protocol):
+class LocalSession(Protocol):
     """The part of a bookie's session that a link uses."""
 
     def receive(self, frames: Sequence[v2.Frame]) -> None: ...
@@ -23,7 +23,7 @@ class Session(Protocol):
 class LocalLink:
     """Link to a bookie in the same process. Answers may come from within `send`."""
 
-    def __init__(self, session_factory: Callable[[Write], Session], *, turn: Turn | None = None) -> None:
+    def __init__(self, session_factory: Callable[[Write], LocalSession], *, turn: Turn | None = None) -> None:
         """`turn`: the pass at whose end output caused by answers leaves, in one write per connection."""
         self._turn = turn
         self.closed: Closed = ignore_closed

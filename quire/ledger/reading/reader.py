@@ -33,7 +33,7 @@ from quire.ledger.reading.entry_reads import (
     read_range,
 )
 from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
-from quire.ledger.reading.tailing import LacAndEntry, LongPoll, MetadataWatch
+from quire.ledger.reading.tailing import LacAndEntry, LongPollRace, MetadataWatch
 from quire.ledger.striping import Striping
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
@@ -73,7 +73,7 @@ class LedgerReader:
         self._digest = digest
         self._entry_reads: EntryReads | None = None
         self._watch: MetadataWatch | None = None
-        self._polls: dict[LongPoll, None] = {}
+        self._polls: dict[LongPollRace, None] = {}
         self._changed = trio.Event()
         self._given_up = False
 
@@ -327,7 +327,7 @@ class LedgerReader:
     async def _poll(self, entry_id: int, time_s: float) -> memoryview | None:
         """Make one long poll, which a change of the metadata ends early; return the entry, if it arrived."""
         bookies = self.metadata.fragments[-1].bookies
-        poll = LongPoll(self._reads, bookies, entry_id - 1, min(time_s, self._context.config.reads.long_poll_s))
+        poll = LongPollRace(self._reads, bookies, entry_id - 1, min(time_s, self._context.config.reads.long_poll_s))
         self._polls[poll] = None
         try:
             await poll.run()

@@ -89,7 +89,7 @@ class MetadataWatch:
             watch.close()
 
 
-class LongPoll(Race):
+class LongPollRace(Race):
     """Long poll: asks bookies to answer when the LAC exceeds `previous`.
 
     Enough bookies are asked at once that one of them stores the next entry, whichever it is (one, if all store every

@@ -20,7 +20,7 @@ from quire.wire.bookkeeper.v2 import Rc
 log = get_logger(__name__)
 
 
-class ExplicitLac:
+class ExplicitLacSender:
     """Explicit LACs of one writer."""
 
     def __init__(

@@ -35,7 +35,7 @@ from quire.ledger.striping import Striping, striping_of
 from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.ensemble_changes import EnsembleChanges
-from quire.ledger.writing.explicit_lac import ExplicitLac
+from quire.ledger.writing.explicit_lac import ExplicitLacSender
 from quire.ledger.writing.pending_runs import Sealer
 from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import MetadataError
@@ -127,7 +127,7 @@ class OpenLedger:
         self._closed = False
         self._moved: trio.Event | None = None
         if context.config.explicit_lac_interval_s:
-            lac = ExplicitLac(context, ledger_id, appender, striping, metadata.ack_quorum, digest, key)
+            lac = ExplicitLacSender(context, ledger_id, appender, striping, metadata.ack_quorum, digest, key)
             context.start(lac.run, f"ledger {ledger_id} explicit LAC")
 
     @property

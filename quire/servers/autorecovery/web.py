@@ -41,7 +41,7 @@ DELAY_S_MAX: Final = (1 << 31) - 1
 """The original's delay is a Java int."""
 
 
-class Resources:
+class AutorecoveryResources:
     """The answers, one method per resource."""
 
     def __init__(self, store: MetadataStore, marks: UnderreplicatedLedgers, root: str) -> None:
@@ -118,7 +118,7 @@ def web_app(world: World, store: MetadataStore, stats: RecoveryStats, *, root: s
     worker_metrics.register(metrics, stats.worker)
     auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
-    return make_original_app(metrics, Resources(store, marks, root).routes())
+    return make_original_app(metrics, AutorecoveryResources(store, marks, root).routes())
 
 
 def _attempts(stats: RecoveryStats) -> int:

@@ -48,7 +48,7 @@ LEDGERS_PER_PAGE: Final = 100
 _SECRETS: Final = frozenset(("quireZooKeeperAuth",))
 
 
-class Resources:
+class BookieResources:
     """The answers, one method per resource."""
 
     def __init__(
@@ -266,7 +266,7 @@ def web_app(
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for."""
     metrics = Metrics()
     register(metrics, bookie, counts)
-    return make_original_app(metrics, Resources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
+    return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -21,7 +21,7 @@ EARLIEST = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Continuation:
     """Decision how to continue."""
 
     base: int
@@ -32,7 +32,7 @@ class Start:
     """Start of each partition of which the archive has rows, `ledger:entry`; empty: nothing is resumed."""
 
 
-def plan_start(manifest: Manifest, checkpoint: str, query: str | None, *, resume: bool) -> Start:
+def plan_start(manifest: Manifest, checkpoint: str, query: str | None, *, resume: bool) -> Continuation:
     """Decide how to continue. `query`: the id in the checkpoint, None if there is no checkpoint yet.
 
     Raises CheckpointError with the remedy."""
@@ -40,7 +40,7 @@ def plan_start(manifest: Manifest, checkpoint: str, query: str | None, *, resume
     batches = manifest.batches
     if query is None:
         if not batches:
-            return Start(0, BeginRecord(checkpoint=checkpoint, base=0))
+            return Continuation(0, BeginRecord(checkpoint=checkpoint, base=0))
         if not resume:
             known = f"{begin.checkpoint}" if begin is not None else "another one"
             raise CheckpointError(
@@ -52,7 +52,7 @@ def plan_start(manifest: Manifest, checkpoint: str, query: str | None, *, resume
             )
         positions = next_entries(manifest.last_positions())
         number = manifest.next_batch()
-        return Start(number, BeginRecord(checkpoint=checkpoint, base=number, start=positions), positions)
+        return Continuation(number, BeginRecord(checkpoint=checkpoint, base=number, start=positions), positions)
     if begin is None:
         raise CheckpointError(
             f"the checkpoint in {checkpoint} was used before (query {query}), but the archive is empty: what was "
@@ -75,7 +75,7 @@ def plan_start(manifest: Manifest, checkpoint: str, query: str | None, *, resume
             "that does not"
             " exist yet and --resume"
         )
-    return Start(begin.base)
+    return Continuation(begin.base)
 
 
 def next_entries(positions: dict[str, EntryPosition]) -> dict[str, str]:

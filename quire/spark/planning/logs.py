@@ -47,7 +47,7 @@ class LedgerRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostEntries:
     """Entries of [start, end) that are no longer in the log; reading continues at `end`."""
 
     partition: str
@@ -69,7 +69,7 @@ class Lost:
         return DataLossError(str(self))
 
     @classmethod
-    def topic(cls, partition: str, start: Place) -> Lost:
+    def topic(cls, partition: str, start: Place) -> LostEntries:
         """Return the loss of a whole topic."""
         return cls(partition=partition, start=start, end=start, entries=None, reason="the topic no longer exists")
 
@@ -233,7 +233,7 @@ class PartitionLog:
 
     def missing_before(
         self, place: Place, *, mark_delete: tuple[int, int] | None = None, seen: PartitionLog | None = None
-    ) -> Lost | None:
+    ) -> LostEntries | None:
         """Return the loss if entries at or behind `place` may be gone, so that reading from there would omit them; else
         None.
 
@@ -288,8 +288,8 @@ class PartitionLog:
         ]
         return bool(held) and set(held) <= set(self._ids)
 
-    def _lost(self, start: Place, end: Place, entries: int | None, reason: str) -> Lost:
-        return Lost(partition=self.name, start=start, end=end, entries=entries, reason=reason)
+    def _lost(self, start: Place, end: Place, entries: int | None, reason: str) -> LostEntries:
+        return LostEntries(partition=self.name, start=start, end=end, entries=entries, reason=reason)
 
 
 def _items(value: object) -> list[Mapping[str, object]]:

@@ -20,7 +20,7 @@ from quire.spark.limits import Limits
 from quire.spark.offsets import Boundary, Offsets, Place
 from quire.spark.options.parse import Options
 from quire.spark.planning.hold import Hold
-from quire.spark.planning.logs import Lost, PartitionLog
+from quire.spark.planning.logs import LostEntries, PartitionLog
 from quire.spark.planning.partition_logs import PartitionLogs
 from quire.spark.planning.ranges import TopicRange, next_end, resolve, split, topic_range
 from quire.spark.trace import Trace
@@ -89,7 +89,7 @@ class Planner:
         for name, place in start.items():
             log = self._known.logs.get(name)
             if log is None:
-                self._lose(Lost.topic(name, place))
+                self._lose(LostEntries.topic(name, place))
             else:
                 if lost := log.missing_before(place, mark_delete=self._mark_of(name), seen=self._seen.get(name)):
                     self._lose(lost)
@@ -120,7 +120,7 @@ class Planner:
             log = self._known.logs.get(name)
             if log is None:
                 if start.get(name) != stop:
-                    self._lose(Lost.topic(name, start.get(name) or stop))
+                    self._lose(LostEntries.topic(name, start.get(name) or stop))
                 continue
             task = self._task(log, start.get(name) or log.earliest(), stop)
             if task is not None:
@@ -288,7 +288,7 @@ class Planner:
     def _split(self, tasks: Sequence[TopicRange]) -> list[TopicRange]:
         return split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
 
-    def _lose(self, lost: Lost) -> None:
+    def _lose(self, lost: LostEntries) -> None:
         """Report data loss: an error, or one warning for each place, depending on the option."""
         if self._options.fail_on_data_loss:
             raise lost.error()

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from quire.spark.errors import OptionError
 from quire.spark.limits import Backlog, Limits, share
 from quire.spark.offsets import EARLIEST_MARK, LATEST_MARK, Boundary, Offsets, Place
-from quire.spark.planning.logs import LedgerRange, LedgerSize, Lost, PartitionLog
+from quire.spark.planning.logs import LedgerRange, LedgerSize, LostEntries, PartitionLog
 from quire.spark.planning.tasks import TopicRange, split
 from quire.spark.topics import partitioned_name
 
 __all__ = [
     "LedgerRange",
     "LedgerSize",
-    "Lost",
+    "LostEntries",
     "PartitionLog",
     "TopicRange",
     "canonical",
@@ -178,7 +178,7 @@ def ranges(
     *,
     mark_delete: tuple[int, int] | None = None,
     seen: PartitionLog | None = None,
-) -> tuple[tuple[LedgerRange, ...], Lost | None]:
+) -> tuple[tuple[LedgerRange, ...], LostEntries | None]:
     """Return the entries of [start, end) by ledger, and the missing ones. `mark_delete`, `seen`: see
     `PartitionLog.missing_before`."""
     if start >= end:
@@ -191,17 +191,17 @@ def ranges(
 
 def _at_start(
     log: PartitionLog, start: Place, end: Place, mark_delete: tuple[int, int] | None, seen: PartitionLog | None
-) -> list[Lost]:
+) -> list[LostEntries]:
     if start.ledger_id == end.ledger_id:
         return []  # existing entries count, see _at_end
     lost = log.missing_before(start, mark_delete=mark_delete, seen=seen)
     if lost is None:
         return []
     known = None if seen is None else seen.count_between(start, min(lost.end, end)) or None
-    return [Lost(partition=log.name, start=start, end=min(lost.end, end), entries=known, reason=lost.reason)]
+    return [LostEntries(partition=log.name, start=start, end=min(lost.end, end), entries=known, reason=lost.reason)]
 
 
-def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None) -> list[Lost]:
+def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None) -> list[LostEntries]:
     """Return the missing ledgers strictly between those of `start` and `end` that had entries when the log was
     `seen`."""
     found = []
@@ -209,7 +209,7 @@ def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None
         ledger_id, entries = ledger.ledger_id, ledger.entries
         if start.ledger_id < ledger_id < end.ledger_id and entries and log.entries_of(ledger_id) is None:
             found.append(
-                Lost(
+                LostEntries(
                     partition=log.name,
                     start=Place(ledger_id, 0),
                     end=Place(ledger_id, entries),
@@ -220,7 +220,7 @@ def holes(log: PartitionLog, start: Place, end: Place, seen: PartitionLog | None
     return found
 
 
-def _at_end(log: PartitionLog, start: Place, end: Place) -> list[Lost]:
+def _at_end(log: PartitionLog, start: Place, end: Place) -> list[LostEntries]:
     """Check the end, which was confirmed once: every entry of its ledger before it must exist."""
     ledger_id = end.ledger_id
     there = log.entries_of(ledger_id)
@@ -229,16 +229,18 @@ def _at_end(log: PartitionLog, start: Place, end: Place) -> list[Lost]:
     first = max(there or 0, start.entry_id if start.ledger_id == ledger_id else 0)
     reason = f"ledger {ledger_id} was deleted" if there is None else f"ledger {ledger_id} ends at entry {there - 1}"
     return [
-        Lost(partition=log.name, start=Place(ledger_id, first), end=end, entries=end.entry_id - first, reason=reason)
+        LostEntries(
+            partition=log.name, start=Place(ledger_id, first), end=end, entries=end.entry_id - first, reason=reason
+        )
     ]
 
 
-def _merged(losses: Sequence[Lost]) -> Lost | None:
+def _merged(losses: Sequence[LostEntries]) -> LostEntries | None:
     if not losses:
         return None
     counts = [lost.entries for lost in losses]
     known = [count for count in counts if count is not None]
-    return Lost(
+    return LostEntries(
         partition=losses[0].partition,
         start=min(lost.start for lost in losses),
         end=max(lost.end for lost in losses),
@@ -255,7 +257,7 @@ def topic_range(
     earlier_max: int = 0,
     mark_delete: tuple[int, int] | None = None,
     seen: PartitionLog | None = None,
-) -> tuple[TopicRange | None, Lost | None]:
+) -> tuple[TopicRange | None, LostEntries | None]:
     """Return the task for [start, end), None if it has no entry, and the missing entries.
 
     `earlier_max`: entries to look back for chunks."""

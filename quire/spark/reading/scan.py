@@ -26,7 +26,7 @@ from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading.columns import Columns
 from quire.spark.reading.range_check import RangeCheck, steps_back
 from quire.spark.reading.range_rows import RangeRows
-from quire.spark.runtime import Lease, client_options, runtime
+from quire.spark.runtime import ClientLease, client_options, runtime
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RangeScan:
         self._work = work
         self._options = options
         self.rows = RangeRows(work, columns, fail_on_data_loss=options.fail_on_data_loss)
-        self._lease: Lease | None = None
+        self._lease: ClientLease | None = None
         self._reader: Reader | None = None
 
     async def next(self) -> pa.RecordBatch | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autorecovery.fragments import Lost
+from autorecovery.fragments import LostReason
 from quire.ledger.reading.copies import CopyFault
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
@@ -67,7 +67,7 @@ async def test_lost_bookies_are_not_even_asked(monkeypatch: pytest.MonkeyPatch) 
         lost.requests.clear()
         monkeypatch.setattr(checker, "registered", lambda: frozenset(cluster.bookies) - {lost.bookie_id})
         [bad] = await checker.check(ledger_id, metadata)
-        assert bad.faults == {2: Lost.LOST}
+        assert bad.faults == {2: LostReason.LOST}
         assert lost.requests == []
 
 

@@ -13,7 +13,7 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.cookie import check_storage
-from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.disks.room import SPARE_PART
 from bookie.errors import CookieMismatchError, DirectoryInUseError, JournalDamagedError, StorageFailedError
@@ -445,7 +445,7 @@ async def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_
         assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
         write = LedgerIndex.write
 
-        def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerState]]) -> None:
+        def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerRow]]) -> None:
             machine.host.disk.fail_syncs()
             write(index, rows)
 

@@ -11,7 +11,7 @@ import trio
 from cursors.config import CursorConfig
 from cursors.errors import CursorFencedError
 from cursors.flusher import Flusher
-from cursors.services import Services
+from cursors.services import CursorServices
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
@@ -47,7 +47,7 @@ class Bench:
         self.metadata = MemoryStore(tree)
         self.nursery = nursery
         self.fenced: list[str] = []
-        self.services = Services(
+        self.services = CursorServices(
             world=fake_world(),
             metadata=self.metadata,
             ledgers=ledgers,

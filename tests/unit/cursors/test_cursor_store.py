@@ -8,7 +8,7 @@ import trio
 
 from cursors.config import CursorConfig
 from cursors.cursor import Cursor
-from cursors.doors import Reader
+from cursors.doors import ReadOnlyLedger
 from cursors.errors import (
     CursorClosedError,
     CursorError,
@@ -352,7 +352,7 @@ async def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_ta
     await cursor.wait_persisted()
     opened = bench.ledgers.open
 
-    async def late(ledger_id: int, *, recover: bool) -> Reader:
+    async def late(ledger_id: int, *, recover: bool) -> ReadOnlyLedger:
         bench.ledgers.open = opened  # type: ignore[method-assign]
         owners = await again(bench)
         owners.ack_individual(at((1, 1)))

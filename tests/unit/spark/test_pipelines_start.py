@@ -10,7 +10,7 @@ import pytest
 from quire.spark.options.parse import Options
 from quire.spark.pipelines.errors import CheckpointError
 from quire.spark.pipelines.manifest import BatchRecord, BeginRecord, Manifest, Span
-from quire.spark.pipelines.start import Start, plan_start, query_of, starting_offsets
+from quire.spark.pipelines.start import Continuation, plan_start, query_of, starting_offsets
 
 HERE, THERE = "/here", "/there"
 X = "persistent://public/default/x"
@@ -29,27 +29,27 @@ GOING_ON = Manifest((*RESUMED.records, batch(2, "r")))
 
 
 def test_a_new_archive_begins_with_a_new_checkpoint():
-    assert plan_start(Manifest(), HERE, None, resume=False) == Start(0, FIRST)
-    assert plan_start(Manifest(), HERE, None, resume=True) == Start(0, FIRST)
+    assert plan_start(Manifest(), HERE, None, resume=False) == Continuation(0, FIRST)
+    assert plan_start(Manifest(), HERE, None, resume=True) == Continuation(0, FIRST)
 
 
 def test_an_archive_goes_on_with_its_own_checkpoint_and_its_own_numbers():
-    assert plan_start(BEGUN, HERE, "q", resume=False) == Start(0)
-    assert plan_start(USED, HERE, "q", resume=False) == Start(0)
-    assert plan_start(GOING_ON, THERE, "r", resume=False) == Start(2)
-    assert plan_start(RESUMED, THERE, "r", resume=False) == Start(2), "killed before its first batch"
+    assert plan_start(BEGUN, HERE, "q", resume=False) == Continuation(0)
+    assert plan_start(USED, HERE, "q", resume=False) == Continuation(0)
+    assert plan_start(GOING_ON, THERE, "r", resume=False) == Continuation(2)
+    assert plan_start(RESUMED, THERE, "r", resume=False) == Continuation(2), "killed before its first batch"
 
 
 def test_a_checkpoint_that_was_moved_is_known_by_its_query():
-    assert plan_start(USED, THERE, "q", resume=False) == Start(0)
+    assert plan_start(USED, THERE, "q", resume=False) == Continuation(0)
 
 
 def test_resume_may_stay_on_the_command_line_when_there_is_nothing_to_resume():
-    assert plan_start(USED, HERE, "q", resume=True) == Start(0)
+    assert plan_start(USED, HERE, "q", resume=True) == Continuation(0)
 
 
 def test_a_start_that_never_archived_anything_leaves_no_trace():
-    assert plan_start(BEGUN, THERE, None, resume=False) == Start(0, BeginRecord(checkpoint=THERE, base=0))
+    assert plan_start(BEGUN, THERE, None, resume=False) == Continuation(0, BeginRecord(checkpoint=THERE, base=0))
 
 
 def test_a_lost_checkpoint_is_refused_with_the_remedy():
@@ -58,7 +58,7 @@ def test_a_lost_checkpoint_is_refused_with_the_remedy():
 
 
 def test_resuming_goes_on_behind_the_highest_positions_with_numbers_of_its_own():
-    expected = Start(2, SECOND, {X: "1:2"})
+    expected = Continuation(2, SECOND, {X: "1:2"})
     assert plan_start(USED, THERE, None, resume=True) == expected
     assert plan_start(RESUMED, THERE, None, resume=True) == expected, "killed before its checkpoint was there"
 

@@ -56,7 +56,7 @@ def loop(opened: Opened) -> Iterator[Runtime]:
     assert opened.now == 0, "a client outlived its loop"
 
 
-def release(loop: Runtime, lease: runtime_module.Lease) -> None:
+def release(loop: Runtime, lease: runtime_module.ClientLease) -> None:
     async def give_back() -> None:
         lease.release()
 

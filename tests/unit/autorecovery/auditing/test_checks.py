@@ -17,7 +17,7 @@ from autorecovery.auditing.checks import (
 from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import CheckStuckError, ListOfEntriesError
-from autorecovery.fragments import BadFragment, Lost, fragments_of
+from autorecovery.fragments import BadFragment, LostReason, fragments_of
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.service.log import Event
@@ -44,7 +44,7 @@ class Checker:
         self.running -= 1
         found = []
         for fragment in fragments_of(ledger_id, metadata):
-            faults = {index: Lost.LOST for index, each in enumerate(fragment.bookies) if each in self.bad}
+            faults = {index: LostReason.LOST for index, each in enumerate(fragment.bookies) if each in self.bad}
             if faults:
                 found.append(BadFragment(fragment=fragment, faults=faults))
         return found

@@ -7,7 +7,7 @@ import trio
 
 from autorecovery.copying.replicator import Replicator
 from autorecovery.copying.throttle import Throttle
-from autorecovery.fragments import BadFragment, Lost, fragments_of
+from autorecovery.fragments import BadFragment, LostReason, fragments_of
 from autorecovery.ledger_checker import LedgerChecker
 from quire.ledger.errors import (
     DigestMismatchError,
@@ -32,7 +32,7 @@ async def one_bad(checker: LedgerChecker, ledger_id: int, metadata: LedgerMetada
 
 def lost_member(ledger_id: int, metadata: LedgerMetadata) -> BadFragment:
     """As if the first member of the first fragment were not registered any more."""
-    return BadFragment(fragment=fragments_of(ledger_id, metadata)[0], faults={0: Lost.LOST})
+    return BadFragment(fragment=fragments_of(ledger_id, metadata)[0], faults={0: LostReason.LOST})
 
 
 @pytest.mark.parametrize("batch_reads", [True, False])
@@ -309,7 +309,7 @@ async def test_an_open_fragment_is_not_replicated() -> None:
         metadata = await cluster.metadata(ledger_id)
         [fragment] = fragments_of(ledger_id, metadata)
         with pytest.raises(AssertionError, match="is open"):
-            await replicator.replicate(metadata, BadFragment(fragment=fragment, faults={0: Lost.LOST}))
+            await replicator.replicate(metadata, BadFragment(fragment=fragment, faults={0: LostReason.LOST}))
 
 
 async def test_a_fragment_that_every_member_has_whole_is_read_with_few_requests_from_one_of_them() -> None:

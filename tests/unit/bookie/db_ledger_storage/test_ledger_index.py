@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from bookie.db_ledger_storage import ledger_index
-from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
 from simulation.machines.world import Universe
@@ -43,17 +43,17 @@ def test_the_examples_in_the_module_hold():
 
 def test_a_value_has_the_bytes_the_original_writes():
     key = bytes.fromhex("615ed0089f3a2db1c1f7182910edc04428396d09")
-    assert LedgerState(master_key=key).encode().hex() == "080110001a14" + key.hex()
-    assert LedgerState(master_key=key, explicit_lac=b"abc").encode().hex() == "080110001a14" + key.hex() + "2203616263"
-    assert LedgerState(limbo=True).encode().hex() == "080110001a002801"
+    assert LedgerRow(master_key=key).encode().hex() == "080110001a14" + key.hex()
+    assert LedgerRow(master_key=key, explicit_lac=b"abc").encode().hex() == "080110001a14" + key.hex() + "2203616263"
+    assert LedgerRow(limbo=True).encode().hex() == "080110001a002801"
 
 
 @pytest.mark.parametrize("fenced", [False, True])
 @pytest.mark.parametrize("lac", [None, b"", b"package"])
 @pytest.mark.parametrize("limbo", [False, True])
 def test_a_value_is_read_as_written(fenced, lac, limbo):
-    state = LedgerState(master_key=b"k" * 20, fenced=fenced, explicit_lac=lac, limbo=limbo)
-    assert LedgerState.decode(state.encode()) == state
+    state = LedgerRow(master_key=b"k" * 20, fenced=fenced, explicit_lac=lac, limbo=limbo)
+    assert LedgerRow.decode(state.encode()) == state
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xff", b"\x08\x01", bytes.fromhex("080110011a05")])
@@ -72,8 +72,8 @@ def test_what_is_written_is_loaded_again(rows):
     index.write(index.take_dirty())
     again = loaded(rows)
     assert again.ledgers() == [0, 5_000_000_000]
-    assert again.get(0) == LedgerState(master_key=b"zero", explicit_lac=b"lac")
-    assert again.get(5_000_000_000) == LedgerState(master_key=b"big", fenced=True)
+    assert again.get(0) == LedgerRow(master_key=b"zero", explicit_lac=b"lac")
+    assert again.get(5_000_000_000) == LedgerRow(master_key=b"big", fenced=True)
     assert again.get(1) is None
     assert 1 not in again
     assert 0 in again
@@ -83,14 +83,14 @@ def test_fencing_an_unknown_ledger_makes_it_known(rows):
     index = LedgerIndex(rows)
     index.set_fenced(9)
     index.write(index.take_dirty())
-    assert loaded(rows).get(9) == LedgerState(fenced=True)
+    assert loaded(rows).get(9) == LedgerRow(fenced=True)
 
 
 def test_a_key_set_later_leaves_the_fence_in_place(rows):
     index = LedgerIndex(rows)
     index.set_fenced(9)
     index.set_master_key(9, b"k")
-    assert index.get(9) == LedgerState(master_key=b"k", fenced=True)
+    assert index.get(9) == LedgerRow(master_key=b"k", fenced=True)
 
 
 def test_only_what_changed_is_dirty_and_what_failed_is_dirty_again(rows):
@@ -104,23 +104,23 @@ def test_only_what_changed_is_dirty_and_what_failed_is_dirty_again(rows):
     index.set_fenced(2)
     index.mark_dirty(taken)
     assert dict(index.take_dirty()) == {
-        1: LedgerState(master_key=b"a"),
-        2: LedgerState(master_key=b"b", fenced=True),
+        1: LedgerRow(master_key=b"a"),
+        2: LedgerRow(master_key=b"b", fenced=True),
     }, "the newest state, not the one whose write failed"
 
 
 def test_keys_of_16_bytes_are_read_and_lose_against_ours(rows, put):
-    put(pack("!qq", 3, 0), LedgerState(fenced=True).encode())
-    put(pack("!qq", 4, 0), LedgerState(fenced=True).encode())
-    put(pack("!q", 4), LedgerState(master_key=b"k", fenced=True).encode())
+    put(pack("!qq", 3, 0), LedgerRow(fenced=True).encode())
+    put(pack("!qq", 4, 0), LedgerRow(fenced=True).encode())
+    put(pack("!q", 4), LedgerRow(master_key=b"k", fenced=True).encode())
     index = loaded(rows)
-    assert index.get(3) == LedgerState(fenced=True)
-    assert index.get(4) == LedgerState(master_key=b"k", fenced=True)
+    assert index.get(3) == LedgerRow(fenced=True)
+    assert index.get(4) == LedgerRow(master_key=b"k", fenced=True)
 
 
 def test_flags_under_a_negative_id_are_passed_over_and_kept(rows, put):
     put(FLAGS_KEY, pack("!q", 1))
-    put(pack("!q", 1), LedgerState().encode())
+    put(pack("!q", 1), LedgerRow().encode())
     index = loaded(rows)
     assert index.ledgers() == [1]
     index.delete_rows([1])
@@ -128,14 +128,14 @@ def test_flags_under_a_negative_id_are_passed_over_and_kept(rows, put):
 
 
 def test_a_key_of_another_length_stops_the_start(rows, put):
-    put(b"\0" * 7 + b"\1\0", LedgerState().encode())
+    put(b"\0" * 7 + b"\1\0", LedgerRow().encode())
     with pytest.raises(StorageDamagedError):
         loaded(rows)
 
 
 def test_a_deleted_ledger_is_gone_in_both_key_lengths(rows, put):
     for key in (pack("!q", 3), pack("!qq", 3, 0), pack("!q", 4)):
-        put(key, LedgerState().encode())
+        put(key, LedgerRow().encode())
     index = loaded(rows)
     index.delete_rows([3])
     index.forget(3)

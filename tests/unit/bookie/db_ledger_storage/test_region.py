@@ -6,7 +6,7 @@ import pytest
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
-from bookie.db_ledger_storage.region import Wanted, read_region
+from bookie.db_ledger_storage.region import WantedRegion, read_region
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
@@ -39,7 +39,9 @@ class Shelf:
     def find(
         self, ledger: int, first: int, *, stop: int = ENTRY_ID_MAX, count: int = 1000, size: int = 1 << 20
     ) -> Run | None:
-        wanted = Wanted(ledger_id=ledger, first=first, stop=stop, count=count, size=size, ahead_count=1, ahead_size=1)
+        wanted = WantedRegion(
+            ledger_id=ledger, first=first, stop=stop, count=count, size=size, ahead_count=1, ahead_size=1
+        )
         region = read_region(self.logs, self.index, wanted)
         return None if region is None else region.run
 

@@ -13,7 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookie.db_ledger_storage.ledger_index import LedgerState
+from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError, WriteCacheFullError
@@ -222,7 +222,7 @@ async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
                 storage.reader.read_run(9, 0, 1, BIG)
             with pytest.raises(NoLedgerError):
                 storage.reader.last_entry_id(9)
-        storage._ledgers._states[2] = LedgerState(limbo=True)
+        storage._ledgers._states[2] = LedgerRow(limbo=True)
         with pytest.raises(LedgerInLimboError, match="limbo"):
             storage.reader.read_run(2, 0, 1, BIG)
 

@@ -10,16 +10,16 @@ import trio
 import trio.testing
 
 from broker.ownership import http_client
-from broker.ownership.http_client import Answer, request
+from broker.ownership.http_client import HttpAnswer, request
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation import Universe, run
 
 
-def ask(answered: bytes) -> tuple[bytes, Answer]:
+def ask(answered: bytes) -> tuple[bytes, HttpAnswer]:
     """Return the request as received, and the client's result; the server closes after its answer."""
     asked = bytearray()
-    came: list[Answer | OSError] = []
+    came: list[HttpAnswer | OSError] = []
 
     async def main() -> None:
         network = real_world().network
@@ -56,7 +56,7 @@ def test_the_whole_answer_is_read_whatever_its_status() -> None:
     head = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://b/c\r\n"
     asked, answer = ask(head + b"Content-Length: 5\r\n\r\n[1,2]")
     assert asked.startswith(b"PUT /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:")
-    assert answer == Answer(307, "http://b/c", b"[1,2]")
+    assert answer == HttpAnswer(307, "http://b/c", b"[1,2]")
     assert answer.json() == [1, 2]
 
 
@@ -129,5 +129,5 @@ def test_requests_go_through_the_network_of_the_world() -> None:
     simulated world."""
     first, again = run(7, asked_and_cut), run(7, asked_and_cut)
     assert first == again
-    assert (first[0], first[2]) == (Answer(200, "", b"17"), "cut=True")
+    assert (first[0], first[2]) == (HttpAnswer(200, "", b"17"), "cut=True")
     assert first[1] >= 1

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from autorecovery.auditing.election import read_auditor
-from quire.cli.operations.context import Operation
+from quire.cli.operations.context import OperationContext
 from quire.cli.operations.replace_disk import replace_disk
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.output import Output
@@ -20,7 +20,7 @@ from tests.unit.cli.shell.build import with_bookies
 async def test_auto_recovery_works_again_though_the_bookie_was_never_stopped() -> None:
     async with with_bookies(count=2) as cluster:
         shell = cluster.shell(Output(io.StringIO(), io.StringIO(), as_json=False))
-        operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
+        operation = OperationContext(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
 
         async def is_elected() -> bool:
             return await read_auditor(operation.store, shell.root) is not None
@@ -37,7 +37,7 @@ async def test_a_stop_command_that_fails_is_no_failure_if_the_bookie_had_died() 
     async with with_bookies(count=2) as cluster:
         said = io.StringIO()
         shell = cluster.shell(Output(said, said, as_json=False))
-        operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
+        operation = OperationContext(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
         await operation.stop("b9", "exit 2")
         assert "`exit 2` ended with 2" in said.getvalue()
         with pytest.raises(ShellError, match="`exit 2` ended with 2"):

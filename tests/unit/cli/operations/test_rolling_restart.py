@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from quire.cli.operations.context import Operation
+from quire.cli.operations.context import OperationContext
 from quire.cli.operations.rolling_restart import rolling_restart
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.output import Output
@@ -18,7 +18,7 @@ from tests.unit.cli.shell.build import with_bookies
 async def test_the_auditor_is_told_to_wait_and_afterwards_what_it_was_told_before() -> None:
     async with with_bookies(count=2) as cluster:
         shell = cluster.shell(Output(io.StringIO(), io.StringIO(), as_json=False))
-        operation = Operation(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
+        operation = OperationContext(shell=shell, store=cluster.store(), dry_run=False, timeout_s=60.0)
         marks = marks_of(cluster)
 
         async def nobody_stops_it() -> None:

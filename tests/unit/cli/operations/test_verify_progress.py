@@ -8,14 +8,14 @@ import pytest
 import trio
 import trio.testing
 
-from quire.cli.operations.verification import LedgerReport, Totals
+from quire.cli.operations.verification import LedgerReport, ReadTotals
 from quire.cli.operations.verify_replicas import Progress, forget, load, save
 from quire.cli.shell.errors import ShellError
 from quire.world.tasks import for_each
 
 
 def report(ledger_id: int) -> LedgerReport:
-    return LedgerReport(ledger_id, totals=Totals(ledgers=1, copies=10 * ledger_id))
+    return LedgerReport(ledger_id, totals=ReadTotals(ledgers=1, copies=10 * ledger_id))
 
 
 def test_in_all_orders_the_next_ledger_is_the_first_that_is_not_done():
@@ -55,7 +55,7 @@ def test_what_is_saved_goes_on_with_the_same_figures(tmp_path):
     progress = Progress()
     begun = progress.begin([4, 6])
     next(begun)
-    progress.done(LedgerReport(4, totals=Totals(ledgers=1, copies=7, bad_ledgers=1, bad_copies=2)))
+    progress.done(LedgerReport(4, totals=ReadTotals(ledgers=1, copies=7, bad_ledgers=1, bad_copies=2)))
     next(begun)
     save(progress, path)
     again = load(path)

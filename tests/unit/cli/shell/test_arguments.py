@@ -4,15 +4,15 @@ import uuid
 
 import pytest
 
-from quire.cli.shell.arguments import Arguments, Kind, LedgerIdFormat, Option, parse
+from quire.cli.shell.arguments import Arguments, CommandOption, LedgerIdFormat, OptionKind, parse
 from quire.cli.shell.errors import UsageError
 
 OPTIONS = (
-    Option(name="ledgerid", short="l", kind=Kind.LEDGER),
-    Option(name="lastentryid", short="le", kind=Kind.NUMBER, default=-1, minimum=-1),
-    Option(name="bookie", short="b", kind=Kind.TEXT),
-    Option(name="msg", short="m"),
-    Option(name="dumptofile", kind=Kind.TEXT),
+    CommandOption(name="ledgerid", short="l", kind=OptionKind.LEDGER),
+    CommandOption(name="lastentryid", short="le", kind=OptionKind.NUMBER, default=-1, minimum=-1),
+    CommandOption(name="bookie", short="b", kind=OptionKind.TEXT),
+    CommandOption(name="msg", short="m"),
+    CommandOption(name="dumptofile", kind=OptionKind.TEXT),
 )
 
 
@@ -82,7 +82,7 @@ def test_a_missing_operand_is_named() -> None:
 
 def test_an_option_that_must_be_given_is_named() -> None:
     with pytest.raises(UsageError, match=r"-cf, -cookie-file <text> must be given"):
-        parse((Option(name="cookie-file", short="cf", kind=Kind.TEXT, required=True),), ())
+        parse((CommandOption(name="cookie-file", short="cf", kind=OptionKind.TEXT, required=True),), ())
 
 
 @pytest.mark.parametrize("ledger_id", [0, 26, 5_000_000_000, (1 << 63) - 1])

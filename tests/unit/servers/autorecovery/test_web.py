@@ -17,7 +17,7 @@ from autorecovery.marks import format as form
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
-from quire.servers.autorecovery.web import DELAY_S_MAX, Resources
+from quire.servers.autorecovery.web import DELAY_S_MAX, AutorecoveryResources
 
 GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/http/http.json"
 BASE = "/api/v1/autorecovery"
@@ -31,7 +31,7 @@ async def with_web() -> AsyncIterator[tuple[Ask, MemoryTree, MemoryStore, Underr
     await store.create("/ledgers", b"", make_parents=True)
     marks = UnderreplicatedLedgers(store, rng=Random(1), wall_ms=lambda: 1000, owner="test")
     await marks.prepare()
-    app = Starlette(routes=Resources(store, marks, "/ledgers").routes())
+    app = Starlette(routes=AutorecoveryResources(store, marks, "/ledgers").routes())
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://web") as client:
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quire.spark.errors import StatsError
 from quire.spark.offsets import Place
-from quire.spark.planning.logs import LedgerRange, LedgerSize, Lost, PartitionLog
+from quire.spark.planning.logs import LedgerRange, LedgerSize, LostEntries, PartitionLog
 from tests.unit.spark.logs_of_brokers import NAME, SIZE, log_of, stats_of
 
 LOG = log_of((2, 10), (3, 10), (7, 9))
@@ -234,7 +234,7 @@ def test_a_loss_names_topic_range_and_option() -> None:
 
 
 def test_a_loss_without_an_end_says_from_where_on() -> None:
-    for lost in (Lost.topic(NAME, Place(3, 4)), LOG.missing_before(Place(8, 0))):
+    for lost in (LostEntries.topic(NAME, Place(3, 4)), LOG.missing_before(Place(8, 0))):
         assert lost is not None
         assert f"the entries from {lost.start} on cannot be read" in str(lost)
 
