@@ -156,7 +156,9 @@ COMMANDS = (
             CommandOption(name="readwrite", short="rw", help="List the bookies that accept entries."),
             CommandOption(name="readonly", short="ro", help="List the bookies that only serve reads."),
             CommandOption(name="all", short="a", help="List all bookies that have a cookie, running or not."),
-            CommandOption(name="hostnames", short="h", help="No effect, as in the original: host names are always printed."),
+            CommandOption(
+                name="hostnames", short="h", help="No effect, as in the original: host names are always printed."
+            ),
         ),
     ),
     Command(

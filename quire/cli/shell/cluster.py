@@ -149,7 +149,9 @@ COMMANDS = (
                 help="Root of the ledgers; must be the same as in the configuration.",
             ),
             CommandOption(name="instanceid", short="i", kind=OptionKind.TEXT, help="Instance id of the cluster."),
-            CommandOption(name="force", short="f", help="Delete the cluster whatever its instance id; replaces -instanceid."),
+            CommandOption(
+                name="force", short="f", help="Delete the cluster whatever its instance id; replaces -instanceid."
+            ),
         ),
     ),
     Command(

@@ -168,11 +168,12 @@ COMMANDS = (
                 required=True,
                 help="Ledger folders of the bookie, comma-separated.",
             ),
+            CommandOption(name="output-file", short="o", kind=OptionKind.TEXT, required=True, help="File to write."),
             CommandOption(
-                name="output-file", short="o", kind=OptionKind.TEXT, required=True, help="File to write."
-            ),
-            CommandOption(
-                name="index-dirs", short="ix", kind=OptionKind.TEXT, help="Index folders of the bookie, comma-separated."
+                name="index-dirs",
+                short="ix",
+                kind=OptionKind.TEXT,
+                help="Index folders of the bookie, comma-separated.",
             ),
             CommandOption(
                 name="instance-id",

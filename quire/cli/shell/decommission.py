@@ -138,7 +138,9 @@ COMMANDS = (
         run=decommission_bookie,
         options=(
             CommandOption(
-                name="bookieid", kind=OptionKind.TEXT, help="Id of the bookie; default: the bookie of this configuration."
+                name="bookieid",
+                kind=OptionKind.TEXT,
+                help="Id of the bookie; default: the bookie of this configuration.",
             ),
             DRY_RUN,
         ),

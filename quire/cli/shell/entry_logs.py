@@ -141,7 +141,9 @@ COMMANDS = (
         run=read_log,
         options=(
             CommandOption(name="msg", short="m", help="Print the contents of the entries too."),
-            CommandOption(name="ledgerid", short="l", kind=OptionKind.LEDGER, help="Print only entries of this ledger."),
+            CommandOption(
+                name="ledgerid", short="l", kind=OptionKind.LEDGER, help="Print only entries of this ledger."
+            ),
             _position("entryid", "e", "With -ledgerid: print only this entry; -1 for all."),
             _position("startpos", "sp", "Print only entries that extend beyond this offset; -1 for all."),
             _position(

@@ -173,7 +173,9 @@ COMMANDS = (
         run=list_ledgers,
         options=(
             CommandOption(name="meta", short="m", help="Print their metadata too."),
-            CommandOption(name="bookieid", kind=OptionKind.TEXT, help="List only ledgers that have entries on this bookie."),
+            CommandOption(
+                name="bookieid", kind=OptionKind.TEXT, help="List only ledgers that have entries on this bookie."
+            ),
         ),
     ),
     Command(

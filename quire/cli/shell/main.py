@@ -76,7 +76,9 @@ _GLOBAL: Final = (
         "defaults.",
     ),
     CommandOption(name="entryformat", kind=OptionKind.TEXT, help="Format of printed entries: string (default) or hex."),
-    CommandOption(name="ledgeridformat", kind=OptionKind.TEXT, help="Format of ledger ids: long (default), hex or uuid."),
+    CommandOption(
+        name="ledgeridformat", kind=OptionKind.TEXT, help="Format of ledger ids: long (default), hex or uuid."
+    ),
     _JSON,
 )
 _HELP: Final = ("help", "-help", "--help", "-h")

@@ -177,7 +177,9 @@ COMMANDS = (
                 kind=OptionKind.TEXT,
                 help="List only ledgers that do not lack the copies of this bookie.",
             ),
-            CommandOption(name="printmissingreplica", short="pmr", help="Print the bookies whose copies are missing too."),
+            CommandOption(
+                name="printmissingreplica", short="pmr", help="Print the bookies whose copies are missing too."
+            ),
             CommandOption(
                 name="printreplicationworkerid", short="prw", help="Print the worker that is copying the ledger too."
             ),

@@ -201,7 +201,9 @@ COMMANDS = (
         run=read_ledger,
         options=(
             LEDGER,
-            CommandOption(name="firstentryid", short="fe", kind=OptionKind.NUMBER, default=0, help="First entry to print."),
+            CommandOption(
+                name="firstentryid", short="fe", kind=OptionKind.NUMBER, default=0, help="First entry to print."
+            ),
             CommandOption(
                 name="lastentryid",
                 short="le",

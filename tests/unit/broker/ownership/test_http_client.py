@@ -110,7 +110,7 @@ async def serve_late(world: World, stop: trio.Event) -> None:
         stream.send_nowait((b"17",))
 
 
-async def asked_and_cut(universe: Universe) -> tuple[Answer, float, str]:
+async def asked_and_cut(universe: Universe) -> tuple[HttpAnswer, float, str]:
     """Return an answer, the time it took, and what became of a request into a partition."""
     server, asking = universe.host("server"), universe.host("client")
     server.start(serve_late)
