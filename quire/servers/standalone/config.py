@@ -51,7 +51,7 @@ STANDALONE: Final = Process(
             doc="false: answer before the sync. A power cut then loses acknowledged messages.",
         ),
         "logSizeLimit": Change(bounds=Bounds(1 << 20, 1 << 30)),
-        "maxPendingReadRequestsPerThread": Change(doc="Reads from disk at once; more are refused."),
+        "maxPendingReadRequestsPerThread": Change(doc="Maximum concurrent reads from disk; more are refused."),
     },
     fixed={
         # One bookie, so one copy, in the folder that --data-dir names.
