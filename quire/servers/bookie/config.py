@@ -84,8 +84,8 @@ class BookieServerConfig:
 
 
 _HEAD: Final = """Configuration of `quire bookie`: every key with its default.
-Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
-here stands at the end. A name that no version of it has is an error. The first value of a key wins; of a list, all
+Names are BookKeeper's; a bk_server.conf written for its bookies is read unchanged. The end of this file has the effect
+of all other keys. A name that no version of it has is an error. The first value of a key wins; of a list, all
 count."""
 
 BOOKIE: Final = Process(

@@ -60,8 +60,8 @@ def cursors_of(logs: ManagedLedgerConfig, cursors: CursorConfig) -> CursorConfig
 
 
 _HEAD: Final = """Configuration of `quire broker`: every key with its default.
-Names are Pulsar's; a broker.conf written for its brokers is read as it is. What becomes of the keys that are not here
-stands at the end. A name that no version of it has is an error. The last value of a key wins."""
+Names are Pulsar's; a broker.conf written for its brokers is read unchanged. The end of this file has the effect of all
+other keys. A name that no version of it has is an error. The last value of a key wins."""
 
 BROKER: Final = Process(
     "broker",
