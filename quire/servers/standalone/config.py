@@ -34,8 +34,8 @@ class StandaloneConfig:
 
 
 _HEAD: Final = """Configuration of `quire standalone`: every key with its default.
-Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read unchanged. The end of this file has the
-effect of all other keys. A name that no version of them has is an error. The last value of a key wins."""
+Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read unchanged. The end of this file has
+the effect of all other keys. A name that no version of them has is an error. The last value of a key wins."""
 
 STANDALONE: Final = Process(
     "standalone",
