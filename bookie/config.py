@@ -25,16 +25,16 @@ class BookieFolders(BookieIdentity):
     """Its folders; each key is a list with commas to tools that know bookies with several folders of a kind."""
 
     journal_directory: str = conf_key(
-        "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; one."
+        "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; only one."
     )
     ledger_directory: str = conf_key(
-        "ledgerDirectories", "data/bookkeeper/ledgers", joined=True, doc="Folder of entry logs and indexes; one."
+        "ledgerDirectories", "data/bookkeeper/ledgers", joined=True, doc="Folder of entry logs and indexes; only one."
     )
     index_directory: str = conf_key(
         "indexDirectories",
         "",
         joined=True,
-        doc="Folder of the indexes of the entry logs; one. Empty: that of the entry logs.",
+        doc="Folder of the indexes of the entry logs; only one. Empty: the folder of the entry logs.",
     )
 
 
@@ -55,7 +55,7 @@ class BookieConfig(BookieFolders):
         unit=BYTES,
         minimum=1024,
         maximum=FRAME_MAX,
-        doc="Largest request, in bytes; a connection that announces a larger one is closed.",
+        doc="Maximum size of a request, in bytes; a connection that announces a larger one is closed.",
     )
     journal_size_max_mb: int = conf_key(
         "journalMaxSizeMB",
@@ -63,37 +63,40 @@ class BookieConfig(BookieFolders):
         minimum=1,
         maximum=2048,
         unit=MB,
-        doc="Size at which the journal starts its next file.",
+        doc="Size of a journal file at which the next one is begun.",
     )
     journal_backups_max: int = conf_key(
-        "journalMaxBackups", 5, minimum=0, doc="Journal files kept that recovery does not need any more."
+        "journalMaxBackups",
+        5,
+        minimum=0,
+        doc="Number of journal files that are kept although recovery no longer needs them.",
     )
     journal_prealloc_mb: int = conf_key(
         "journalPreAllocSizeMB",
         16,
         minimum=0,
         unit=MB,
-        doc="How far ahead of the writer the journal's space is reserved.",
+        doc="Space of the journal that is allocated ahead of the writer.",
     )
     journal_group_wait_ms: int = conf_key(
         "journalMaxGroupWaitMSec",
         0,
         minimum=0,
         unit=MS,
-        doc="Wait so long for more entries before a sync. 0: none, what queued during the last sync is the group.",
+        doc="Time to wait for more entries before a sync. 0: no wait, a group is what queued during the last sync.",
     )
     journal_memory_mb: int = conf_key(
         "journalMaxMemorySizeMb",
         64,
         minimum=1,
         unit=MB,
-        doc="Megabytes that may wait for the journal; more adds wait before it.",
+        doc="Maximum megabytes that wait in the journal; further adds wait before they enter it.",
     )
     journal_sync: bool = conf_key(
         "journalSyncData",
         True,
         doc="false: acknowledge before the sync. A power cut then loses acknowledged entries of the last "
-        "journalPageCacheFlushIntervalMSec; what a client forces is synced.",
+        "journalPageCacheFlushIntervalMSec; a client's force is synced.",
     )
     journal_sync_interval_ms: int = conf_key(
         "journalPageCacheFlushIntervalMSec",
@@ -105,13 +108,13 @@ class BookieConfig(BookieFolders):
     journal_remove_from_page_cache: bool = conf_key(
         "journalRemoveFromPageCache",
         True,
-        doc="Write the journal past the page cache, where the file system can; else give its pages back once they are "
-        "synced.",
+        doc="true: write the journal without the page cache if the file system supports it; otherwise "
+        "release its pages after each sync.",
     )
     skip_invalid_records: bool = conf_key(
         "skipReplayJournalInvalidRecord",
         False,
-        doc="true: start even if the journal is damaged, giving up the damaged groups.",
+        doc="true: start even if the journal is damaged; the damaged groups are lost.",
     )
     write_cache_mb: int = conf_key(
         "dbStorage_writeCacheMaxSizeMb",
@@ -142,7 +145,7 @@ class BookieConfig(BookieFolders):
         10_000,
         minimum=1,
         unit=MS,
-        doc="How often the write cache goes to an entry log, in milliseconds.",
+        doc="Time between two flushes of the write cache to an entry log, in milliseconds.",
     )
     entry_log_size_max: int = conf_key(
         "logSizeLimit",
@@ -150,15 +153,15 @@ class BookieConfig(BookieFolders):
         minimum=1024,
         maximum=1 << 30,
         unit=BYTES,
-        doc="Size at which the next entry log starts, in bytes.",
+        doc="Size of an entry log at which the next one is begun, in bytes.",
     )
     page_cache_mb: int = conf_key(
         "quireEntryLogPageCacheMb",
         256,
         minimum=0,
         unit=MB,
-        doc="Megabytes of the newest entry log pages that stay in the machine's memory; older ones are given back. 0: "
-        "no bound.",
+        doc="Megabytes of the newest entry log pages that stay in the page cache; older ones are released. "
+        "0: no bound.",
     )
     disk_reserve_mb: int = conf_key(
         "quireDiskReserveMb",
@@ -166,15 +169,15 @@ class BookieConfig(BookieFolders):
         minimum=0,
         maximum=1 << 20,
         unit=MB,
-        doc="Megabytes of disk kept in a file of zeros, given up for acknowledgements, metadata and flushes when the "
-        "disk is full; at most a sixteenth of the disk. 0: none.",
+        doc="Megabytes of disk reserved by a file of zeros, which is deleted for acknowledgements, metadata "
+        "and flushes when the disk is full; at most a sixteenth of the disk. 0: none.",
     )
     gc_wait_ms: int = conf_key(
         "gcWaitTime",
         300_000,
         minimum=1,
         unit=MS,
-        doc="How often entry logs are looked through for what may go, in milliseconds.",
+        doc="Time between two garbage collections of entry logs, in milliseconds.",
     )
     batch_read_size_max: int = conf_key(
         "maxBatchReadSize",
@@ -188,32 +191,36 @@ class BookieConfig(BookieFolders):
         "numReadWorkerThreads",
         8,
         minimum=0,
-        doc="Threads that read from disk, between 1 and 64 of them; one serves alone while the page cache does.",
+        doc="Number of threads that read from disk, 1 to 64; a single one reads while the page cache has the data.",
     )
     urgent_workers: int = conf_key(
         "numHighPriorityWorkerThreads",
         8,
         minimum=0,
-        doc="Threads that read from disk for recoveries, which do not wait behind other readers.",
+        doc="Number of threads that read from disk for recoveries, so that these do not wait behind other reads.",
     )
     reads_in_flight_max: int = conf_key(
         "maxPendingReadRequestsPerThread",
         2500,
         minimum=1,
-        doc="Reads that may wait for the disk, for each thread; more are refused.",
+        doc="Maximum reads that wait for the disk, per thread; more are refused.",
     )
     add_wait_ms: int = conf_key(
         "dbStorage_maxThrottleTimeMs",
         10_000,
         unit=MS,
         minimum=0,
-        doc="How long adds wait for room in the write cache or the journal before they are refused, in milliseconds.",
+        doc="Maximum time that adds wait for room in the write cache or the journal, in milliseconds; then "
+        "they are refused.",
     )
     long_polls_max: int = conf_key(
-        "quireMaxLongPolls", 10_000, minimum=1, doc="Readers that may wait for new entries at once; more are refused."
+        "quireMaxLongPolls",
+        10_000,
+        minimum=1,
+        doc="Maximum number of readers that wait for new entries; more are refused.",
     )
     force_read_only: bool = conf_key(
-        "forceReadOnlyBookie", False, doc="true: take no new entries, but what recoveries write back."
+        "forceReadOnlyBookie", False, doc="true: accept no new entries, except those that recoveries write."
     )
 
     @property

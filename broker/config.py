@@ -33,7 +33,7 @@ class BrokerOptions:
         30,
         unit=SECONDS,
         minimum=1,
-        doc="An idle connection is pinged after so many seconds and closed if the next interval brings nothing.",
+        doc="Seconds after which an idle connection is pinged; it is closed if nothing arrives in the next interval.",
     )
     handshake_timeout_s: float = 10.0
     liveness_probe_timeout_s: float = conf_key(
@@ -41,20 +41,20 @@ class BrokerOptions:
         5000,
         unit=MS_IN_S,
         minimum=1,
-        doc="How long a connection may take to prove that it lives when another one claims its place.",
+        doc="Maximum time for a connection to answer a ping when another one claims its place.",
     )
     topic_load_timeout_s: float = conf_key(
         "topicLoadTimeoutSeconds",
         60,
         unit=SECONDS,
         minimum=1,
-        doc="How long opening a topic may take before the client gets an error, upon which it tries again.",
+        doc="Maximum time to open a topic; after it the client gets an error, and tries again.",
     )
     pending_sends_max: int = conf_key(
         "maxPendingPublishRequestsPerConnection",
         1000,
         minimum=1,
-        doc="Unanswered sends at which a connection is not read any more; it is read on at half of it.",
+        doc="Unanswered sends at which a connection is no longer read; reading continues at half of it.",
     )
     pending_requests_max: int = 1000
     """Requests of one connection under way, at which the broker stops reading it."""
@@ -63,8 +63,8 @@ class BrokerOptions:
         64,
         unit=MB_IN_BYTES,
         minimum=1,
-        doc="Megabytes published and not yet durable, of all topics, at which connections with producers are not read "
-        "any more.",
+        doc="Megabytes of all topics that are published and not yet durable, at which connections with "
+        "producers are no longer read.",
     )
     connection_out_bytes_max: int = 8 << 20
     """Bytes queued to a slow peer at which dispatching to it pauses."""
@@ -73,16 +73,15 @@ class BrokerOptions:
         0,
         unit=MB_IN_BYTES,
         minimum=0,
-        doc="Megabytes read for consumers, until their connections have taken them. 0: quireOutputMaxMb alone bounds "
-        "that.",
+        doc="Maximum megabytes that are read for consumers and not yet sent. 0: bounded only by quireOutputMaxMb.",
     )
     output_bytes_max: int = conf_key(
         "quireOutputMaxMb",
         256,
         unit=MB_IN_BYTES,
         minimum=1,
-        doc="Megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for each that has "
-        "nothing.",
+        doc="Maximum megabytes queued to all connections, and read for them, shared fairly; 64 KiB more for "
+        "each connection that has none.",
     )
     producers_per_topic_max: int = conf_key(
         "maxProducersPerTopic", 0, minimum=0, doc="Producers of one topic or partition. 0: no limit."
@@ -94,22 +93,22 @@ class BrokerOptions:
         "maxSubscriptionsPerTopic", 0, minimum=0, doc="Subscriptions of one topic or partition. 0: no limit."
     )
     allow_auto_topic_creation: bool = conf_key(
-        "allowAutoTopicCreation", True, doc="Make a topic when a client first names it."
+        "allowAutoTopicCreation", True, doc="Create a topic when a client first uses its name."
     )
     auto_topic_type: str = conf_key(
         "allowAutoTopicCreationType",
         NON_PARTITIONED,
         choices=(NON_PARTITIONED, PARTITIONED),
-        doc="Kind of a topic that is made so: non-partitioned or partitioned.",
+        doc="Kind of the topics created by allowAutoTopicCreation: non-partitioned or partitioned.",
     )
     accept_unsupported_policies: bool = conf_key(
         "quireAcceptUnsupportedPolicies",
         False,
-        doc="true: load topics also where an existing cluster has stored policies of theirs that are not obeyed here "
-        "(docs/operating.md). false: their producers and consumers are refused, with the policies named.",
+        doc="true: also load topics whose stored policies are not obeyed here (docs/operating.md). false: "
+        "their producers and consumers are refused, with an error that names the policies.",
     )
     partitions_default: int = conf_key(
-        "defaultNumPartitions", 1, minimum=1, doc="Partitions of a topic that is made so and is partitioned."
+        "defaultNumPartitions", 1, minimum=1, doc="Number of partitions of automatically created partitioned topics."
     )
     partitions_per_topic_max: int = conf_key(
         "maxNumPartitionsPerPartitionedTopic", 4096, doc="Partitions of one topic. 0 or less: no limit."
@@ -128,19 +127,21 @@ class BrokerOptions:
         "dispatcherMaxRoundRobinBatchSize",
         20,
         minimum=1,
-        doc="Entries that one consumer of a shared subscription gets before it is the next one's turn.",
+        doc="Entries that one consumer of a shared subscription gets before the next one.",
     )
     unacked_messages_per_consumer_max: int = conf_key(
         "maxUnackedMessagesPerConsumer",
         50_000,
         minimum=0,
-        doc="Unacknowledged messages at which a shared consumer gets no more; on at half of it. 0: no limit.",
+        doc="Unacknowledged messages at which a shared consumer gets no more; delivery continues at half of "
+        "it. 0: no limit.",
     )
     unacked_messages_per_subscription_max: int = conf_key(
         "maxUnackedMessagesPerSubscription",
         200_000,
         minimum=0,
-        doc="Unacknowledged messages at which a shared subscription dispatches no more; on at half of it. 0: no limit.",
+        doc="Unacknowledged messages at which a shared subscription dispatches no more; it continues at half "
+        "of it. 0: no limit.",
     )
     permits_max: int = 1 << 20
     """Maximum permits kept for a consumer, however many one FLOW asks for."""
@@ -152,25 +153,27 @@ class BrokerOptions:
         1000,
         unit=MS_IN_S,
         minimum=0,
-        doc="How long a new active consumer waits, so that acknowledgements of the one before it still arrive.",
+        doc="Time that a new active consumer waits for acknowledgements of the previous one.",
     )
     failover_consistent_hashing: bool = conf_key(
         "activeConsumerFailoverConsistentHashing",
         False,
-        doc="true: which Failover consumer of a partition is the active one is found by hashing names, so that most "
-        "stay when one comes or goes. false: by the partition's number, which spreads them evenly.",
+        doc="true: the active Failover consumer of a partition is chosen by hashing names, so that most stay "
+        "when a consumer connects or disconnects. false: by the partition's number, which distributes "
+        "them evenly.",
     )
     key_shared_replica_points: int = conf_key(
         "subscriptionKeySharedConsistentHashingReplicaPoints",
         100,
         minimum=1,
-        doc="Points of each Key_Shared consumer on the hash ring; more spread keys more evenly.",
+        doc="Number of points of each Key_Shared consumer on the hash ring; more points distribute keys more evenly.",
     )
     key_shared_lookahead_per_consumer: int = conf_key(
         "keySharedLookAheadMsgInReplayThresholdPerConsumer",
         2000,
         minimum=1,
-        doc="Messages waiting for a blocked key, per consumer, up to which other keys are looked for behind them.",
+        doc="Messages waiting for a blocked key, per consumer, up to which messages with other keys are "
+        "searched after them.",
     )
     key_shared_lookahead_per_subscription: int = conf_key(
         "keySharedLookAheadMsgInReplayThresholdPerSubscription",

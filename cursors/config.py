@@ -19,28 +19,29 @@ class CursorConfig:
         "managedLedgerCursorMaxEntriesPerLedger",
         50_000,
         minimum=1,
-        doc="Stored positions after which a subscription starts its next cursor ledger.",
+        doc="Number of stored positions after which a subscription begins its next cursor ledger.",
     )
     age_max_s: int = conf_key(
         "managedLedgerCursorRolloverTimeInSeconds",
         14_400,
         minimum=1,
         unit=SECONDS,
-        doc="Age at which a subscription starts its next cursor ledger.",
+        doc="Age of a cursor ledger at which a subscription begins the next one.",
     )
     node_ranges_max: int = conf_key(
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore",
         1000,
         minimum=0,
-        doc="Ranges of acknowledged entries kept in a subscription's node when it is closed; with more, in its ledger.",
+        doc="Ranges of acknowledged entries that are stored in a subscription's node when it is closed; with "
+        "more, they are in its ledger.",
     )
     flush_delay_ms: int = conf_key(
         "quireCursorFlushDelayMillis",
         10,
         minimum=0,
         unit=MS,
-        doc="How long acknowledgements without a request id may stay in memory, in milliseconds. Those with one are "
-        "written at once.",
+        doc="Maximum time that acknowledgements without a request id stay in memory, in milliseconds. Those "
+        "with one are written at once.",
     )
     retry_timeout_s: int = 60
     """Seconds for which storing a position is tried again before the requests that wait for it fail; as long as a

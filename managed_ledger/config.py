@@ -17,94 +17,93 @@ class ManagedLedgerConfig:
     """Keys have Pulsar's names."""
 
     ensemble_size: int = conf_key(
-        "managedLedgerDefaultEnsembleSize", 2, minimum=1, doc="Bookies that a new ledger is spread over."
+        "managedLedgerDefaultEnsembleSize", 2, minimum=1, doc="Number of bookies of a new ledger."
     )
     write_quorum: int = conf_key(
-        "managedLedgerDefaultWriteQuorum", 2, minimum=1, doc="Bookies that each entry is written to."
+        "managedLedgerDefaultWriteQuorum", 2, minimum=1, doc="Number of bookies that each entry is written to."
     )
     ack_quorum: int = conf_key(
         "managedLedgerDefaultAckQuorum",
         2,
         minimum=1,
-        doc="Bookies that must have an entry on disk before it counts. With fewer than 2 the loss of one disk can lose "
-        "it.",
+        doc="Number of bookies that must have an entry on disk before it is confirmed. With 1, the loss of "
+        "one disk can lose it.",
     )
     entries_max: int = conf_key(
         "managedLedgerMaxEntriesPerLedger",
         50_000,
         minimum=1,
-        doc="Entries after which a topic starts its next ledger.",
+        doc="Number of entries after which a topic begins its next ledger.",
     )
     size_max_mb: int = conf_key(
         "managedLedgerMaxSizePerLedgerMbytes",
         2048,
         minimum=1,
         unit=MB,
-        doc="Megabytes after which a topic starts its next ledger.",
+        doc="Megabytes after which a topic begins its next ledger.",
     )
     age_min_minutes: int = conf_key(
         "managedLedgerMinLedgerRolloverTimeMinutes",
         10,
         minimum=0,
         unit=MINUTES,
-        doc="A ledger younger than this goes on even when it has too many entries or bytes.",
+        doc="Minimum age of a ledger before the next one is begun, even if it has too many entries or bytes.",
     )
     age_max_minutes: int = conf_key(
         "managedLedgerMaxLedgerRolloverTimeMinutes",
         240,
         minimum=1,
         unit=MINUTES,
-        doc="Age at which a topic starts its next ledger.",
+        doc="Age of a ledger at which a topic begins the next one.",
     )
     retention_minutes: int = conf_key(
         "defaultRetentionTimeInMinutes",
         0,
         minimum=-1,
         unit=MINUTES,
-        doc="How long acknowledged messages are kept. 0: not at all. -1: for ever.",
+        doc="Time for which acknowledged messages are kept. 0: not at all. -1: no limit.",
     )
     retention_mb: int = conf_key(
         "defaultRetentionSizeInMB",
         0,
         minimum=-1,
         unit=MB,
-        doc="How much of the acknowledged messages of a topic is kept. 0: nothing. -1: without limit.",
+        doc="Size of the acknowledged messages of a topic that are kept. 0: nothing. -1: no limit.",
     )
     retention_check_s: int = conf_key(
         "retentionCheckIntervalInSeconds",
         120,
         minimum=1,
         unit=SECONDS,
-        doc="How often topics are looked through for what may go.",
+        doc="Time between two checks of all topics for ledgers to delete.",
     )
     cache_size_mb: int = conf_key(
         "managedLedgerCacheSizeMB",
         64,
         minimum=0,
         unit=MB,
-        doc="Memory for entries just written, shared by all topics. 0: no cache.",
+        doc="Memory for the newest entries, shared by all topics. 0: no cache.",
     )
     cache_watermark: float = conf_key(
         "managedLedgerCacheEvictionWatermark",
         0.9,
         minimum=0,
         maximum=1,
-        doc="Part of the cache's size that an eviction goes down to.",
+        doc="Fraction of the cache's size that remains after an eviction.",
     )
     cache_age_ms: int = conf_key(
         "managedLedgerCacheEvictionTimeThresholdMillis",
         1000,
         minimum=1,
         unit=MS,
-        doc="Age at which an entry leaves the cache though consumers have yet to read it, in milliseconds.",
+        doc="Age at which an entry is evicted from the cache even if consumers have not read it yet, in milliseconds.",
     )
     retry_timeout_s: int = conf_key(
         "managedLedgerMetadataOperationsTimeoutSeconds",
         60,
         minimum=1,
         unit=SECONDS,
-        doc="How long starting a ledger or storing a position is tried again before the requests that wait for it "
-        "fail.",
+        doc="Time during which creating a ledger or storing a position is retried before the waiting requests fail.",
     )
 
     def __post_init__(self) -> None:

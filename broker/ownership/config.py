@@ -18,14 +18,14 @@ class OwnershipOptions:
         4,
         minimum=1,
         maximum=1 << 16,
-        doc="Bundles of a namespace that is made without saying how many. Bundles are what brokers share.",
+        doc="Number of bundles of a namespace that is created without a number. Brokers share topics by bundles.",
     )
     unload_timeout_s: float = conf_key(
         "namespaceBundleUnloadingTimeoutMs",
         60_000,
         unit=MS_IN_S,
         minimum=1,
-        doc="How long the topics of a bundle may take to close before it is given away all the same.",
+        doc="Maximum time for the topics of a bundle to close; after it the bundle is released anyway.",
     )
     lookup_timeout_s: float = 20.0
     """Time a lookup waits while a bundle has no owner that answers; less than clients wait (30 s)."""
@@ -46,88 +46,88 @@ class OwnershipOptions:
     load_balancing: bool = conf_key(
         "loadBalancerEnabled",
         True,
-        doc="false: bundles stay where they are, and as large as they are.",
+        doc="false: bundles are neither moved nor split.",
     )
     auto_split: bool = conf_key(
         "loadBalancerAutoBundleSplitEnabled",
         True,
-        doc="Split bundles that are too large.",
+        doc="true: bundles that are too large are split.",
     )
     auto_shed: bool = conf_key(
         "loadBalancerSheddingEnabled",
         True,
-        doc="Move bundles away from brokers with too much load.",
+        doc="true: bundles are moved away from brokers with too much load.",
     )
     shed_interval_s: float = conf_key(
         "loadBalancerSheddingIntervalMinutes",
         1,
         unit=MINUTES_IN_S,
         minimum=1,
-        doc="How often the leader looks for such brokers.",
+        doc="Time between the leader's searches for brokers with too much load.",
     )
     shed_grace_s: float = conf_key(
         "loadBalancerSheddingGracePeriodMinutes",
         30,
         unit=MINUTES_IN_S,
         minimum=0,
-        doc="A bundle that was moved stays where it is for so long.",
+        doc="Time during which a moved bundle is not moved again.",
     )
     shed_threshold_percent: float = conf_key(
         "loadBalancerBrokerThresholdShedderPercentage",
         10,
         unit=PERCENT,
         minimum=1,
-        doc="How far above the average of all a broker's load may be, in percent of the average.",
+        doc="Maximum load of a broker above the average of all, in percent of the average.",
     )
     report_interval_s: float = conf_key(
         "loadBalancerReportUpdateMinIntervalMillis",
         5000,
         unit=MS_IN_S,
         minimum=100,
-        doc="How often a broker looks at its own load.",
+        doc="Time between two measurements of a broker's own load.",
     )
     report_threshold_percent: float = conf_key(
         "loadBalancerReportUpdateThresholdPercentage",
         10,
         unit=PERCENT,
         minimum=0,
-        doc="A change of its load that it reports at once.",
+        doc="Change of its load that a broker reports at once.",
     )
     report_max_s: float = conf_key(
         "loadBalancerReportUpdateMaxIntervalMinutes",
         15,
         unit=MINUTES_IN_S,
         minimum=1,
-        doc="After so long it reports any change.",
+        doc="Time after which a broker reports any change of its load.",
     )
     bundle_topics_max: int = conf_key(
         "loadBalancerNamespaceBundleMaxTopics",
         1000,
         minimum=1,
-        doc="Topics of a bundle that is not too large.",
+        doc="Topics above which a bundle is too large.",
     )
     bundle_sessions_max: int = conf_key(
         "loadBalancerNamespaceBundleMaxSessions",
         1000,
         minimum=1,
-        doc="The same for its producers and consumers.",
+        doc="Producers and consumers above which a bundle is too large.",
     )
     bundle_message_rate_max: float = conf_key(
         "loadBalancerNamespaceBundleMaxMsgRate",
         30_000,
         minimum=1,
-        doc="The same for messages a second, in and out.",
+        doc="Messages per second, in and out, above which a bundle is too large.",
     )
     bundle_bandwidth_mb_max: float = conf_key(
         "loadBalancerNamespaceBundleMaxBandwidthMbytes",
         100,
         unit=MB,
         minimum=1,
-        doc="The same for megabytes a second, in and out.",
+        doc="Megabytes per second, in and out, above which a bundle is too large.",
     )
     bundles_max: int = conf_key(
         "loadBalancerNamespaceMaximumBundles",
         128,
         minimum=1,
-        doc="Bundles of a namespace, from which on none is split.",
+        doc="Number of bundles of a namespace at which none is split any more.",
     )

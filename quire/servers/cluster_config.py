@@ -29,7 +29,7 @@ class LayoutKeys:
     ledger_manager_class: str = conf_key(
         "ledgerManagerFactoryClass",
         "",
-        doc="Class of the original for the layout that a new cluster gets, where metadataServiceUri names none.",
+        doc="The original's class for the layout of a new cluster, if metadataServiceUri names none.",
     )
 
 

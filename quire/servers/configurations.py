@@ -1,7 +1,7 @@
 """Every process that reads a configuration, and what is made of its keys: the files in conf/, docs/configuration.md,
 and the answer of `quire config explain`.
 
-    scripts/configuration       writes the files anew
+    scripts/configuration       writes the files again
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def _fate(process: Process[Any], name: str) -> str:
         case Fate.HARMLESS:
             return f"no effect with any value ({rule.reason})"
         case Fate.AT_REST:
-            return f"not obeyed, and taken with the default of the originals{ours} only ({rule.reason})"
+            return f"not obeyed; accepted only with the originals' default{ours} ({rule.reason})"
         case Fate.REFUSED:
-            return f"not obeyed, and refused where it asks for more than there is ({rule.reason})"
+            return f"not obeyed; refused with a value that needs the missing feature ({rule.reason})"
 
 
 # --- the table of all keys
@@ -112,9 +112,9 @@ def _fate(process: Process[Any], name: str) -> str:
 
 _HEAD: Final = """# Configuration keys
 
-Made by `scripts/configuration` from the keys that the rooms declare; `quire config explain KEY` says the same of one
-key, and what becomes of a key that is not here. Where servers differ a key has a row for each.
-[What is not obeyed](unsupported.md) is listed at the end of each file in [conf/](../conf).
+`scripts/configuration` generates this page from the keys that the rooms declare. `quire config explain KEY` prints the
+same for one key, and the effect of a key that is not listed here. If servers differ, a key has a row for each.
+[Keys that are not obeyed](unsupported.md) are listed at the end of each file in [conf/](../conf).
 
 | key | read by | type | default | bounds | unit | |
 |---|---|---|---|---|---|---|

@@ -14,8 +14,8 @@ class AddressKeys:
     advertised_address: str = conf_key(
         "advertisedAddress",
         "",
-        doc="Host that lookups answer and clients then connect to. Set it when clients are on other machines. "
-        "Empty: 127.0.0.1 if bindAddress is every address, else bindAddress.",
+        doc="Host in the answers to lookups, to which clients connect. Set it if clients are on other "
+        "machines. Empty: 127.0.0.1 if bindAddress is every address, else bindAddress.",
     )
 
 
@@ -26,7 +26,11 @@ class HttpKeys:
     enabled: bool = conf_key(
         "httpServerEnabled", False, doc="true: serve health, metrics and administration over HTTP."
     )
-    host: str = conf_key("httpServerHost", "0.0.0.0", doc="Address of that port.")
+    host: str = conf_key("httpServerHost", "0.0.0.0", doc="Address that the HTTP server listens on.")
     port: int = conf_key(
-        "httpServerPort", 8080, minimum=0, maximum=65535, doc="That port. 0 takes a free one, with allowEphemeralPorts."
+        "httpServerPort",
+        8080,
+        minimum=0,
+        maximum=65535,
+        doc="Port of the HTTP server. 0 takes a free one, with allowEphemeralPorts.",
     )

@@ -14,8 +14,8 @@ class LogKeys:
     levels: tuple[str, ...] = conf_key(
         "quireLogLevels",
         (),
-        doc="Log levels of single loggers and those below them, in place of --log-level: "
-        "broker.dispatch=debug,quire.ledger=warning. PUT /quire/loggers/NAME?level=debug of the web port changes them "
-        "while the server runs (docs/debugging.md).",
+        doc="Log levels of single loggers and those below them, instead of --log-level: "
+        "broker.dispatch=debug,quire.ledger=warning. PUT /quire/loggers/NAME?level=debug of the web port "
+        "changes them while the server runs (docs/debugging.md).",
     )
     """Read by `quire.service.log.parse_levels`."""

@@ -150,17 +150,17 @@ def sort_out(
 
 
 _ABOUT: Final = {
-    Fate.HARMLESS: "Keys of the original that have no effect here, whatever they say: what there is instead, or what "
-    "is not there to be tuned. Those that a file sets are named once in the log.",
+    Fate.HARMLESS: "Keys of the original that have no effect here with any value, by the reason: a replacement, or a "
+    "missing feature. The log names once those that a file sets.",
     Fate.AT_REST: "Keys of the original that are not obeyed. A file may have them with the default of any version of "
-    "the original since Pulsar 2.8 and BookKeeper 4.14, or with the value of the files that come with it; the log "
-    "names them then. With another value they ask for something, and the process does not start.",
-    Fate.REFUSED: "Keys of the original with which the process does not start, if they ask for what it cannot do.",
+    "the original since Pulsar 2.8 and BookKeeper 4.14, or with the value in its files; the log then names "
+    "them. With another value the process does not start.",
+    Fate.REFUSED: "Keys of the original that prevent a start with a value that needs a missing feature.",
 }
 
 
 def render_tail(rules: Rules, *, fields: Iterable[str]) -> str:
-    """The end of a file in conf/: what becomes of the other keys, as comments."""
+    """Return the end of a file in conf/: the effect of the other keys, as comments."""
     lines: list[str] = []
     for fate, about in _ABOUT.items():
         of_fate = {name: rule for name, rule in rules.by_name.items() if rule.fate is fate and name not in set(fields)}

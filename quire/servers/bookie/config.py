@@ -28,24 +28,25 @@ class BookieProcessKeys:
     allow_loopback: bool = conf_key(
         "allowLoopback",
         False,
-        doc="true: the bookie may be known by an address that only this machine can reach; else it refuses to start.",
+        doc="true: the bookie's name may be an address that only this machine can reach; false: such a "
+        "bookie does not start.",
     )
     use_host_name: bool = conf_key(
-        "useHostNameAsBookieID", False, doc="true: the bookie is known by its host's name, not by its address."
+        "useHostNameAsBookieID", False, doc="true: the bookie's name is its host's name, not its address."
     )
     use_short_host_name: bool = conf_key(
         "useShortHostName", False, doc="With useHostNameAsBookieID: the name without its domain."
     )
     allow_ephemeral_ports: bool = conf_key(
-        "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port. A new one at each start: for tests."
+        "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."
     )
     permitted_users: tuple[str, ...] = conf_key(
-        "permittedStartupUsers", (), doc="Users of the machine that may start the bookie, with commas. Empty: all."
+        "permittedStartupUsers", (), doc="Users of the machine that may start the bookie, comma-separated. Empty: all."
     )
     auto_recovery: bool = conf_key(
         "autoRecoveryDaemonEnabled",
         False,
-        doc="true: auto recovery runs in this process too, with the keys of its own in this file (docs/operating.md).",
+        doc="true: auto recovery also runs in this process, with its own keys in this file (docs/operating.md).",
     )
 
 
@@ -83,8 +84,8 @@ class BookieServerConfig:
 
 
 _HEAD: Final = """Configuration of `quire bookie`: every key with its default.
-Names are BookKeeper's; a bk_server.conf written for its bookies is read as it is. What becomes of the keys that are not
-here stands at the end. A name that no version of it has is an error. The first value of a key wins; of a list, all
+Names are BookKeeper's; a bk_server.conf written for its bookies is read unchanged. The end of this file has the effect
+of all other keys. A name that no version of it has is an error. The first value of a key wins; of a list, all
 count."""
 
 BOOKIE: Final = Process(
@@ -95,8 +96,8 @@ BOOKIE: Final = Process(
     head=_HEAD,
     changes={
         "advertisedAddress": Change(
-            doc="Host that clients connect to, and part of the bookie's name unless bookieId is given. Empty: the "
-            "address of listeningInterface, else that of this host's name.",
+            doc="Host that clients connect to, and part of the bookie's name unless bookieId is given. Empty: "
+            "the address of listeningInterface, else of this host's name.",
         ),
     },
 )

@@ -20,22 +20,22 @@ class ClusterMetadataKeys(ZooKeeperKeys):
     metadata_uri: str = conf_key(
         "metadataServiceUri",
         "",
-        doc="Where the cluster's metadata is: zk+hierarchical://host:2181;host:2181/ledgers, the path being the "
+        doc="URI of the cluster's metadata: zk+hierarchical://host:2181;host:2181/ledgers; the path is the "
         f"ledgers' root. Empty: zkServers and zkLedgersRootPath; if those are empty too, {DEFAULT_METADATA_URI}",
     )
     zk_servers: str = conf_key(
         "zkServers",
         "",
         joined=True,
-        doc="ZooKeeper servers, with commas; an older way to say it than metadataServiceUri.",
+        doc="ZooKeeper servers, comma-separated; an older alternative to metadataServiceUri.",
     )
-    zk_ledgers_root: str = conf_key("zkLedgersRootPath", "/ledgers", doc="The ledgers' root, with zkServers.")
+    zk_ledgers_root: str = conf_key("zkLedgersRootPath", "/ledgers", doc="Root of the ledgers; used with zkServers.")
     timeout_ms: int = conf_key(
         "zkTimeout",
         10_000,
         unit=MS,
         minimum=100,
-        doc="How long the server stays registered when ZooKeeper does not hear from it, in milliseconds.",
+        doc="Session timeout in ZooKeeper: time for which a silent server stays registered, in milliseconds.",
     )
     retry_first_ms: int = conf_key(
         "zkRetryBackoffStartMs", 1000, unit=MS, minimum=1, doc="Time to the second attempt to connect, in milliseconds."

@@ -26,10 +26,10 @@ class DeletionKeys:
     force_namespace: bool = conf_key(
         "forceDeleteNamespaceAllowed",
         False,
-        doc="true: DELETE of a namespace with ?force=true deletes its topics, too.",
+        doc="true: DELETE of a namespace with ?force=true also deletes its topics.",
     )
     force_tenant: bool = conf_key(
-        "forceDeleteTenantAllowed", False, doc="true: DELETE of a tenant with ?force=true deletes its namespaces, too."
+        "forceDeleteTenantAllowed", False, doc="true: DELETE of a tenant with ?force=true also deletes its namespaces."
     )
 
 
@@ -60,8 +60,8 @@ def cursors_of(logs: ManagedLedgerConfig, cursors: CursorConfig) -> CursorConfig
 
 
 _HEAD: Final = """Configuration of `quire broker`: every key with its default.
-Names are Pulsar's; a broker.conf written for its brokers is read as it is. What becomes of the keys that are not here
-stands at the end. A name that no version of it has is an error. The last value of a key wins."""
+Names are Pulsar's; a broker.conf written for its brokers is read unchanged. The end of this file has the effect of all
+other keys. A name that no version of it has is an error. The last value of a key wins."""
 
 BROKER: Final = Process(
     "broker",
@@ -71,15 +71,15 @@ BROKER: Final = Process(
     head=_HEAD,
     changes={
         "clusterName": Change(
-            default="", doc="Name of the cluster, as it was given to `quire initialize-cluster-metadata`. Must be set."
+            default="", doc="Name of the cluster, as given to `quire initialize-cluster-metadata`. Required."
         ),
         "advertisedAddress": Change(
-            doc="Host by which clients and the other brokers reach this one; with webServicePort it is the broker's "
-            "name. Empty: bindAddress, or this host's name if that is every address."
+            doc="Host at which clients and other brokers reach this broker; with webServicePort it is the "
+            "broker's name. Empty: bindAddress, or this host's name if that is every address."
         ),
         "brokerShutdownTimeoutMs": Change(
             default=60_000,
-            doc="How long a broker that stops may take to unload its bundles and to end its connections.",
+            doc="Maximum time for a stopping broker to unload its bundles and to end its connections.",
         ),
     },
 )

@@ -22,72 +22,80 @@ class LedgerClientKeys:
         30,
         unit=SECONDS,
         minimum=1,
-        doc="A bookie that has not answered for so long has failed; a writer replaces it.",
+        doc="Time without an answer after which a bookie has failed; a writer replaces it.",
     )
     v2_protocol: bool = conf_key(
-        "bookkeeperUseV2WireProtocol", True, doc="false: speak version 3 of the bookies' protocol only."
+        "bookkeeperUseV2WireProtocol", True, doc="false: use only version 3 of the bookies' protocol."
     )
     speculative_read_s: float = conf_key(
         "bookkeeperClientSpeculativeReadTimeoutInMillis",
         0,
         unit=MS_IN_S,
         minimum=0,
-        doc="A read that takes longer is sent to the next bookie too. 0: as soon as that is known to be faster.",
+        doc="Time after which a read is also sent to the next bookie. 0: as soon as measurements show that "
+        "this is faster.",
     )
     sticky_reads: bool = conf_key(
-        "bookkeeperEnableStickyReads", True, doc="Read a ledger from one bookie, whose read-ahead then helps."
+        "bookkeeperEnableStickyReads",
+        True,
+        doc="true: a ledger is read from one bookie, whose read-ahead cache then helps.",
     )
     reorder_reads: bool = conf_key(
-        "bookkeeperClientReorderReadSequenceEnabled", True, doc="Bookies that failed or were slow are asked last."
+        "bookkeeperClientReorderReadSequenceEnabled", True, doc="true: reads use bookies that failed or were slow last."
     )
     explicit_lac_s: float = conf_key(
         "bookkeeperExplicitLacIntervalInMills",
         0,
         unit=MS_IN_S,
         minimum=0,
-        doc="How often a ledger's writer sends its last confirmed entry when no entry has carried it. 0: never.",
+        doc="Time after which a ledger's writer sends its last confirmed entry in a request of its own, if "
+        "no entry has carried it. 0: never.",
     )
     rack_aware: bool = conf_key(
-        "bookkeeperClientRackawarePolicyEnabled", True, doc="false: bookies are chosen at random, wherever they are."
+        "bookkeeperClientRackawarePolicyEnabled", True, doc="false: bookies are chosen at random, whatever their racks."
     )
     racks_min: int = conf_key(
         "bookkeeperClientMinNumRacksPerWriteQuorum",
         2,
         minimum=1,
-        doc="Racks over which the copies of an entry are spread, as far as there are so many.",
+        doc="Minimum number of racks for the copies of an entry, if there are that many.",
     )
     racks_enforced: bool = conf_key(
-        "bookkeeperClientEnforceMinNumRacksPerWriteQuorum", False, doc="true: rather no ledger than one on fewer racks."
+        "bookkeeperClientEnforceMinNumRacksPerWriteQuorum",
+        False,
+        doc="true: a ledger that would be on fewer racks is not created.",
     )
     health_check: bool = conf_key(
-        "bookkeeperClientHealthCheckEnabled", True, doc="Give bookies that fail often no new ledgers for a time."
+        "bookkeeperClientHealthCheckEnabled",
+        True,
+        doc="true: bookies that fail often get no new ledgers for some time.",
     )
     health_interval_s: int = conf_key(
         "bookkeeperClientHealthCheckIntervalSeconds",
         60,
         unit=SECONDS,
         minimum=1,
-        doc="Interval in which a bookie's errors are counted.",
+        doc="Interval over which the errors of a bookie are counted.",
     )
     health_errors: int = conf_key(
         "bookkeeperClientHealthCheckErrorThresholdPerInterval",
         5,
         minimum=1,
-        doc="Errors that are too many for one interval.",
+        doc="Number of errors in one interval at which a bookie gets no more new ledgers.",
     )
     quarantine_s: int = conf_key(
         "bookkeeperClientHealthCheckQuarantineTimeInSeconds",
         1800,
         unit=SECONDS,
         minimum=1,
-        doc="How long it then gets no new ledgers.",
+        doc="Time during which such a bookie gets no new ledgers.",
     )
     quarantine_ratio: float = conf_key(
         "bookkeeperClientQuarantineRatio",
         1.0,
         minimum=0,
         maximum=1,
-        doc="How probable it is that this broker does so, lest all brokers leave a bookie at once.",
+        doc="Probability that this broker avoids such a bookie, so that not all brokers avoid it at the same time.",
     )
 
     @property

@@ -27,14 +27,14 @@ class ListenConfig(AddressKeys):
         "brokerMaxConnections",
         10_000,
         minimum=0,
-        doc="Connections served at once; one more is closed. 0: as many as there are descriptors for.",
+        doc="Maximum number of connections; further ones are closed. 0: bounded only by the file descriptors.",
     )
     shutdown_timeout_s: float = conf_key(
         "brokerShutdownTimeoutMs",
         10_000,
         unit=MS_IN_S,
         minimum=0,
-        doc="How long connections may take to end when the server stops.",
+        doc="Maximum time for connections to end when the server stops.",
     )
 
     @property

@@ -22,25 +22,26 @@ class BrokerMetadataKeys(ZooKeeperKeys):
     url: str = conf_key(
         "metadataStoreUrl",
         DEFAULT_METADATA_URL,
-        doc="Where the cluster's metadata is: zk:host:2181,host:2181/chroot.",
+        doc="URL of the cluster's metadata: zk:host:2181,host:2181/chroot.",
     )
     configuration_url: str = conf_key(
         "configurationMetadataStoreUrl",
         "",
-        doc="The store of tenants, namespaces and policies: the same as metadataStoreUrl. Empty: that.",
+        doc="Store of tenants, namespaces and policies; must be the same as metadataStoreUrl. Empty: metadataStoreUrl.",
     )
     bookkeeper_uri: str = conf_key(
         "bookkeeperMetadataServiceUri",
         "",
-        doc="Where the bookies' metadata is, as bookies name it: zk+hierarchical://host:2181;host:2181/chroot/ledgers. "
-        "It must lie in the same ZooKeeper below the same chroot. Empty: /ledgers there.",
+        doc="URI of the bookies' metadata, as in their configuration: "
+        "zk+hierarchical://host:2181;host:2181/chroot/ledgers. It must be in the same ZooKeeper below "
+        "the same chroot. Empty: /ledgers there.",
     )
     session_timeout_s: float = conf_key(
         "metadataStoreSessionTimeoutMillis",
         30_000,
         unit=MS_IN_S,
         minimum=100,
-        doc="Time after which ZooKeeper ends the session of a broker that is silent, in milliseconds; other brokers "
+        doc="Time after which ZooKeeper ends the session of a silent broker, in milliseconds; other brokers "
         "then take its bundles.",
     )
     call_timeout_s: int = conf_key(
@@ -48,7 +49,7 @@ class BrokerMetadataKeys(ZooKeeperKeys):
         30,
         unit=SECONDS,
         minimum=1,
-        doc="How long a request to ZooKeeper may take, lost connections and their repair included.",
+        doc="Maximum time of a request to ZooKeeper, including lost connections and reconnecting.",
     )
 
     def stores(self) -> tuple[ZooKeeperConfig, str]:

@@ -34,8 +34,8 @@ class StandaloneConfig:
 
 
 _HEAD: Final = """Configuration of `quire standalone`: every key with its default.
-Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read as it is. What becomes of the keys
-that are not here stands at the end. A name that no version of them has is an error. The last value of a key wins."""
+Names are Pulsar's and BookKeeper's; a standalone.conf written for Pulsar is read unchanged. The end of this file has
+the effect of all other keys. A name that no version of them has is an error. The last value of a key wins."""
 
 STANDALONE: Final = Process(
     "standalone",
@@ -51,7 +51,7 @@ STANDALONE: Final = Process(
             doc="false: answer before the sync. A power cut then loses acknowledged messages.",
         ),
         "logSizeLimit": Change(bounds=Bounds(1 << 20, 1 << 30)),
-        "maxPendingReadRequestsPerThread": Change(doc="Reads from disk at once; more are refused."),
+        "maxPendingReadRequestsPerThread": Change(doc="Maximum concurrent reads from disk; more are refused."),
     },
     fixed={
         # One bookie, so one copy, in the folder that --data-dir names.

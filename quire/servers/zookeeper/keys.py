@@ -38,27 +38,29 @@ class ZooKeeperKeys:
         "zookeeperSessionExpiredPolicy",
         "reconnect",
         choices=("reconnect", "shutdown"),
-        doc="When ZooKeeper has given the server up: reconnect registers it anew, shutdown ends it (exit code 1 of a "
-        "broker, 3 of a bookie or of auto recovery).",
+        doc="After the session in ZooKeeper has expired: reconnect registers the server again, shutdown ends "
+        "it (exit code 1 of a broker, 3 of a bookie or of auto recovery).",
     )
     secure: bool = conf_key(
-        "zkEnableSecurity", False, doc="true: nodes are made with all rights for their creator, and read for the rest."
+        "zkEnableSecurity", False, doc="true: nodes give all rights to their creator, and read to all others."
     )
     auth: str = conf_key("quireZooKeeperAuth", "", doc="Credentials for ZooKeeper: digest:user:password. Empty: none.")
     tls: bool = conf_key(
         "quireZooKeeperTls",
         False,
-        doc="true: connections to ZooKeeper are encrypted, and its servers must show a certificate for their names.",
+        doc="true: connections to ZooKeeper are encrypted, and its servers must present a certificate for their names.",
     )
     tls_ca_file: str = conf_key(
         "quireZooKeeperTlsCaFile",
         "",
-        doc="PEM file of the authorities that sign those certificates. Empty: those that the system trusts.",
+        doc="PEM file of the authorities that sign those certificates. Empty: the authorities that the system trusts.",
     )
     tls_certificate_file: str = conf_key(
-        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of the certificate to show to servers that ask for one."
+        "quireZooKeeperTlsCertificateFile", "", doc="PEM file of the certificate for servers that request one."
     )
-    tls_key_file: str = conf_key("quireZooKeeperTlsKeyFile", "", doc="PEM file of its key; the two go together.")
+    tls_key_file: str = conf_key(
+        "quireZooKeeperTlsKeyFile", "", doc="PEM file of the key of that certificate; set both or none."
+    )
 
     def __post_init__(self) -> None:
         if self.auth and self.auth.count(":") < 2:

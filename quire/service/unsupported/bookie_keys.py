@@ -19,7 +19,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "serverWriteBufferLowWaterMark serverWriteBufferHighWaterMark byteBufAllocatorSize* allocator* "
     "enableLocalTransport nettyUsePooledBuffers preserveMdcForTaskExecution taskExecutionWarnTimeMicros "
     "bookieDeathWatchInterval",
-    "a peer that takes no answers is not read": "waitTimeoutOnResponseBackpressureMs closeChannelOnResponseTimeout "
+    "a peer that receives no answers is not read": "waitTimeoutOnResponseBackpressureMs closeChannelOnResponseTimeout "
     "readWorkerThreadsThrottlingEnabled",
     "bounded by journalMaxMemorySizeMb and maxPendingReadRequestsPerThread": "maxAddsInProgressLimit "
     "maxReadsInProgressLimit maxPendingAddRequestsPerThread journalQueueSize",
@@ -29,7 +29,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "journalWriteBufferSizeKB",
     "entry logs grow as they are written, synced every 32 MB of a flush": "entryLogFilePreallocationEnabled "
     "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
-    "of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds "
+    "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads "
+    "entrylogMapAccessExpiryTimeInSeconds "
     "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
     "pageSize pageLimit",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
@@ -40,23 +41,25 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
-    "tuning of compaction, of which there is none": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
+    "tuning of compaction, which does not exist": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
     "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction "
     "isThrottleByBytes compactionRate*",
-    "the cluster's LAYOUT says it": "ledgerManagerFactoryClass ledgerManagerType allowShadedLedgerManagerFactoryClass "
+    "the cluster's LAYOUT determines it": "ledgerManagerFactoryClass ledgerManagerType "
+    "allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
     "metastoreMaxEntriesPerScan",
-    "of the shell": "entryFormatterClass ledgerIdFormatterClass",
-    "connecting is tried again for ever, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
-    "metrics are always there, at /metrics of httpServerPort": "statsProviderClass enableStatistics "
+    "keys of the shell": "entryFormatterClass ledgerIdFormatterClass",
+    "connecting is retried without limit, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
+    "metrics are always served, at /metrics of httpServerPort": "statsProviderClass enableStatistics "
     "enableTaskExecutionStats limitStatsLogging prometheusStats* codahaleStats* statsExport "
     "statsHttpPort sanityCheckMetricsEnabled",
     "there is one HTTP server": "httpServerClass",
     "no TLS; see tlsProviderFactoryClass and httpServerTlsEnable": "tls* startTLSTimeoutSecs clientKeyStore* "
     "clientTrustStore* httpServerKeyStore* httpServerTrustStore*",
     "plug-ins of the JVM": "ignoreExtraServerComponentsStartupFailures",
-    "of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
-    "of clients that write; auto recovery writes copies": "addEntryQuorumTimeoutSec clientRole delayEnsembleChange "
+    "keys of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
+    "keys of clients that write; auto recovery only writes copies": "addEntryQuorumTimeoutSec clientRole "
+    "delayEnsembleChange "
     "disableEnsembleChangeFeatureName explicitLacInterval maxNumEnsembleChanges opportunisticStriping "
     "storeSystemTimeAsLedgerCreationTime ledgerMetadataVersion throttle waitTimeoutOnBackpressureMs useV2WireProtocol "
     "numChannelsPerBookie firstSpeculativeRead* maxSpeculativeRead* speculativeRead* recoveryReadBatchSize "
@@ -70,24 +73,24 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
     "majorCompactionInterval",
-    "how full the disks are is not watched": (
+    "disk usage is not monitored": (
         "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* isForceGCAllowWhenNoSpace"
     ),
-    "a bookie starts as forceReadOnlyBookie says": "persistBookieStatusEnabled",
+    "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
     "requests to the metadata are not limited by a rate": "gcMetadataOpRateLimit zkRequestRateLimit",
     "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
     "plug-ins of the JVM cannot be loaded": "extraServerComponents",
-    "auto recovery asks for the digest that the metadata names": "enableDigestTypeAutodetection",
-    "racks are what Pulsar's /bookies says": "reppDnsResolverClass networkTopologyScriptFileName "
+    "auto recovery uses the digest in the metadata": "enableDigestTypeAutodetection",
+    "racks are read from Pulsar's /bookies": "reppDnsResolverClass networkTopologyScriptFileName "
     "networkTopologyScriptNumberArgs",
     "copies are placed by racks or regions, without zones, weights or fault domains": (
         "enforceMinNumFaultDomainsForWrite desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
         "enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy diskWeightBasedPlacementEnabled "
         "bookieMaxMultipleForWeightBasedPlacement"
     ),
-    "auto recovery's client has fixed timeouts, and its own look at the health of bookies": "addEntryTimeoutSec "
+    "auto recovery's client has fixed timeouts, and its own health check of bookies": "addEntryTimeoutSec "
     "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
     "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled "
     "enableBookieFailureTracking bookieFailureHistoryExpirationMSec",
@@ -130,10 +133,10 @@ def is_a_class(value: str) -> bool:
 
 
 _AUTH: Final = (
-    "bookies authenticate nobody; leave it empty here and in the clients, and let the network decide who may connect"
+    "bookies do not authenticate clients; leave it empty here and in the clients, and restrict access in the network"
 )
 _TLS: Final = (
-    "bookies do not speak TLS; leave it empty and put a TLS proxy or a private network between them and others"
+    "bookies do not support TLS; leave it empty and put a TLS proxy or a private network between them and others"
 )
 
 _REFUSED: Final[Mapping[str, Rule]] = {
@@ -143,14 +146,14 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "tlsProviderFactoryClass": refused(is_a_class, _TLS),
     "httpServerTlsEnable": refused(is_true, _TLS),
     "journalWriteData": refused(
-        is_false, "what is acknowledged is in the journal; set it to true, or run fewer copies of the data"
+        is_false, "acknowledged data is in the journal; set it to true, or run fewer copies of the data"
     ),
     "journalFormatVersionToWrite": refused(
         lambda value: value not in ("5", "6"),
         "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "
         "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
-    "journalReuseFiles": refused(is_true, "journal files are not written again; set it to false"),
+    "journalReuseFiles": refused(is_true, "journal files are not reused; set it to false"),
     "entryLogPerLedgerEnabled": refused(
         is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
     ),

@@ -26,7 +26,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "maxSecondsToClearTopicNameCache topicsPatternRegexImplementation autoShrinkForConsumerPendingAcksMap",
     "bounded otherwise: loads and lookups by connection, lists by their answers": "maxConcurrentTopicLoadRequest "
     "maxConcurrentLookupRequest maxTopicListInFlight*",
-    "metrics are always there, at /metrics": "exposePublisherStats exposeTopicLevelMetricsInPrometheus "
+    "metrics are always served, at /metrics": "exposePublisherStats exposeTopicLevelMetricsInPrometheus "
     "exposeConsumerLevelMetricsInPrometheus exposeProducerLevelMetricsInPrometheus exposePreciseBacklogInPrometheus "
     "exposeManagedLedgerMetricsInPrometheus exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
     "exposeSubscriptionBacklogSizeInPrometheus exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
@@ -35,21 +35,21 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
     "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
     "healthCheckMetricsUpdateTimeInSeconds",
-    "tuning of limits of rates, of which there are none": "topicPublisherThrottlingTickTimeMillis "
+    "tuning of rate limits, which do not exist": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
     "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
     "throttle-dispatch-rate",
-    "tuning of quotas and expiry, of which there is none": (
+    "tuning of quotas and expiry, which do not exist": (
         "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
         "preciseTimeBasedBacklogQuotaCheck messageExpiryCheckIntervalInMinutes"
     ),
-    "tuning of the deletion of inactive topics and subscriptions, which stay": (
+    "tuning of the deletion of inactive topics and subscriptions, which are kept": (
         "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds "
         "subscriptionExpiryCheckIntervalInMinutes"
     ),
-    "subscriptions go on when something makes it possible; there is nothing to wait for": "dispatcherMinReadBatchSize "
+    "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
     "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
@@ -59,7 +59,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
     "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
     "enableBrokerTopicListWatcher",
-    "topic policies are nodes, not a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
+    "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
     "systemTopicSchemaCompatibilityStrategy",
     "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
     "tuning of deduplication; see brokerDeduplicationEnabled": "brokerDeduplication*",
@@ -70,21 +70,22 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "cursors are opened with their topic": "lazyCursorRecovery",
     "acknowledgements are stored at once, without a throttle": "managedLedgerDefaultMarkDeleteRateLimit "
     "managedLedgerCursorPositionFlushSeconds",
-    "bounded by what one entry of the cursor's ledger takes": "managedLedgerMaxUnackedRangesToPersist "
+    "bounded by the size of one entry of the cursor's ledger": "managedLedgerMaxUnackedRangesToPersist "
     "managedLedgerMaxBatchDeletedIndexToPersist",
-    "values are written plain, and read either way": "managedLedgerInfoCompression* managedCursorInfoCompression*",
+    "values are written uncompressed, and read in both forms": "managedLedgerInfoCompression* "
+    "managedCursorInfoCompression*",
     "the tail cache is bounded by its size and by age": "managedLedgerCache* cacheEviction* "
     "managedLedgerMaxBacklogBetweenCursorsForCaching managedLedgerMinimumBacklog* "
     "managedLedgerCursorBackloggedThreshold managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis "
     "managedLedgerMaxReadsInFlightPermitsAcquire*",
-    "bounds of the managed ledger's own": "managedLedgerDeleteMaxConcurrentRequests "
+    "the managed ledger has its own bounds": "managedLedgerDeleteMaxConcurrentRequests "
     "managedLedgerCursorResetLedgerCloseTimestampMaxClockSkewMillis",
     "tuning of tiered storage; see managedLedgerOffloadDriver": "managedLedgerOffload* offloadersDirectory "
     "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI "
     "managedLedgerDataReadPriority managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds triggerOffloadOnTopicLoad",
-    "the metadata store's own: what is read often is watched": "metadataStoreCacheExpirySeconds metadataStoreBatching* "
+    "the metadata store watches values that are read often": "metadataStoreCacheExpirySeconds metadataStoreBatching* "
     "zooKeeperCacheExpirySeconds",
-    "load is the rates and numbers of a broker's bundles": (
+    "load is measured by the rates and numbers of a broker's bundles": (
         "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled flowOrQpsDifferenceThresholdPercentage "
         "preferLaterVersions enableNamespaceIsolationUpdateOnTime resourceUsageTransportPublishIntervalInSecs "
         "loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled"
@@ -104,10 +105,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat"
     ),
     "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
-    "tuning of replication between clusters, of which there is none": "replicat* enableReplicatedSubscriptions "
+    "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
     "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* "
     "brokerReplicationInactiveThresholdSeconds clusterMigration*",
-    "tuning of services beside the broker, which there are not": "webSocket* functionsWorkerServiceNarPackage "
+    "tuning of services beside the broker, which do not exist": "webSocket* functionsWorkerServiceNarPackage "
     "functionsWorkerEnablePackageManagement packages*",
     "tuning of plug-ins of the JVM": "brokerInterceptorsDirectory disableBrokerInterceptors protocolHandlerDirectory "
     "entryFiltersDirectory allowOverrideEntryFilters additionalServletDirectory",
@@ -115,12 +116,12 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of isolation groups; see bookkeeperClientIsolationGroups": (
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
     ),
-    "asked of bookies when it is needed": "bookkeeperClientGetBookieInfo*",
+    "requested from bookies when needed": "bookkeeperClientGetBookieInfo*",
     "there are no non-persistent topics": "maxConcurrentNonPersistentMessagePerConnection",
-    "known by how it was started": "isRunningStandalone",
-    "looked at with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
+    "determined by the command that started it": "isRunningStandalone",
+    "checked with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
     "tuning of scalable topics; see scalableTopicsEnabled": "scalableTopic*",
-    "names stay as they were made": "allowAutoTopicCreationWithLegacyNamingScheme",
+    "names do not change": "allowAutoTopicCreationWithLegacyNamingScheme",
     "no check of client versions; see clientLibraryVersionCheckEnabled": "clientLibraryVersionCheckAllowUnversioned",
 }
 
@@ -131,27 +132,28 @@ _AT_REST: Final[Mapping[str, str]] = {
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
-    "rates are not limited; a connection is held back by what it has unanswered": (
+    "rates are not limited; a connection is limited by its unanswered requests": (
         "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
         "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes dispatchThrottlingRateInMsg "
         "dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* dispatchThrottlingRatePerSubscription* "
         "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
     ),
-    "every type of subscription and every way to make one is open": (
+    "every type of subscription and every way to create one is allowed": (
         "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "what is not acknowledged is kept: no quota, no expiry": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
+    "unacknowledged messages are kept, without quota or expiry": "backlogQuotaDefaultLimitBytes "
+    "backlogQuotaDefaultLimitGB "
     "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
     "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled subscriptionExpirationTimeMinutes",
-    "a delayed message comes at once": "delayedDeliveryEnabled delayedDeliveryMaxDelayInMillis "
+    "a delayed message is delivered at once": "delayedDeliveryEnabled delayedDeliveryMaxDelayInMillis "
     "isDelayedDeliveryDeliverAtTimeStrict",
-    "topics have the partitions they are given": "scalableTopicsEnabled",
+    "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
     "no schema is kept or checked": "schemaCompatibilityStrategy isAllowAutoUpdateSchemaEnabled",
-    "what cannot be read is an error, never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
+    "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
     "ledgers of topics have the empty password": "managedLedgerPassword",
     "a ledger of an idle topic stays open until its age or its size ends it": (
         "managedLedgerInactiveLedgerRolloverTimeSeconds"
@@ -172,12 +174,12 @@ _AT_REST: Final[Mapping[str, str]] = {
     "bookies are chosen by their racks": "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled "
     "failureDomainsEnabled reppDnsResolverClass",
     "settings of the original's ledger client": "bookkeeper_*",
-    "services beside the broker, which there are not": "webSocketServiceEnabled functionsWorkerEnabled "
+    "services beside the broker, which do not exist": "webSocketServiceEnabled functionsWorkerEnabled "
     "enablePackagesManagement",
     "entries carry no metadata of the broker": "exposingBrokerEntryMetadataToClientEnabled",
-    "/metrics asks for no credentials": "authenticateMetricsEndpoint",
-    "no file says how the broker is: ask /admin/v2/brokers/health": "statusFilePath",
-    "namespaces, cursors and lookups have the names they are given": "bootstrapNamespaces additionalSystemCursorNames "
+    "/metrics requires no credentials": "authenticateMetricsEndpoint",
+    "there is no status file; use /admin/v2/brokers/health": "statusFilePath",
+    "namespaces, cursors and lookups have fixed names": "bootstrapNamespaces additionalSystemCursorNames "
     "lookupPropertyPrefix",
     "clients of every version are served": "clientLibraryVersionCheckEnabled",
 }
@@ -197,13 +199,13 @@ def is_port(value: str) -> bool:
 
 
 _AUTH: Final = (
-    "brokers authenticate nobody; set it to false, and let the network decide who may connect, or put a proxy that "
-    "does before them"
+    "brokers do not authenticate clients; set it to false, and restrict access in the network, or put an "
+    "authenticating proxy before them"
 )
 _TLS: Final = (
-    "brokers do not speak TLS; leave it empty and put a TLS proxy or a private network between them and others"
+    "brokers do not support TLS; leave it empty and put a TLS proxy or a private network between them and others"
 )
-_BOOKIE_AUTH: Final = "bookies are spoken to in the clear and without authentication; leave it empty"
+_BOOKIE_AUTH: Final = "connections to bookies are not encrypted or authenticated; leave it empty"
 _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
@@ -211,12 +213,12 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "authorizationEnabled": refused(is_true, _AUTH),
     "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
     "encryptionRequireOnProducer": refused(
-        is_true, "producers are not asked whether they encrypt; set it to false, and see to it in the applications"
+        is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"
     ),
     "brokerServicePortTls": refused(is_port, _TLS),
     "webServicePortTls": refused(is_port, _TLS),
     "tlsEnabled": refused(is_true, _TLS),
-    "brokerClientTlsEnabled": refused(is_true, "brokers speak to each other in the clear; set it to false"),
+    "brokerClientTlsEnabled": refused(is_true, "connections between brokers are not encrypted; set it to false"),
     "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
     "bookkeeperTLSClientAuthentication": refused(is_true, _BOOKIE_AUTH),
     "advertisedListeners": refused(

@@ -26,7 +26,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "everything is in the folder that --data-dir names": "journalDirectories journalDirectory ledgerDirectories "
+    "all data is in the folder of --data-dir": "journalDirectories journalDirectory ledgerDirectories "
     "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl "
     "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "
     "zkServers zkEnableSecurity",

@@ -28,7 +28,7 @@ def test_a_key_of_ours_is_told_with_everything_that_is_declared() -> None:
 
 def test_a_key_that_servers_have_otherwise_is_told_for_each() -> None:
     _, said, _ = explained("journalMaxSizeMB")
-    assert said.count("  Size at which the journal starts its next file.") == 2
+    assert said.count("  Size of a journal file at which the next one is begun.") == 2
     assert "    default    256\n    bounds     at least 1\n" in said
     assert "    default    2048\n    bounds     1 to 2048\n" in said
     assert said.count("    unit       megabytes") == 2
@@ -40,7 +40,7 @@ def test_a_key_that_servers_have_otherwise_is_told_for_each() -> None:
         ("numIOThreads", "quire broker (broker.conf): no effect with any value (one event loop, no pools of threads)"),
         (
             "maxTenants",
-            "quire broker (broker.conf): not obeyed, and taken with the default of the originals only (no such limit)",
+            "quire broker (broker.conf): not obeyed; accepted only with the originals' default (no such limit)",
         ),
         ("zookeeperServers", "quire broker (broker.conf): an older name of metadataStoreUrl"),
         (
@@ -58,7 +58,7 @@ def test_of_a_key_that_a_server_does_not_obey_it_is_told_what_becomes_of_it(key:
 
 def test_a_key_that_is_refused_is_told_with_the_remedy() -> None:
     assert (
-        "refused where it asks for more than there is (brokers authenticate nobody"
+        "refused with a value that needs the missing feature (brokers do not authenticate"
         in explained("authenticationEnabled")[1]
     )
 
