@@ -115,7 +115,8 @@ class Broker:
     async def _keep_alive(self) -> None:
         """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
 
-        Also releases cache entries held for stalled subscriptions."""
+        Also releases cache entries held for stalled subscriptions, and refuses clients that wait too long for a topic
+        to be loaded."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -138,6 +139,7 @@ class Broker:
                     connection.rest()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 topic.release_tail()
+            self.topics.refuse_late()
             self.context.turn.flush()
 
     def begin_close(self) -> None:

@@ -402,14 +402,19 @@ class Connection:
     async def _request(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except BrokerError as error:
-            self.write((failed(command, error.code, str(error)),))
         except Exception as error:
-            kind = pb.BaseCommand.Type.Name(command.type)
-            self.log.error("request failed", request=kind, reason=repr(error), exc_info=True)
-            self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
+            self.refuse(command, error)
         finally:
             self.request_done()
+
+    def refuse(self, command: pb.BaseCommand, error: Exception) -> None:
+        """Answer a request with the error that ended it."""
+        if isinstance(error, BrokerError):
+            self.write((failed(command, error.code, str(error)),))
+        else:
+            kind = pb.BaseCommand.Type.Name(command.type)
+            self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
+            self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
 
     def connect(self, connect: pb.CommandConnect) -> None:
         """Answer CONNECTED. Raises ProtocolError at a second CONNECT."""

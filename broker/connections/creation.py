@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
 from broker import replies
 from broker.connections.connection import Connection
@@ -18,6 +20,14 @@ from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NAME_SIZE_MAX, TopicName, check_subscription_name
+from quire.world.errors import again
+
+
+WORK_PER_PRODUCER = 8
+"""Cost of a producer that is connected in the pass, beside that of any command; see `WORK_PER_STEP`."""
+
+PROPERTIES_IN_PASS = 16
+"""Properties of a producer above which it is connected in a task."""
 
 
 class Creation:
@@ -45,13 +55,25 @@ class Creation:
         try:
             await maker(self._connection, command, self)
         finally:
-            if self._connection.creating.get(self._key) is self:
-                del self._connection.creating[self._key]
+            self.end()
+
+    @property
+    def is_taken(self) -> bool:
+        """Return whether another creation of that id is under way."""
+        return self._taken
+
+    def end(self) -> None:
+        """It is no longer pending."""
+        if self._connection.creating.get(self._key) is self:
+            del self._connection.creating[self._key]
 
     def check(self) -> None:
         """Raise ServiceNotReadyError if the client has closed it meanwhile. Call it in the step that creates it."""
         if self._connection.closed or self._connection.creating.get(self._key) is not self:
             raise ServiceNotReadyError(f"{self._key[0]} {self._key[1]} was closed while it was being created")
+
+
+Maker: TypeAlias = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]]
 
 
 class Creations:
@@ -70,6 +92,42 @@ class Creations:
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
             connection.write((replies.producer_success(request.request_id, known.name),))
             return
+        name = self._wanted(connection, request)
+        policies = await self._check_may_publish(name)
+        topic = await self._topics.get(name)
+        del policies  # kept until the topic is loaded, so that they are read once
+        if request.initial_subscription_name:
+            await open_initial_subscription(topic, request.initial_subscription_name)
+        added = await admit_producer(connection, creation, topic, request)
+        register(connection, request, added)
+
+    def producer_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
+        """Connect a producer as `producer` does, in this pass or in the one that ends the loading of its topic.
+
+        Return False if anything else may have to be waited for, or is wrong; then nothing has happened."""
+        request = command.producer
+        if creation.is_taken or request.producer_id in connection.producers or request.initial_subscription_name:
+            return False
+        if len(request.metadata) > PROPERTIES_IN_PASS or request.HasField("schema"):
+            return False  # to check these may take long
+        try:
+            name = self._wanted(connection, request)
+        except BrokerError:
+            return False
+        policies = self._policies.known(name)
+        if policies is None or policies.asks_deduplication():
+            return False
+        waiting = _Waiting(connection, command, creation, self.producer, policies)
+        connection.requests_in_flight += 1
+        if self._topics.when_loaded(name, waiting.end):
+            connection.work_left -= WORK_PER_PRODUCER
+            return True
+        connection.requests_in_flight -= 1
+        return False
+
+    @staticmethod
+    def _wanted(connection: Connection, request: pb.CommandProducer) -> TopicName:
+        """Return the topic that a producer is wanted on. Raises BrokerError if it asks for what is not served."""
         if request.producer_access_mode != pb.Shared:
             raise NotAllowedError("only the shared producer access mode is served")
         if request.txn_enabled:
@@ -78,16 +136,7 @@ class Creations:
             check_schema(request.topic, request.schema)
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
-        name = parse_topic(request.topic)
-        policies = await self._check_may_publish(name)
-        topic = await self._topics.get(name)
-        del policies  # kept until the topic is loaded, so that they are read once
-        if request.initial_subscription_name:
-            await open_initial_subscription(topic, request.initial_subscription_name)
-        added = await admit_producer(connection, creation, topic, request)
-        connection.closed_producers.pop(producer_id, None)
-        connection.producers[producer_id] = added
-        connection.write((replies.producer_success(request.request_id, added.name),))
+        return parse_topic(request.topic)
 
     async def subscribe(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
         """Connect a consumer to a subscription, which is created if it is new."""
@@ -126,6 +175,49 @@ class Creations:
                 "set it to false to publish"
             )
         return policies
+
+
+class _Waiting:
+    """A producer that waits for its topic, and for nothing else."""
+
+    __slots__ = ("_command", "_connection", "_creation", "_maker", "_policies")
+
+    def __init__(
+        self, connection: Connection, command: pb.BaseCommand, creation: Creation, maker: Maker, policies: Held
+    ) -> None:
+        """Take the parts it uses. `policies`: kept until the topic is loaded, so that they are read once."""
+        self._connection = connection
+        self._command = command
+        self._creation = creation
+        self._maker = maker
+        self._policies = policies
+
+    def end(self, found: Topic | BrokerError) -> None:
+        """Add the producer to its topic, or answer why it cannot be."""
+        connection, creation, request = self._connection, self._creation, self._command.producer
+        try:
+            if isinstance(found, BrokerError):
+                raise again(found) from found
+            creation.check()
+            name = request.producer_name or connection.context.next_producer_name()
+            if name in found.producers:  # its holder may be dead, which takes a PING and its answer to find out
+                connection.start(self._command, partial(creation.run, self._maker, self._command))
+            else:
+                added = found.add_producer(connection, request.producer_id, name, request.epoch)
+                creation.end()
+                register(connection, request, added)
+        except Exception as error:
+            creation.end()
+            connection.refuse(self._command, error)
+        finally:
+            connection.request_done()
+
+
+def register(connection: Connection, request: pb.CommandProducer, added: Producer) -> None:
+    """Make a producer known to its connection, and answer."""
+    connection.closed_producers.pop(request.producer_id, None)
+    connection.producers[request.producer_id] = added
+    connection.write((replies.producer_success(request.request_id, added.name),))
 
 
 async def admit_producer(

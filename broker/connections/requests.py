@@ -12,13 +12,12 @@ from functools import partial
 
 from broker.connections import acks, commands
 from broker.connections.connection import Connection, RequestTable
-from broker.connections.creation import Creation, Creations
+from broker.connections.creation import Creation, Creations, Maker
 from broker.connections.lookups import Lookups
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 InPass = Callable[[Connection, pb.BaseCommand], None]
 Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
-Maker = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[None]]
 
 
 def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
@@ -32,7 +31,7 @@ def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
             kind.ACK: acks.acknowledge,
             kind.REDELIVER_UNACKNOWLEDGED_MESSAGES: acks.redeliver,
             kind.FLOW: commands.flow,
-            kind.PRODUCER: _creation(creations.producer),
+            kind.PRODUCER: _creation(creations.producer, unless=creations.producer_without_task),
             kind.SUBSCRIBE: _creation(creations.subscribe),
             kind.CLOSE_PRODUCER: commands.close_producer,
             kind.CLOSE_CONSUMER: commands.close_consumer,
@@ -58,11 +57,13 @@ def _task(work: Work, *, unless: Callable[[Connection, pb.BaseCommand], bool] | 
     return run
 
 
-def _creation(maker: Maker) -> InPass:
-    """Register in the pass that a producer or consumer is being created, and create it in a task."""
+def _creation(maker: Maker, *, unless: Callable[[Connection, pb.BaseCommand, Creation], bool] | None = None) -> InPass:
+    """Register in the pass that a producer or consumer is being created, and create it in a task, unless it needs
+    none."""
 
     def run(connection: Connection, command: pb.BaseCommand) -> None:
         creation = Creation(connection, command)
-        connection.start(command, partial(creation.run, maker, command))
+        if unless is None or not unless(connection, command, creation):
+            connection.start(command, partial(creation.run, maker, command))
 
     return run

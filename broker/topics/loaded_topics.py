@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from itertools import takewhile
+from math import inf
 
 import trio
 
@@ -51,6 +53,8 @@ NAMESPACE_TTL_S = 5.0
 """Seconds for which a deleted namespace may still count as existing."""
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
+THEN_MAX = 32
+"""Callers of `when_loaded` that one topic may have: they get their answers in one step of the event loop."""
 _DONE = object()
 
 
@@ -61,12 +65,38 @@ def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
 class _Loading:
     """A topic that is being loaded; callers that want it wait here."""
 
+    __slots__ = ("_done", "begun", "create", "error", "then", "topic")
+
     def __init__(self, create: bool) -> None:
         self.create = create
         """Whether it may be created if it does not exist."""
-        self.done = trio.Event()
+        self.begun = trio.current_time()
         self.topic: Topic | None = None
         self.error: BrokerError | None = None
+        self.then: list[tuple[float, Callable[[Topic | BrokerError], None]]] = []
+        """Called with the result, and since when they wait. Of thousands of topics that are loaded at a time, most have
+        no other caller."""
+        self._done: trio.Event | None = None
+
+    @property
+    def done(self) -> trio.Event:
+        """Set when the topic is loaded, or cannot be."""
+        if self._done is None:
+            self._done = trio.Event()
+        return self._done
+
+    def settle(self) -> None:
+        if self._done is not None:
+            self._done.set()
+        self.answer(self.topic or self.error or ServiceNotReadyError("loading was interrupted"))
+
+    def answer(self, result: Topic | BrokerError, begun_max: float = inf) -> None:
+        """Give their answer to the callers that wait by `then`, at least since `begun_max`."""
+        waiting = self.then
+        self.then = [each for each in waiting if each[0] > begun_max]
+        for begun, then in waiting:
+            if begun <= begun_max:
+                then(result)
 
 
 class Topics:
@@ -222,8 +252,7 @@ class Topics:
                     await self.check_namespace(name)
                     checked = True
                     continue
-                loading = self._loading[full] = _Loading(create)
-                self._context.nursery.start_soon(self._load, name, loading, name=f"load {full}")
+                loading = self._begin(name, create)
             with trio.move_on_after(self._context.options.topic_load_timeout_s) as scope:
                 await loading.done.wait()
             if scope.cancelled_caught:
@@ -235,9 +264,42 @@ class Topics:
                 continue  # the first caller did not allow creation
             raise again(loading.error) from loading.error
 
+    def when_loaded(self, name: TopicName, then: Callable[[Topic | BrokerError], None]) -> bool:
+        """Call `then` with the topic in this step, or when it is loaded, or with the error if it cannot be.
+
+        Cheaper than a task that waits for `get`. Return False if more than that may have to be waited for: `get` does
+        so, and `then` is not called. `then` must not raise."""
+        full = name.full
+        if (topic := self._loaded.get(full)) is not None and not topic.closing:
+            then(topic)
+            return True
+        if self._stopping or full in self._closing:
+            return False
+        create = self._context.options.allow_auto_topic_creation
+        loading = self._loading.get(full)
+        if loading is None:
+            if not self.namespace_is_known(name):
+                return False
+            loading = self._begin(name, create)
+        elif (create and not loading.create) or len(loading.then) >= THEN_MAX:
+            return False
+        loading.then.append((trio.current_time(), then))
+        return True
+
+    def refuse_late(self) -> None:
+        """Answer callers of `when_loaded` that have waited for too long. Called periodically."""
+        begun_max = trio.current_time() - self._context.options.topic_load_timeout_s
+        for full, loading in list(takewhile(lambda item: item[1].begun <= begun_max, self._loading.items())):
+            loading.answer(ServiceNotReadyError(f"topic {full} is still being loaded"), begun_max)
+
+    def _begin(self, name: TopicName, create: bool) -> _Loading:
+        loading = self._loading[name.full] = _Loading(create)
+        self._context.nursery.start_soon(self._load, name, loading, name=f"load {name.full}")
+        return loading
+
     async def _load(self, name: TopicName, loading: _Loading) -> None:
         full = name.full
-        begun = trio.current_time()
+        begun = loading.begun
         try:
             topic = await self._loader.load(name, loading, begun + HOLD_S)
             self._loaded[full] = topic
@@ -259,7 +321,7 @@ class Topics:
                 loading.error = ServiceNotReadyError(f"loading of topic {full} was interrupted")
             self.loads_failed += loading.topic is None
             del self._loading[full]
-            loading.done.set()
+            loading.settle()
 
     async def create(self, name: TopicName) -> None:
         """Create the log of a topic or partition, without loading it.

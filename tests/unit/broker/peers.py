@@ -237,5 +237,6 @@ async def in_broker(
             fake_world(), metadata, factory, replace(OPTIONS, **options), nursery, service_url="pulsar://test:6650"
         )
         broker.start()
+        await nursery.start(broker.policies.run)
         yield Room(broker, cluster, factory, nursery)
         nursery.cancel_scope.cancel()

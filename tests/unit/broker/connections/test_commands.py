@@ -397,8 +397,7 @@ async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_loo
         asked.clear()
         room.broker.topics._namespaces.forget("public/default")
         await peer.producer(producer_id=3)
-        # (The log of a loaded topic would hold its policies; here none does.)
-        assert asked == ["/admin/topic-policies/local/public/default/persistent/orders"]
+        assert asked == []
         nursery.cancel_scope.cancel()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from unittest.mock import patch
 
 import pytest
 import trio
 
+from broker.connections.connection import Connection
 from broker.errors import ServiceNotReadyError, TopicNotFoundError
+from broker.topics.loaded_topics import THEN_MAX
 from broker.topics.loader import HOLD_S
 from broker.topics.topic import Topic
 from cursors.errors import CursorDamagedError, CursorRecoveryError
@@ -38,6 +41,67 @@ async def test_many_who_ask_at_once_get_the_same_topic(room: Room) -> None:
     assert len(set(map(id, found))) == 1
     assert room.cluster.ledgers.log.count("create 0") == 1
     assert len(room.broker.topics.loaded()) == 1
+
+
+async def test_producers_wait_for_their_topic_without_a_task_each_as_long_as_they_are_few(room: Room) -> None:
+    peer, another = await room.connect(), await room.connect()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(room.broker.policies.run)
+        await another.producer("persistent://public/default/another")  # what holds for the namespace is known now
+        started: list[str] = []
+        start = Connection.start
+
+        def noted(self: Connection, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+            started.append(pb.BaseCommand.Type.Name(command.type))
+            start(self, command, work)
+
+        with patch.object(Connection, "start", noted):
+            for number in range(THEN_MAX + 5):
+                peer.ask_producer(producer_id=number)
+            answers = [await peer.expect(C.PRODUCER_SUCCESS) for _ in range(THEN_MAX + 5)]
+            assert started == ["PRODUCER"] * 5
+            assert len({each.producer_success.request_id for each in answers}) == THEN_MAX + 5
+            await peer.producer(producer_id=100)
+            assert len(started) == 5, "nor if the topic is loaded"
+        assert len((await room.topic()).producers) == THEN_MAX + 6
+        assert room.broker.topics.count == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_producer_that_waits_too_long_for_its_topic_is_refused_and_the_next_finds_it(room: Room) -> None:
+    peer = await room.connect()
+    opens = room.factory.open
+
+    async def slow(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
+        await trio.sleep(100)
+        return await opens(name, create=create, config=config)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(room.broker.policies.run)
+        await peer.producer("persistent://public/default/another")
+        with patch.object(room.factory, "open", slow):
+            begun = trio.current_time()
+            peer.ask_producer(producer_id=2)
+            code, message = await peer.error()
+        assert (code, message) == (pb.ServiceNotReady, f"topic {TOPIC} is still being loaded")
+        timeout_s = room.broker.context.options.topic_load_timeout_s
+        assert timeout_s <= trio.current_time() - begun <= timeout_s + 10
+        await peer.producer(producer_id=2)
+        assert 100 <= trio.current_time() - begun < 100.1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_producer_that_is_closed_while_it_waits_for_its_topic_is_not_added(room: Room) -> None:
+    peer = await room.connect()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(room.broker.policies.run)
+        await peer.producer("persistent://public/default/another")
+        peer.ask_producer(producer_id=2)
+        peer.send(C(type=C.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=2, request_id=77)))
+        assert (await peer.expect(C.SUCCESS)).success.request_id == 77
+        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert not (await room.topic()).producers
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago(room: Room) -> None:

@@ -168,12 +168,12 @@ async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_re
             await trio.sleep(2)
             return await children(path)
 
-        store.children = slow  # type: ignore[method-assign]
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
-        await trio.sleep(1)  # the refresh is under way
-        assert policies.known(NAME) is None
-        assert (await policies.load(NAME))().ensemble_size == 3
-        await trio.sleep(5)
+        with patched([(store, "children", slow)]):
+            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
+            await trio.sleep(1)  # the refresh is under way
+            assert policies.known(NAME) is None
+            assert (await policies.load(NAME))().ensemble_size == 3
+            await trio.sleep(5)
         other = TopicName.parse("persistent://t/n/a third")
         known = policies.known(other)
         assert known is not None

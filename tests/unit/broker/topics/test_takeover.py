@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from broker.errors import UnsupportedPoliciesError
 from broker.ownership.values import encode_json
@@ -58,6 +59,7 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
         assert "encryption_required" in text
         # When the policy is removed, the topic is loaded.
         await store(room, POLICIES, encode_json({"encryption_required": False}))
+        await wait_all_tasks_blocked()  # the change is known
         assert await room.broker.topics.get(NAME)
         assert room.broker.topics.takeover.refused == {}
 
