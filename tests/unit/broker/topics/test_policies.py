@@ -159,7 +159,9 @@ async def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_l
         assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
 
 
-async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_read_yet() -> None:
+async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_read_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with watched() as (tree, store, policies):
         await policies.load(TopicName.parse("persistent://t/n/another"))
         children = store.children
@@ -168,7 +170,8 @@ async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_re
             await trio.sleep(2)
             return await children(path)
 
-        with patched([(store, "children", slow)]):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "children", slow)
             await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
             await trio.sleep(1)  # the refresh is under way
             assert policies.known(NAME) is None
