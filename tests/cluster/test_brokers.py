@@ -207,7 +207,7 @@ def test_a_configuration_that_cannot_be_served_is_told_in_a_line(cluster: Broker
     wrong = BrokerProcess(cluster.folder / "wrong", cluster.metadata_url, authenticationEnabled="true")
     code, said = wrong.refused()
     assert (code, said.count("\n")) == (2, 1)
-    assert "authenticationEnabled=true: brokers authenticate nobody" in said
+    assert "authenticationEnabled=true: brokers do not authenticate clients" in said
     stranger = BrokerProcess(cluster.folder / "stranger", cluster.metadata_url, clusterName="nobody")
     code, said = stranger.refused()
     assert code == 1
