@@ -22,7 +22,6 @@ from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NAME_SIZE_MAX, TopicName, check_subscription_name
 from quire.world.errors import again
 
-
 WORK_PER_PRODUCER = 8
 """Cost of a producer that is connected in the pass, beside that of any command; see `WORK_PER_STEP`."""
 
