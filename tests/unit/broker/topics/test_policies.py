@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -168,7 +169,7 @@ async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_re
             await trio.sleep(2)
             return await children(path)
 
-        with patched([(store, "children", slow)]):
+        with patch.object(store, "children", slow):
             await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
             await trio.sleep(1)  # the refresh is under way
             assert policies.known(NAME) is None
