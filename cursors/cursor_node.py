@@ -34,6 +34,17 @@ T = TypeVar("T")
 class StoredNode:
     """The node as last written or read, with its version."""
 
+    __slots__ = (
+        "_cursor_name",
+        "_log_name",
+        "_path",
+        "_services",
+        "_unlearned",
+        "_version",
+        "empty_ledger_id",
+        "value",
+    )
+
     def __init__(self, services: CursorServices, path: str, log_name: str, cursor_name: str) -> None:
         self._services = services
         self._path = path

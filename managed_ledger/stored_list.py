@@ -24,6 +24,7 @@ IDS_PASSED_MAX = 256
 LIST_BYTES_MAX = 900_000
 """Size above which only an open adds a ledger: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _NO_NODE = -1
+_EMPTY = LedgerList()
 _COMPONENT = ("component", b"managed-ledger")
 _APPLICATION = ("application", b"pulsar")
 
@@ -54,7 +55,7 @@ class StoredList:
         self._bytes = 0
         self._unlearned: dict[bytes, LedgerList] | None = None
         """Values of writes with unknown outcome, and the list that each would make; None: there are none."""
-        self.value = LedgerList()
+        self.value = _EMPTY
         self._lock = RareLock()
 
     @property
@@ -70,7 +71,7 @@ class StoredList:
         """Read it; return False if the log does not exist. Raises ManagedLedgerDamagedError, MetadataError."""
         node = await self._metadata.get(self._path)
         if node is None:
-            self.value, self._version = LedgerList(), _NO_NODE
+            self.value, self._version = _EMPTY, _NO_NODE
             return False
         try:
             self.value, self._version = decode(node.value), node.version

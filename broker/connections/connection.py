@@ -285,9 +285,8 @@ class Connection:
     @property
     def is_deaf(self) -> bool:
         """Return whether this side does not read, in which case silence of the peer does not count."""
-        return self._answered is not None and (
-            self._outbox.pending_bytes < self.context.options.connection_out_bytes_max
-        )
+        out_max = self.context.options.connection_out_bytes_max
+        return self._answered is not None and self._outbox.pending_bytes < out_max
 
     def silent_s(self) -> float:
         """Return the seconds without a sign of the peer. Restarts whenever this side does not read."""
@@ -403,18 +402,18 @@ class Connection:
         try:
             await work()
         except Exception as error:
-            self.refuse(command, error)
+            self.answer_failure(command, error)
         finally:
             self.request_done()
 
-    def refuse(self, command: pb.BaseCommand, error: Exception) -> None:
+    def answer_failure(self, command: pb.BaseCommand, error: Exception) -> None:
         """Answer a request with the error that ended it."""
         if isinstance(error, BrokerError):
             self.write((failed(command, error.code, str(error)),))
-        else:
-            kind = pb.BaseCommand.Type.Name(command.type)
-            self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
-            self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
+            return
+        kind = pb.BaseCommand.Type.Name(command.type)
+        self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
+        self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
 
     def connect(self, connect: pb.CommandConnect) -> None:
         """Answer CONNECTED. Raises ProtocolError at a second CONNECT."""

@@ -207,7 +207,7 @@ class _Waiting:
                 register(connection, request, added)
         except Exception as error:
             creation.end()
-            connection.refuse(self._command, error)
+            connection.answer_failure(self._command, error)
         finally:
             connection.request_done()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import takewhile
-from math import inf
 
 import trio
 
@@ -27,6 +26,7 @@ from broker.ownership.namespaces import heartbeat_broker
 from broker.ownership.tenants import POLICIES
 from broker.slices import run_through, sliced
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
+from broker.topics.loading import THEN_MAX, Loading
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
@@ -53,50 +53,11 @@ NAMESPACE_TTL_S = 5.0
 """Seconds for which a deleted namespace may still count as existing."""
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
-THEN_MAX = 32
-"""Callers of `when_loaded` that one topic may have: they get their answers in one step of the event loop."""
 _DONE = object()
 
 
 def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
     return sorted(topics_in(namespace, components))
-
-
-class _Loading:
-    """A topic that is being loaded; callers that want it wait here."""
-
-    __slots__ = ("_done", "begun", "create", "error", "then", "topic")
-
-    def __init__(self, create: bool) -> None:
-        self.create = create
-        """Whether it may be created if it does not exist."""
-        self.begun = trio.current_time()
-        self.topic: Topic | None = None
-        self.error: BrokerError | None = None
-        self.then: list[tuple[float, Callable[[Topic | BrokerError], None]]] = []
-        """Called with the result, and since when they wait. Of thousands of topics that are loaded at a time, most have
-        no other caller."""
-        self._done: trio.Event | None = None
-
-    @property
-    def done(self) -> trio.Event:
-        """Set when the topic is loaded, or cannot be."""
-        if self._done is None:
-            self._done = trio.Event()
-        return self._done
-
-    def settle(self) -> None:
-        if self._done is not None:
-            self._done.set()
-        self.answer(self.topic or self.error or ServiceNotReadyError("loading was interrupted"))
-
-    def answer(self, result: Topic | BrokerError, begun_max: float = inf) -> None:
-        """Give their answer to the callers that wait by `then`, at least since `begun_max`."""
-        waiting = self.then
-        self.then = [each for each in waiting if each[0] > begun_max]
-        for begun, then in waiting:
-            if begun <= begun_max:
-                then(result)
 
 
 class Topics:
@@ -115,7 +76,7 @@ class Topics:
         self._factory = factory
         self._metadata = metadata
         self._loaded: dict[str, Topic] = {}
-        self._loading: dict[str, _Loading] = {}
+        self._loading: dict[str, Loading] = {}
         self._closing: dict[str, trio.Event] = {}
         """Topics that are being closed or deleted."""
         self.load_times = Histogram()
@@ -292,19 +253,18 @@ class Topics:
         for full, loading in list(takewhile(lambda item: item[1].begun <= begun_max, self._loading.items())):
             loading.answer(ServiceNotReadyError(f"topic {full} is still being loaded"), begun_max)
 
-    def _begin(self, name: TopicName, create: bool) -> _Loading:
-        loading = self._loading[name.full] = _Loading(create)
+    def _begin(self, name: TopicName, create: bool) -> Loading:
+        loading = self._loading[name.full] = Loading(create)
         self._context.nursery.start_soon(self._load, name, loading, name=f"load {name.full}")
         return loading
 
-    async def _load(self, name: TopicName, loading: _Loading) -> None:
+    async def _load(self, name: TopicName, loading: Loading) -> None:
         full = name.full
-        begun = loading.begun
         try:
-            topic = await self._loader.load(name, loading, begun + HOLD_S)
+            topic = await self._loader.load(name, loading, loading.begun + HOLD_S)
             self._loaded[full] = topic
             loading.topic = topic
-            self.load_times.observe((trio.current_time() - begun) * 1000)
+            self.load_times.observe((trio.current_time() - loading.begun) * 1000)
             log.debug("topic loaded", topic=full, last_confirmed=str(topic.ledger.last_confirmed))
         except NoSuchManagedLedgerError:
             loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")

@@ -10,8 +10,8 @@ import trio
 
 from broker.connections.connection import Connection
 from broker.errors import ServiceNotReadyError, TopicNotFoundError
-from broker.topics.loaded_topics import THEN_MAX
 from broker.topics.loader import HOLD_S
+from broker.topics.loading import THEN_MAX, Loading
 from broker.topics.topic import Topic
 from cursors.errors import CursorDamagedError, CursorRecoveryError
 from managed_ledger.config import LogConfigSource
@@ -89,6 +89,14 @@ async def test_a_producer_that_waits_too_long_for_its_topic_is_refused_and_the_n
         await peer.producer(producer_id=2)
         assert 100 <= trio.current_time() - begun < 100.1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_load_that_is_over_is_not_waited_for() -> None:
+    loading = Loading(create=True)
+    loading.error = ServiceNotReadyError("away")
+    loading.settle()
+    with trio.fail_after(1):
+        await loading.done.wait()
 
 
 async def test_a_producer_that_is_closed_while_it_waits_for_its_topic_is_not_added(room: Room) -> None:
