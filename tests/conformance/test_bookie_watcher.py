@@ -35,7 +35,7 @@ async def zookeeper(directory: Path) -> MetadataStore:
     return await open_zookeeper(real_world(1), shared_server().config(own_root()))
 
 
-async def until(watcher: StoredBookies, true: Callable[[], bool]) -> None:
+async def changed_until(watcher: StoredBookies, true: Callable[[], bool]) -> None:
     with trio.fail_after(DEADLINE_S):
         while not true():
             await watcher.changed.wait()
@@ -56,16 +56,16 @@ async def test_bookies_come_go_turn_read_only_and_move_between_racks(
         assert watcher.cluster().writable == ("one",)
         assert await watcher.resolve("one") == ("h1", 3181)
         await store.create(bookies.registration_path("h2:3182"), b"", kind=Kind.EPHEMERAL)
-        await until(watcher, lambda: watcher.cluster().writable == ("h2:3182", "one"))
+        await changed_until(watcher, lambda: watcher.cluster().writable == ("h2:3182", "one"))
         assert await watcher.resolve("h2:3182") == ("h2", 3182)
         await store.create("/bookies", b'{"default": {"h1:3181": {"rack": "/r1"}}}')
-        await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r1")
+        await changed_until(watcher, lambda: watcher.cluster().locations.get("one") == "/r1")
         await store.put("/bookies", b'{"default": {"h1:3181": {"rack": "/r2"}}}', ANY_VERSION)
-        await until(watcher, lambda: watcher.cluster().locations.get("one") == "/r2")
+        await changed_until(watcher, lambda: watcher.cluster().locations.get("one") == "/r2")
         await bookies.register(store, "one", info, read_only=True)
-        await until(watcher, lambda: watcher.cluster().read_only == {"one"})
+        await changed_until(watcher, lambda: watcher.cluster().read_only == {"one"})
         assert watcher.cluster().writable == ("h2:3182",)
         await bookies.unregister(store, "h2:3182")
-        await until(watcher, lambda: watcher.cluster().writable == ())
+        await changed_until(watcher, lambda: watcher.cluster().writable == ())
         nursery.cancel_scope.cancel()
     await store.aclose()

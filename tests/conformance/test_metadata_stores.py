@@ -30,6 +30,7 @@ from quire.metadata.zookeeper.store import open_store as open_zookeeper
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.world import Universe, in_world, run
+from tests.support.watches import heard
 from tests.support.zookeeper import own_root, shared_server
 
 Open = Callable[[], Awaitable[MetadataStore]]
@@ -368,39 +369,25 @@ async def test_a_multi_with_a_failing_op_changes_nothing_and_says_which(
 # --------------------------------------------------------------------------------------------------------- watches
 
 
-async def heard(watch: Any) -> bool:
-    """Whether the watch tells of something at once: before everybody waits."""
-    told: list[Any] = []
-
-    async def listen() -> None:
-        told.append(await watch.next())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen, name="listen")
-        await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-    return bool(told)
-
-
 async def test_a_watch_tells_of_the_node_and_of_its_children(store: MetadataStore) -> None:
     """ "changes to a node (its value, its coming and going) and to the list of its children." """
     watch = store.watch("/a")
-    assert not await heard(watch)
+    assert not await heard(watch, "/a")
     await store.create("/a")
-    assert await heard(watch)
+    assert await heard(watch, "/a")
     await store.put("/a", b"x", 0)
-    assert await heard(watch)
+    assert await heard(watch, "/a")
     await store.create("/a/b")
-    assert await heard(watch)
+    assert await heard(watch, "/a")
     await store.delete("/a/b")
-    assert await heard(watch)
+    assert await heard(watch, "/a")
     await store.delete("/a")
-    assert await heard(watch)
+    assert await heard(watch, "/a")
     await store.create("/other")
-    assert not await heard(watch)
+    assert not await heard(watch, "/a")
     with pytest.raises(NoNodeError):
         await store.put("/a", b"", 0)
-    assert not await heard(watch)
+    assert not await heard(watch, "/a")
     watch.close()
 
 
@@ -412,7 +399,7 @@ async def test_many_changes_come_as_one_and_the_watch_stays(store: MetadataStore
         for version in range(20):
             await store.put("/a", b"%d" % version, ANY_VERSION)
         assert (await watch.next()).path == "/a"
-        assert not await heard(watch)
+        assert not await heard(watch, "/a")
     watch.close()
 
 

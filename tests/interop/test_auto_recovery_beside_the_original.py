@@ -25,11 +25,12 @@ from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import Exchanged
 from tests.interop.java import ApacheAutoRecovery, ApacheBookie, run_tester
+from tests.interop.mixed import mixed_bookies
 from tests.support.autorecovery_process import auto_recovery
 from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster
 from tests.support.waiting import until
-from tests.support.zookeeper import opened, run, shared_server
+from tests.support.zookeeper import opened, run
 
 PATIENCE_S = 120.0
 
@@ -37,18 +38,8 @@ PATIENCE_S = 120.0
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
     """Three of ours, one of theirs."""
-    ours = BookieCluster(tmp_path, shared_server()).initialize()
-    theirs = ApacheBookie(tmp_path / "apache", ours.uri)
-    try:
-        theirs.launch()
-        ours.add(3)
-        theirs.wait_ready()
-        yield ours, theirs
-    finally:
-        theirs.kill()
-        ours.close()
-    for bookie in ours.bookies:
-        bookie.check_log()
+    with mixed_bookies(tmp_path, 3) as bookies:
+        yield bookies
 
 
 def lose_for_good(bookie: BookieProcess | ApacheBookie) -> None:

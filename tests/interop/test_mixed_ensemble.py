@@ -14,10 +14,10 @@ from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import MIXED, Exchanged, payload
 from tests.interop.java import ApacheBookie, run_tester
+from tests.interop.mixed import mixed_bookies
 from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster, sees
 from tests.support.waiting import until
-from tests.support.zookeeper import shared_server
 
 COUNT = 60
 PASSWORD = "exchange-CRC32C"
@@ -27,18 +27,8 @@ WRITING_S = 60.0
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
     """Two of ours, one of theirs."""
-    ours = BookieCluster(tmp_path, shared_server()).initialize()
-    theirs = ApacheBookie(tmp_path / "apache", ours.uri)
-    try:
-        theirs.launch()
-        ours.add(2)
-        theirs.wait_ready()
-        yield ours, theirs
-    finally:
-        theirs.kill()
-        ours.close()
-    for bookie in ours.bookies:
-        bookie.check_log()
+    with mixed_bookies(tmp_path, 2) as bookies:
+        yield bookies
 
 
 async def written_across_a_kill(

@@ -22,7 +22,7 @@ class FakeServer:
         self.log: list[Line] = []
         self.acknowledged: set[int] = set()
         self.publishers: list[FakePublisher] = []
-        self.consumers: list[FakeConsumer] = []
+        self.consumers: list[DemoConsumer] = []
         self.lose: Callable[[Line], bool] = lambda _: False
         """Lines to lose although they are answered."""
         self.swap = False
@@ -91,7 +91,7 @@ class FakePublisher:
         self.closed.set()
 
 
-class FakeConsumer:
+class DemoConsumer:
     def __init__(self, server: FakeServer) -> None:
         self.server = server
         self.queue: deque[int] = deque()
@@ -131,7 +131,7 @@ class FakeMessaging:
         return made
 
     def consumer(self, name: str) -> Consumer:
-        made = FakeConsumer(self.server)
+        made = DemoConsumer(self.server)
         with self.server.lock:
             self.server.consumers.append(made)
             for consumer in self.server.consumers:

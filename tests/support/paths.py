@@ -237,7 +237,7 @@ def place_of(message: Message) -> tuple[int, int]:
     return message.ledger_id, message.entry_id
 
 
-async def until(condition: Callable[[], object], connection: Connection) -> None:
+async def answered(condition: Callable[[], object], connection: Connection) -> None:
     while not condition():
         await connection.changed()
 
@@ -247,24 +247,24 @@ async def publish(rig: Rig, connection: Connection) -> None:
     await connection.producer(TOPIC, 0, "p")
     for number in range(WARM):
         connection.publish(0, "p", number, [("", b"warm")])
-        await until(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
+        await answered(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
     await trio.sleep(SETTLED_S)
     with rig.record("publish"):
         connection.publish(0, "p", WARM, [("", b"x" * 100)])
-        await until(lambda: len(connection.receipts) > WARM, connection)
+        await answered(lambda: len(connection.receipts) > WARM, connection)
 
 
 async def dispatch_and_acknowledge(rig: Rig, connection: Connection) -> None:
     """From the moment an entry is confirmed until an Exclusive consumer has it; and its ACK until the answer."""
     await connection.subscribe(TOPIC, "s", 1, pb.CommandSubscribe.Exclusive)
     connection.flow(1, 1000)
-    await until(lambda: len(connection.messages) == WARM + 1, connection)
+    await answered(lambda: len(connection.messages) == WARM + 1, connection)
     for _, message in list(connection.messages)[:3]:
         await connection.ack(1, [place_of(message)])
     await trio.sleep(SETTLED_S)
     with rig.record("dispatch", begin="Topic._entries_confirmed"):
         connection.publish(0, "p", WARM + 1, [("", b"x" * 100)])
-        await until(lambda: len(connection.messages) == WARM + 2, connection)
+        await answered(lambda: len(connection.messages) == WARM + 2, connection)
     await trio.sleep(SETTLED_S)
     with rig.record("acknowledgement"):
         await connection.ack(1, [place_of(connection.messages[3][1])])
@@ -337,7 +337,7 @@ def record(*, only_publish: bool = False) -> dict[str, str]:
             await connection.producer(OTHER, 1, "q")
             for number in range(3):
                 connection.publish(1, "q", number, [("", b"x")])
-            await until(lambda: len(connection.receipts) == WARM + 5, connection)
+            await answered(lambda: len(connection.receipts) == WARM + 5, connection)
         await recovery(rig)
         return rig.paths
 

@@ -173,7 +173,7 @@ class FakeWriter:
             raise LedgerConflictError(f"ledger {self.ledger_id} was closed at {self.stored.last_entry_id}")
 
 
-class FakeReader:
+class FakeLedgerReader:
     """Reader of a ledger. In an open one it sees the LAC of the last entry, so nothing if there is one entry."""
 
     def __init__(self, ledgers: FakeLedgers, stored: Stored) -> None:
@@ -273,7 +273,7 @@ class FakeLedgers:
         writer.held = self.hold
         return writer
 
-    async def open(self, ledger_id: int, *, recover: bool) -> FakeReader:
+    async def open(self, ledger_id: int, *, recover: bool) -> FakeLedgerReader:
         await self.step("open")
         self.log.append(f"{'recover' if recover else 'open'} {ledger_id}")
         stored = self.stored.get(ledger_id)
@@ -281,7 +281,7 @@ class FakeLedgers:
             raise NoSuchLedgerError(f"ledger {ledger_id}")
         if stored.last_entry_id is None and recover:
             self.close_by_others(ledger_id)
-        return FakeReader(self, stored)
+        return FakeLedgerReader(self, stored)
 
     async def recover(self, ledger_id: int) -> tuple[int, int]:
         reader = await self.open(ledger_id, recover=True)

@@ -1,11 +1,15 @@
-"""Covers quire/service/gate.py."""
+"""Covers quire/service/gate.py, and what quire/service/rare_lock.py has in common with it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import trio
 import trio.testing
 
 from quire.service.gate import Gate
+from quire.service.rare_lock import RareLock
 
 
 async def test_so_many_are_inside_at_a_time_and_each_in_its_turn() -> None:
@@ -53,8 +57,9 @@ async def test_to_enter_while_there_is_room_takes_no_turn() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_place_is_not_lost_with_a_task_that_is_cancelled() -> None:
-    gate = Gate(1)
+@pytest.mark.parametrize("make", [lambda: Gate(1), RareLock], ids=["gate", "rare lock"])
+async def test_a_place_is_not_lost_with_a_task_that_is_cancelled(make: Callable[[], Gate | RareLock]) -> None:
+    gate = make()
     held, let_go = trio.Event(), trio.Event()
 
     async def hold() -> None:

@@ -38,29 +38,6 @@ async def test_a_lock_that_is_free_again_keeps_nothing() -> None:
     assert not lock._held
 
 
-async def test_a_task_cancelled_while_it_waits_leaves_the_lock_to_the_others() -> None:
-    lock = RareLock()
-    held, let_go = trio.Event(), trio.Event()
-
-    async def hold() -> None:
-        async with lock:
-            held.set()
-            await let_go.wait()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(hold)
-        await held.wait()
-        with trio.move_on_after(1) as scope:
-            async with lock:
-                raise AssertionError("another task holds it")
-        assert scope.cancelled_caught
-        let_go.set()
-        with trio.fail_after(1):
-            async with lock:
-                pass
-    assert not lock._held
-
-
 async def test_a_free_lock_is_taken_in_the_same_turn_and_those_that_wait_have_it_in_their_order() -> None:
     lock = RareLock()
     turns: list[str] = []

@@ -15,7 +15,7 @@ from quire.service.serve import ACCEPT_PAUSE_S, ACCEPT_QUIET_S, ConnectionCounts
 from quire.world.doors import Buffer, Stream
 
 
-class FakeStream:
+class IdleStream:
     """Receives nothing until it is closed; remembers what was sent."""
 
     def __init__(self, peer: str) -> None:
@@ -44,7 +44,7 @@ class FakeListener:
     capacity = 0
 
     def __init__(self) -> None:
-        self.put, self._taken = trio.open_memory_channel[FakeStream | OSError](100)
+        self.put, self._taken = trio.open_memory_channel[IdleStream | OSError](100)
         self.closed = False
 
     async def accept(self) -> Stream:
@@ -77,8 +77,8 @@ class Served:
         )
         self.ended.set()
 
-    async def connect(self, name: str = "peer") -> FakeStream:
-        stream = FakeStream(name)
+    async def connect(self, name: str = "peer") -> IdleStream:
+        stream = IdleStream(name)
         await self.listener.put.send(stream)
         await trio.testing.wait_all_tasks_blocked()
         return stream
@@ -137,7 +137,7 @@ async def test_a_connection_above_the_limit_gets_a_last_word_and_is_closed(nurse
 
 
 async def test_stopping_accepts_nothing_new_and_tells_the_connections(nursery: trio.Nursery) -> None:
-    streams: list[FakeStream] = []
+    streams: list[IdleStream] = []
     server = Served(nursery, until_closed, grace_s=10, on_drain=lambda: streams[0].close())
     streams.append(await server.connect())
     server.stop.set()
@@ -162,7 +162,7 @@ async def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_a
         server = Served(nursery, until_closed)
         for _ in range(50):
             await server.listener.put.send(OSError(errno.EMFILE, "too many open files"))
-        await server.listener.put.send(FakeStream("later"))
+        await server.listener.put.send(IdleStream("later"))
         await trio.sleep(ACCEPT_PAUSE_S * 49.9)
         assert server.counts.opened == 0
         await trio.sleep(ACCEPT_PAUSE_S * 0.2)

@@ -16,7 +16,7 @@ from tests.unit.spark.entries import plain
 from tests.unit.spark.logs_of_brokers import stats_of
 
 
-class FakeCluster:
+class FakeTopics:
     """Topics with ledgers and subscriptions. It is its own Admin, Runtime, Lease and Client; `calls` is what was
     asked."""
 
@@ -87,13 +87,13 @@ class FakeCluster:
 
     # Runtime and lease
 
-    def __call__(self) -> FakeCluster:
+    def __call__(self) -> FakeTopics:
         return self
 
     def call(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:
         return trio.run(function, *args)
 
-    async def lease(self, _url: str, _options: object) -> FakeCluster:
+    async def lease(self, _url: str, _options: object) -> FakeTopics:
         await trio.lowlevel.checkpoint()
         self.calls.append(("lease",))
         return self
@@ -128,7 +128,7 @@ class FakeCluster:
 
 
 class _Reader:
-    def __init__(self, cluster: FakeCluster, window: int) -> None:
+    def __init__(self, cluster: FakeTopics, window: int) -> None:
         self._cluster = cluster
         self._window = window
 
@@ -141,7 +141,7 @@ class _Reader:
 
 
 class _Subscription:
-    def __init__(self, cluster: FakeCluster, topic: str, name: str) -> None:
+    def __init__(self, cluster: FakeTopics, topic: str, name: str) -> None:
         self._cluster = cluster
         self._key = (topic, name)
 

@@ -97,7 +97,7 @@ class Host:
             await self.ownership.run(task_status=task_status)
 
 
-class FakeNetwork:
+class FakeBrokers:
     """A network on which each broker answers a CONNECT, and a LOOKUP by its ownership."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -120,7 +120,7 @@ class FakeNetwork:
 
 
 class _Stream:
-    def __init__(self, network: FakeNetwork, host: Host, url: str) -> None:
+    def __init__(self, network: FakeBrokers, host: Host, url: str) -> None:
         self.peer = url
         self._network = network
         self._host = host
@@ -185,7 +185,7 @@ class Cluster:
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
         self.nursery = nursery
-        self.network = FakeNetwork(nursery)
+        self.network = FakeBrokers(nursery)
 
     async def initialize(self) -> None:
         self.nursery.start_soon(self.tree.run)

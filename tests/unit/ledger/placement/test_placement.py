@@ -28,6 +28,7 @@ def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
     cluster = cluster_of(racks, quarantined=frozenset(bookies(command, "quarantined")))
     config = PlacementConfig(
         policy=command.option("policy", "rack-aware"),
+        disk_weighted={"yes": True, "no": False}[command.option("weighted", "no")],
         min_racks_per_write_quorum=command.option_number("min-racks", 2),
         enforce_min_racks_per_write_quorum={"yes": True, "no": False}[command.option("enforce", "no")],
         own_location=command.option("own", ""),

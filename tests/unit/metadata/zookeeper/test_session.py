@@ -14,7 +14,7 @@ from quire.metadata.zookeeper.calls import Call
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.metadata.zookeeper.session import Session
 from quire.service.log import Event
-from tests.unit.metadata.zookeeper.heard import heard
+from tests.support.watches import heard
 
 
 @asynccontextmanager
@@ -37,9 +37,9 @@ async def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
     async with with_session(monkeypatch) as (session, sent):
         watch = session.watches.add("/admin/policies")
         [call] = [call for request, call in sent if type(request) is kind]
-        assert not await heard(watch)
+        assert not await heard(watch, watch.path)
         session.calls.answered(call, None, exceptions.NoAuthError())
-        assert await heard(watch)
+        assert await heard(watch, watch.path)
         [event] = [each for each in log_events if each["event"] == "metadata watch refused"]
         assert event["path"] == "/admin/policies"
         assert event["reason"] == "/admin/policies: these credentials lack the right"
@@ -54,8 +54,8 @@ async def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusa
         (_, node), (_, children) = sent
         session.calls.answered(children, None, exceptions.NoNodeError())
         session.calls.answered(node, None, exceptions.ConnectionLoss())
-        assert not await heard(watch)
+        assert not await heard(watch, watch.path)
         session.disconnected()
         session.connected(7)
-        assert await heard(watch)
+        assert await heard(watch, watch.path)
         assert not [each for each in log_events if each["event"] == "metadata watch refused"]

@@ -5,7 +5,7 @@ from kazoo.protocol.states import EventType
 
 from quire.metadata.errors import InvalidPathError, SessionExpiredError
 from quire.metadata.zookeeper.watches import Arming, ZooKeeperWatches
-from tests.unit.metadata.zookeeper.heard import heard
+from tests.support.watches import heard
 
 pytestmark = pytest.mark.real_clock
 
@@ -42,7 +42,7 @@ async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() ->
     server.watches.connected()
     watch = server.watches.add("/a")
     assert server.log == ["node /a", "children /a"]
-    assert not await heard(watch)
+    assert not await heard(watch, watch.path)
     for event, again in (
         (EventType.CHANGED, ["node /a"]),
         (EventType.DELETED, ["node /a", "children /a"]),
@@ -50,12 +50,12 @@ async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() ->
         server.log.clear()
         server.watches.fired(server.node["/a"], event)
         assert server.log == again
-        assert await heard(watch)
-        assert not await heard(watch)
+        assert await heard(watch, watch.path)
+        assert not await heard(watch, watch.path)
     server.log.clear()
     server.watches.fired(server.children["/a"], EventType.CHILD)
     assert server.log == ["children /a"]
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
 
 
 async def test_one_deletion_told_twice_is_one_change() -> None:
@@ -64,9 +64,9 @@ async def test_one_deletion_told_twice_is_one_change() -> None:
     watch = server.watches.add("/a")
     node, children = server.node["/a"], server.children["/a"]
     server.watches.fired(node, EventType.DELETED)
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
     server.watches.fired(children, EventType.DELETED)
-    assert not await heard(watch)
+    assert not await heard(watch, watch.path)
 
 
 def test_the_children_of_a_node_that_comes_are_watched_from_then_on() -> None:
@@ -84,14 +84,14 @@ async def test_a_change_between_the_making_of_a_watch_and_its_arming_is_told() -
     server.watches.connected()
     watch = server.watches.add("/a")
     server.watches.node_armed(server.node["/a"], 5)
-    assert not await heard(watch)
+    assert not await heard(watch, watch.path)
     server.watches.node_armed(server.node["/a"], 6)
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
     server.watches.fired(server.node["/a"], EventType.CHANGED)
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
     # From the second arming on whoever was told reads after it.
     server.watches.node_armed(server.node["/a"], 9)
-    assert not await heard(watch)
+    assert not await heard(watch, watch.path)
 
 
 async def test_without_a_connection_nothing_is_told_and_with_the_next_one_everything() -> None:
@@ -104,11 +104,11 @@ async def test_without_a_connection_nothing_is_told_and_with_the_next_one_everyt
     watches.append(server.watches.add("/c"))
     server.watches.fired(old, EventType.NONE)
     server.watches.fired(old, EventType.CHANGED)
-    assert [await heard(watch) for watch in watches] == [False] * 3
+    assert [await heard(watch, watch.path) for watch in watches] == [False] * 3
     server.log.clear()
     server.watches.connected()
     assert sorted(server.log) == sorted(f"{kind} /{name}" for name in "abc" for kind in ("node", "children"))
-    assert [await heard(watch) for watch in watches] == [True] * 3
+    assert [await heard(watch, watch.path) for watch in watches] == [True] * 3
 
 
 def test_the_armings_of_a_closed_watch_serve_the_next_one_until_there_are_too_many() -> None:
@@ -150,14 +150,14 @@ async def test_an_arming_that_is_refused_is_told_once_and_tried_again_later() ->
     watch = server.watches.add("/a")
     refused = server.children["/a"]
     server.watches.refused(refused)
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
     server.watches.refused(refused)
-    assert not await heard(watch)
+    assert not await heard(watch, watch.path)
     server.log.clear()
     server.watches.fired(server.node["/a"], EventType.CHANGED)
     assert server.log == ["node /a", "children /a"]
     server.watches.refused(server.node["/a"])
-    assert await heard(watch)
+    assert await heard(watch, watch.path)
     watch.close()
     server.watches.refused(server.children["/a"])
     assert server.watches._armed == {}, "nothing is left of it"

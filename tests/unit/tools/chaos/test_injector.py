@@ -16,7 +16,7 @@ from tools.local_cluster.plan import Kind, Node
 FAR = 1e9
 
 
-class FakeCluster:
+class FakeTargets:
     """Processes that are names in sets."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def injector(cluster: FakeCluster, *faults: Fault) -> Injector:
+def injector(cluster: FakeTargets, *faults: Fault) -> Injector:
     return Injector(cast(LocalCluster, cluster), faults, lambda text: None)
 
 
@@ -85,7 +85,7 @@ def fault(group: Group, how: How, at_s: float = 0.0, for_s: float = 2.0, choice:
 
 
 def test_a_killed_process_is_started_again_in_time_and_counts_when_it_is_ready(clock):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     made = injector(cluster, fault(Group.BOOKIE, How.KILL, at_s=3.0, choice=0.6))
     made.step(2.9)
     assert cluster.did == []
@@ -104,7 +104,7 @@ def test_a_killed_process_is_started_again_in_time_and_counts_when_it_is_ready(c
 
 
 def test_of_a_group_one_is_hurt_at_a_time_and_groups_overlap(clock):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     made = injector(
         cluster,
         fault(Group.BROKER, How.PAUSE),
@@ -121,7 +121,7 @@ def test_of_a_group_one_is_hurt_at_a_time_and_groups_overlap(clock):
 
 
 def test_the_auditor_is_whoever_has_that_office_then(clock, monkeypatch):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     second = next(node for node in cluster.all if node.name == "recovery2")
     answers: list[str | None] = [None, "nobody:1", second.address]
     monkeypatch.setattr(chaos_injector, "auditor_of", lambda cluster: answers.pop(0))
@@ -132,7 +132,7 @@ def test_the_auditor_is_whoever_has_that_office_then(clock, monkeypatch):
 
 
 def test_a_process_that_ends_by_itself_ends_the_run(clock):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     made = injector(cluster)
     made.step(0.0)
     cluster.dead.add("bookie1")
@@ -141,7 +141,7 @@ def test_a_process_that_ends_by_itself_ends_the_run(clock):
 
 
 def test_one_that_does_not_start_again_ends_the_run(clock):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     made = injector(cluster, fault(Group.BOOKIE, How.KILL))
     made.step(0.0)
     clock.now = 2.0
@@ -152,7 +152,7 @@ def test_one_that_does_not_start_again_ends_the_run(clock):
 
 
 def test_at_the_end_everybody_is_helped_at_once_and_nobody_else_is_hurt(clock):
-    cluster = FakeCluster()
+    cluster = FakeTargets()
     made = injector(cluster, fault(Group.BROKER, How.PAUSE, for_s=FAR), fault(Group.BOOKIE, How.KILL, at_s=FAR))
     made.step(0.0)
     made.heal_all()
