@@ -180,7 +180,7 @@ class Stage:
         await self.finish()
 
     async def finish(self) -> None:
-        """What a stage checks when all steps are done."""
+        """Check what a stage checks when all steps are done."""
 
     async def entered(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter the context; it ends with the story."""
