@@ -30,7 +30,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]:
 
 
 @pytest.mark.real_clock(seconds=STORY_S)
-@stories_of(Path(__file__).parent / "testdata/autorecovery.txt")
+@stories_of(Path(__file__).parent / "testdata" / "autorecovery.txt")
 async def test_story(story: Story, shared: BookieCluster, tmp_path: Path) -> None:
     await play(story, shared, tmp_path)
 

@@ -48,7 +48,7 @@ def bookies(shared: BookieCluster) -> Iterator[BookieCluster]:
 
 
 @pytest.mark.real_clock
-@stories_of(Path(__file__).parent / "testdata/bookie_faults.txt")
+@stories_of(Path(__file__).parent / "testdata" / "bookie_faults.txt")
 async def test_story(story: Story, bookies: BookieCluster, tmp_path: Path) -> None:
     await play(story, bookies, tmp_path)
 

@@ -73,7 +73,7 @@ def cluster(scene: Scene) -> BrokerCluster:
 
 
 @pytest.mark.real_clock(seconds=180)
-@stories_of(Path(__file__).parent / "testdata/brokers.txt")
+@stories_of(Path(__file__).parent / "testdata" / "brokers.txt")
 async def test_story(story: Story, scene: Scene) -> None:
     await play(story, scene.cluster, scene.link)
 

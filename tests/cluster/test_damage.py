@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.damage.page import promises, row_of
-from tests.support.damage.places import Case
+from tests.support.damage.places import Case, Damage
 from tests.support.damage.runner import all_cases, prepare, run_cases
 from tests.support.damage.verdicts import Outcome, table
 from tests.support.raw import RawClient
@@ -21,8 +21,6 @@ from tests.support.server import standalone
 pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/damage"
 CASES_MIN = 600
-AMONG = 10
-"""One in so many cases is run with every `scripts/test`."""
 
 
 @pytest.mark.parametrize("field", ["payload", "entry id"])
@@ -70,12 +68,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drawn(folders: Path, *, every: bool) -> list[Case]:
-    """The seeded tenth of the cases that every run has, or all others."""
+    """The cases that every run has, one drawn for each statement of docs/faults.md, or all others."""
     cases = all_cases(folders)
     assert len(cases) >= CASES_MIN
     random.Random(11).shuffle(cases)
-    tenth = -(-len(cases) // AMONG)
-    return cases[:tenth] if every else cases[tenth:]
+    first: dict[tuple[str, Damage], Case] = {}
+    rest = []
+    for case in cases:
+        if first.setdefault((row_of(case.place.kind), case.damage), case) is not case:
+            rest.append(case)
+    return list(first.values()) if every else rest
 
 
 def judge(outcomes: list[tuple[Case, Outcome]]) -> None:

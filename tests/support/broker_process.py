@@ -110,13 +110,13 @@ class BrokerCluster:
     def other(self, broker: BrokerProcess) -> BrokerProcess:
         return next(each for each in self.brokers if each is not broker)
 
-    def move(self, topic: str, target: BrokerProcess) -> None:
+    def move(self, topic: str, target: BrokerProcess, seconds: float = 30.0) -> None:
         """Have the topic's bundle unloaded to that broker, whoever has it; wait until it is there."""
         bundle = target.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle").text
         path = f"{ADMIN}/namespaces/public/default/{bundle}/unload?destinationBroker={target.id}"
         answer = target.ask("PUT", path, follow_redirects=True)
         assert answer.status_code == 204, answer.text
-        wait_until(lambda: self.owner_of(topic) is target, "the topic has moved")
+        wait_until(lambda: self.owner_of(topic) is target, "the topic has moved", seconds)
 
     def end(self) -> None:
         for broker in self.brokers:

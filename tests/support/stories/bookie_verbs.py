@@ -74,6 +74,7 @@ class BookieVerbs(Stage):
 
     async def step_stop(self, line: Line) -> int:
         """stop BOOKIE -> exit code."""
+        self.hurt_at = trio.current_time()
         bookie = self.bookie(line.word())
         return await trio.to_thread.run_sync(bookie.stop)
 
@@ -88,6 +89,7 @@ class BookieVerbs(Stage):
         await trio.to_thread.run_sync(bookie.lose_for_good)
 
     async def step_pause(self, line: Line) -> None:
+        self.hurt_at = trio.current_time()
         for each in self.processes(line):
             await trio.to_thread.run_sync(each.pause)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from tests.support.traffic import Traffic, traffic
 T = TypeVar("T")
 
 READ_MS = 10_000
+BRING_TRIES, BRING_S = 6, 5.0
 
 
 class Sender:
@@ -163,9 +164,20 @@ class BrokerStage(Stage):
         topic = _topic(line)
         await self._know_owner(topic)
         target = self._broker(line.word())
-        if target is not self._names["owner"]:
-            await _blocking(partial(self._cluster.move, topic, target))
+        await _blocking(partial(self._cluster.move, topic, target))
         self._name_owner(target)
+
+    async def step_bring(self, line: Line) -> None:
+        """bring TOPIC BROKER: move it if it is not there, and again while the broker has just come back and takes no
+        bundle yet."""
+        topic, target = _topic(line), self._broker(line.word())
+        for _ in range(BRING_TRIES):
+            await self._know_owner(topic)
+            if self._names["owner"] is target:
+                return
+            with suppress(AssertionError):
+                await _blocking(partial(self._cluster.move, topic, target, BRING_S))
+        raise AssertionError("the broker does not take it")
 
     async def step_split(self, line: Line) -> None:
         """split TOPIC: its bundle."""
