@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from typing import Any, Final, NamedTuple, Protocol
 
 import trio
@@ -98,12 +99,29 @@ class Work(NamedTuple):
     full_disks: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Separate processes that run histories."""
+
+    _pool: Pool
+
+    def run(self, work: Iterable[Work]) -> Iterator[Outcome]:
+        """Run these; outcomes in the same order."""
+        return self._pool.imap(_run, work)
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[Workers]:
+    """Start `jobs` processes; they end with the block."""
+    # Not forked: a history must not see what this process did before.
+    with multiprocessing.get_context("spawn").Pool(jobs, log.configure, ("critical",)) as pool:
+        yield Workers(pool)
+
+
 def run_all(work: Sequence[Work], *, jobs: int) -> Iterator[Outcome]:
     """Run these in `jobs` separate processes; outcomes in the same order."""
-    # Not forked: a history must not see what this process did before.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(max(1, min(jobs, len(work))), log.configure, ("critical",)) as pool:
-        yield from pool.imap(_run, work)
+    with workers(max(1, min(jobs, len(work)))) as processes:
+        yield from processes.run(work)
 
 
 def sweep(

@@ -15,20 +15,22 @@ from quire.client.reader import Reader
 from quire.client.subscription import Subscription
 from quire.wire.pulsar.client_splitter import MessageRun
 from simulation.common.sweep import run_one, sweep
+from tests.simulation.histories import JOBS, Histories
 
-SLICE = range(3)
+SLICE = (0, 1, 7)
+"""The last one is also that of test_determinism.py."""
 SEEDS_PER_BUG = range(30)
 
 
-def test_a_client_loses_nothing_while_servers_crash_and_networks_reset() -> None:
-    outcomes = list(sweep(["client"], SLICE, jobs=2))
+def test_a_client_loses_nothing_while_servers_crash_and_networks_reset(histories: Histories) -> None:
+    outcomes = histories.of("client", SLICE)
     assert [each.line for each in outcomes if not each.ok] == []
     assert len(outcomes) == len(SLICE)
 
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_the_client_history() -> None:
-    outcomes = list(sweep(["client"], range(200), jobs=2))
+    outcomes = list(sweep(["client"], range(200), jobs=JOBS))
     assert [each.line for each in outcomes if not each.ok] == []
 
 

@@ -12,17 +12,26 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulation.cluster.history import CONFIRMED_MIN, FAULTS_MIN, run_cluster_history
+from simulation.cluster.history import CONFIRMED_MIN, FAULTS_MIN
 from simulation.cluster.swarm import FAULTS
 from simulation.common.histogram import Histogram
 from simulation.common.sweep import Outcome, run_one, sweep
 from simulation.common.tale import Tale
+from tests.simulation.histories import JOBS, Histories
 
-SLICE = (0, 4, 7, 8, 11, 13)
-"""Seeds among the first 15 that have faults of every kind together, and replaced members: 20 seconds of two idle
-cores."""
+TOLD = 1
+"""The seed whose tale is told."""
+LOST_BOOKIE = 4
+"""A seed that loses a bookie for good."""
+SLICE = (0, TOLD, LOST_BOOKIE, 7, 8, 11)
+"""Seeds among the first 15 that have faults of every kind together, and replaced members: 27 seconds of a core."""
 FULL = range(500)
-JOBS = 2
+
+
+def counted(outcome: Outcome) -> dict[str, int]:
+    """Counts in the line of an outcome, by what they count."""
+    line = re.sub(r"\(.*?\)", "", outcome.line)
+    return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z][a-z ]+)", line)}
 
 
 def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
@@ -31,10 +40,7 @@ def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
     histogram = Histogram()
     sums: Counter[str] = Counter()
     for outcome in outcomes:
-        counts = {
-            name: int(count)
-            for count, name in re.findall(r"(\d+) ([a-z][a-z ]+)", re.sub(r"\(.*?\)", "", outcome.line))
-        }
+        counts = counted(outcome)
         assert counts["confirmed"] >= CONFIRMED_MIN, outcome.line
         assert counts["takeovers"] >= 1, outcome.line
         assert sum(count for _, count in outcome.faults) >= FAULTS_MIN, outcome.line
@@ -44,9 +50,11 @@ def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
     return sums + histogram.counts
 
 
-def test_no_fault_of_a_whole_cluster_loses_what_it_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_fault_of_a_whole_cluster_loses_what_it_confirmed(
+    histories: Histories, capsys: pytest.CaptureFixture[str]
+) -> None:
     with capsys.disabled():
-        sums = assert_good(list(sweep(["cluster"], SLICE, jobs=JOBS)))
+        sums = assert_good(histories.of("cluster", SLICE))
     assert {kind for kind in FAULTS if not sums[kind]} == set(), "a slice has faults of every kind"
     for what in ("redirects", "recoveries", "members replaced", "copies compared"):
         assert sums[what] > len(SLICE), what
@@ -59,17 +67,19 @@ def test_five_hundred_seeds_of_the_cluster_history(capsys: pytest.CaptureFixture
     assert min(sums[kind] for kind in FAULTS) >= 50
 
 
-def test_a_cluster_loses_a_bookie_for_good_and_has_all_copies_again() -> None:
-    summary = next(each for each in map(run_cluster_history, range(4, 40)) if each.lost_bookie)
-    assert summary.repaired > 0
-    assert summary.copies > summary.confirmed
+def test_a_cluster_loses_a_bookie_for_good_and_has_all_copies_again(histories: Histories) -> None:
+    (outcome,) = histories.of("cluster", [LOST_BOOKIE])
+    assert dict(outcome.faults)["lost bookie"] > 0, "take another seed"
+    counts = counted(outcome)
+    assert counts["members replaced"] > 0
+    assert counts["copies compared"] > counts["confirmed"]
 
 
-def test_telling_the_tale_does_not_change_the_history() -> None:
+def test_telling_the_tale_does_not_change_the_history(histories: Histories) -> None:
     tale = Tale()
-    told = run_one("cluster", 1, tale=tale)
+    told = run_one("cluster", TOLD, tale=tale)
     assert told.ok, told.line
-    assert told == run_one("cluster", 1)
+    assert [told] == histories.of("cluster", [TOLD])
     names = {event.name for event in tale.events}
     assert names >= {
         "Fault",

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from simulation.common.sweep import Outcome, Work, run_all, sweep
+from simulation.common.sweep import Outcome, Work, sweep
+from tests.simulation.histories import JOBS, Histories
 
 SLICE = range(8)
 FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
-JOBS = 2
 
 
 def once_bad() -> Iterator[Work]:
@@ -43,25 +43,25 @@ def assert_big_enough(outcomes: Sequence[Outcome]) -> None:
         assert recoveries >= 1, each.line
 
 
-def test_no_crash_of_a_standalone_server_loses_what_it_confirmed() -> None:
-    outcomes = list(sweep(["standalone"], SLICE, jobs=JOBS))
+def test_no_crash_of_a_standalone_server_loses_what_it_confirmed(histories: Histories) -> None:
+    outcomes = histories.of("standalone", SLICE)
     assert failures(outcomes) == []
     assert_big_enough(outcomes)
 
 
-def test_no_crash_of_a_bookie_lets_a_fenced_writer_go_on() -> None:
-    outcomes = list(sweep(["fencing"], FENCING_SLICE, jobs=JOBS))
+def test_no_crash_of_a_bookie_lets_a_fenced_writer_go_on(histories: Histories) -> None:
+    outcomes = histories.of("fencing", FENCING_SLICE)
     assert failures(outcomes) == []
     assert sum("0 crashes" not in each.line for each in outcomes) == len(outcomes)
 
 
-def test_no_crash_loses_or_mixes_a_ledger_whose_id_is_used_again() -> None:
-    outcomes = list(sweep(["reuse"], REUSE_SLICE, jobs=JOBS))
+def test_no_crash_loses_or_mixes_a_ledger_whose_id_is_used_again(histories: Histories) -> None:
+    outcomes = histories.of("reuse", REUSE_SLICE)
     assert failures(outcomes) == []
 
 
-def test_seeds_that_were_bad_once_are_good() -> None:
-    assert failures(list(run_all(list(once_bad()), jobs=JOBS))) == []
+def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
+    assert failures(histories.outcomes(list(once_bad()))) == []
 
 
 @pytest.mark.full

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from simulation.common.bugs import BUGS
-from simulation.common.sweep import Outcome, Work, run_all, sweep
+from simulation.common.sweep import Outcome, Work, sweep
+from tests.simulation.histories import JOBS, Histories
 
 SEEDS = range(200)
 FULL_SEEDS = range(1000, 4000)
 SEARCH_S = 600.0
-JOBS = 2
 LOST = {"AllAckedEntriesAreReadable", "AllCommittedEntriesReachAckQuorum", "NoDivergenceBetweenClientAndMetaData"}
 EXPECTED = {
     ("ack-before-fsync", "standalone"): {
@@ -68,11 +68,11 @@ def found_by() -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[tuple[str, str], Outcome]:
+def known(histories: Histories) -> dict[tuple[str, str], Outcome]:
     """Return the last lines of the seeds that found them: of each bug the first that still does."""
     work = [Work(history, seed, bug) for (bug, history), seeds in found_by().items() for seed in seeds]
     outcomes: dict[tuple[str, str], Outcome] = {}
-    for each, outcome in zip(work, run_all(work, jobs=JOBS), strict=True):
+    for each, outcome in zip(work, histories.outcomes(work), strict=True):
         if outcome.violation in EXPECTED[each.bug, each.history]:
             outcomes.setdefault((each.bug, each.history), outcome)
     return outcomes

@@ -17,13 +17,15 @@ from simulation.common.sweep import Outcome, run_one, sweep
 from simulation.common.tale import Tale
 from simulation.ledger.history import CONFIRMED_MIN, FAULTS_MIN, run_ledger_history
 from simulation.ledger.swarm import FAULTS
+from tests.simulation.histories import JOBS, Histories
 
 SLICE = (4, 7, 9, 10, 11, 14, 18, 19, 20, 22, 28, 30, 32, 35)
 """Quick seeds among the first 40 that have faults of every kind together: 12 seconds of two idle cores."""
+TOLD = 7
+"""The seed whose tale is told, one of the slice."""
 FULL = range(1000)
 UNMEASURED_MAX = 0.001
 """Share of the recoveries that may close a ledger without its length, as all copies of its last entry were away."""
-JOBS = 2
 
 
 def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
@@ -44,9 +46,11 @@ def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
     return histogram.counts
 
 
-def test_no_fault_of_a_cluster_loses_what_it_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_fault_of_a_cluster_loses_what_it_confirmed(
+    histories: Histories, capsys: pytest.CaptureFixture[str]
+) -> None:
     with capsys.disabled():
-        counts = assert_good(list(sweep(["ledger"], SLICE, jobs=JOBS)))
+        counts = assert_good(histories.of("ledger", SLICE))
     assert set(counts) == set(FAULTS), "a slice has faults of every kind"
 
 
@@ -58,16 +62,16 @@ def test_a_thousand_seeds_of_the_ledger_history(capsys: pytest.CaptureFixture[st
 
 
 def test_a_history_recovers_ledgers_and_looks_at_every_copy() -> None:
-    summary = run_ledger_history(0)
+    summary = run_ledger_history(TOLD)
     assert summary.recoveries > 0
     assert summary.copies > summary.confirmed
 
 
-def test_telling_the_tale_does_not_change_the_history() -> None:
+def test_telling_the_tale_does_not_change_the_history(histories: Histories) -> None:
     tale = Tale()
-    told = run_one("ledger", 1, tale=tale)
+    told = run_one("ledger", TOLD, tale=tale)
     assert told.ok, told.line
-    assert told == run_one("ledger", 1)
+    assert [told] == histories.of("ledger", [TOLD])
     names = {event.name for event in tale.events}
     assert names >= {
         "Fault",

@@ -10,10 +10,15 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.spark.session import make_session
+from tests.spark.session import make_session, use_installed_pyspark
 from tests.support.server import StandaloneProcess, standalone
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    use_installed_pyspark(tmp_path_factory.mktemp("spark") / "home")
 
 
 @pytest.fixture(scope="session")

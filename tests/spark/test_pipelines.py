@@ -157,10 +157,11 @@ def test_the_script_runs_by_itself_shows_progress_and_ends_cleanly_on_sigterm(so
     command = [sys.executable, str(CHECKOUT / "scripts" / "pipelines" / "archive.py"), "--out", str(out)]
     command += ["--checkpoint", str(tmp_path / "checkpoint"), "--topic", topic, "--trigger", "200ms"]
     command += ["--service-url", source["service.url"], "--admin-url", source["admin.url"], "--master", "local[1]"]
+    # Spark as it is installed, with its archive of pyspark: see use_installed_pyspark.
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    environment["PYTHONPATH"] = str(CHECKOUT)
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(CHECKOUT)}, stdout=file, stderr=file
-        )
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
     try:
         # (the manifest has the rows before Spark tells of the batch)
         wait_for(lambda: process.poll() is not None or "entries behind" in log.read_text())
