@@ -351,17 +351,18 @@ def test_d9_a_sync_that_fails_once_ends_the_bookie_and_the_next_start_tells_what
     assert wire.add(7, 2) == 0
 
 
+async def refused_write(path: str, store: ZooKeeperStore) -> None:
+    """Check that the node exists and that the store may not write it."""
+    node = await store.get(path)
+    assert node is not None
+    with pytest.raises(NotAllowedError):
+        await store.put(path, node.value, node.version)
+
+
 def test_a_bookie_with_credentials_makes_nodes_that_others_may_only_read(cluster: Cluster) -> None:
     bookie = cluster.bookie(zkEnableSecurity="true", quireZooKeeperAuth="digest:bookie:se:cret").start()
 
-    async def write(store: ZooKeeperStore) -> None:
-        path = f"/ledgers/cookies/{bookie.id}"
-        node = await store.get(path)
-        assert node is not None
-        with pytest.raises(NotAllowedError):
-            await store.put(path, node.value, node.version)
-
-    cluster.ask(write)
+    cluster.ask(partial(refused_write, f"/ledgers/cookies/{bookie.id}"))
     assert bookie.stop() == 0
     bookie.start()
 

@@ -139,6 +139,15 @@ def test_every_script_tells_its_words(name, capsys):
         assert option in said
 
 
+async def misplace(client: LedgerClient, *, ledger_id: int, addresses: list[str]) -> str:
+    """Name a bookie in a ledger of which it has nothing. Return its address."""
+    metadata = await client.read_metadata(ledger_id)
+    members = metadata.fragments[0].bookies
+    stranger = next(address for address in addresses if address not in members)
+    await client.replace_members(ledger_id, 0, ENTRIES - 1, {1: (members[1], stranger)})
+    return stranger
+
+
 def test_verify_replicas_reads_every_copy_finds_one_that_is_not_there_and_hands_it_to_auto_recovery(operations):
     ledger_ids = operations.write()
     (still_open,) = operations.write(count=1, leave_open=True)
@@ -149,15 +158,8 @@ def test_verify_replicas_reads_every_copy_finds_one_that_is_not_there_and_hands_
     assert (found["ledgers"], found["openLedgers"]) == (LEDGERS + 1, 1)
     assert operations.run("verify-replicas", "--dry-run")[1] == f"{LEDGERS + 1} ledgers would be read\n"
 
-    async def misplace(client: LedgerClient) -> str:
-        """Name a bookie in a ledger of which it has nothing."""
-        metadata = await client.read_metadata(ledger_ids[0])
-        members = metadata.fragments[0].bookies
-        stranger: str = next(node.address for node in operations.bookies if node.address not in members)
-        await client.replace_members(ledger_ids[0], 0, ENTRIES - 1, {1: (members[1], stranger)})
-        return stranger
-
-    stranger = operations.with_client(misplace)
+    addresses = [each.address for each in operations.bookies]
+    stranger = operations.with_client(partial(misplace, ledger_id=ledger_ids[0], addresses=addresses))
     code, out, _ = operations.run("verify-replicas", "--json", "--mark", "--ledger", str(ledger_ids[0]))
     bad, totals = map(json.loads, out.splitlines())
     assert code == 1

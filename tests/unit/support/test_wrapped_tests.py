@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-TO_COME: set[str] = {"cluster"}
-"""Folders of tests/ that still have wrapped tests. It only shrinks."""
 
 
 def nested(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -36,10 +34,8 @@ def wrapped(source: str) -> list[str]:
 def test_no_test_hands_an_async_body_to_a_runner() -> None:
     files = {each.relative_to(TESTS): wrapped(each.read_text()) for each in TESTS.rglob("*.py")}
     assert len(files) > 300
-    found = {path: names for path, names in files.items() if names}
-    left = {path.as_posix(): names for path, names in found.items() if path.parts[0] not in TO_COME}
+    left = {path.as_posix(): names for path, names in files.items() if names}
     assert left == {}, "write `async def test_*`, and helpers at the module's level: see tests/support/async_tests.py"
-    assert {path.parts[0] for path in found} == TO_COME, "take a folder without wrapped tests off the list"
 
 
 BODY = "    async def story(store):\n        await store.get('/a')\n"
