@@ -57,7 +57,7 @@ def topic_path(name: TopicName) -> str:
 
 
 class _Topic:
-    """Policies of one topic; None if it has none. Lives as long as a reference to it."""
+    """Policies of one topic that has any of its own, or had. None: it has none now."""
 
     __slots__ = ("__weakref__", "known", "own", "path")
 
@@ -76,9 +76,14 @@ class _Namespace:
         self.own: Json | None = None
         """The namespace's policies."""
         self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
-        """Topics by path."""
-        self.having: frozenset[str] = frozenset()
-        """Paths of the policies of topics that have any of their own, whether they are in use or not."""
+        """Topics in use that had policies when they were loaded, and those of `gained`; by path."""
+        self.gained: dict[str, _Topic] = {}
+        """Topics that got policies while the namespace was watched. They are kept here, in use or not: a topic that was
+        loaded before has no `_Topic`, because most topics never have any policies and 10^5 of them are loaded."""
+        self.having: frozenset[str] | None = None
+        """Paths of the policies of topics that have any of their own, in use or not. None: not read yet."""
+        self.uses = 0
+        """Number of `Held` that exist."""
         self.refreshes = 0
         self.notes = 0
         """Number of changes by this broker."""
@@ -97,28 +102,47 @@ class _Namespace:
         """Whether it was read, and is kept up to date."""
         return self.watched and self.ready.is_set() and not self.forgotten
 
-    def topic(self, path: str) -> _Topic:
-        """Return the topic with policies at that path. It is known at once if it has none."""
+    def topic(self, path: str) -> _Topic | None:
+        """Return the topic with policies at that path; None: it is known to have none."""
+        if self.reports == self.reports_read and self.having is not None and path not in self.having:
+            return None
         found = self.topics.get(path)
         if found is None:
             found = self.topics[path] = _Topic(path)
-            found.known = self.reports == self.reports_read and path not in self.having
         return found
+
+    def now_having(self, having: frozenset[str]) -> None:
+        """Learn the paths of all topics that have policies."""
+        if self.having is None:
+            self.having = having
+            return
+        self.gained = {path: topic for path, topic in self.gained.items() if path in having}
+        for path in having - self.having:
+            topic = self.topics.get(path)
+            if topic is None:
+                topic = self.topics[path] = _Topic(path)
+            self.gained[path] = topic
+        self.having = having
 
 
 class Held:
     """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there
     are none. Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
 
-    __slots__ = ("_namespace", "_policies", "_topic")
+    __slots__ = ("_name", "_namespace", "_policies", "_topic")
 
-    def __init__(self, policies: TopicPolicies, namespace: _Namespace, topic: _Topic) -> None:
+    def __init__(self, policies: TopicPolicies, namespace: _Namespace, name: TopicName, topic: _Topic | None) -> None:
         self._policies = policies
         self._namespace = namespace
+        self._name = name
         self._topic = topic
+        namespace.uses += 1
+
+    def __del__(self) -> None:
+        self._namespace.uses -= 1
 
     def __call__(self) -> LogConfig:
-        return effective(self._policies.default, self._namespace.own, self._topic.own)
+        return effective(self._policies.default, self._namespace.own, self.of_topic)
 
     @property
     def of_namespace(self) -> Json | None:
@@ -126,11 +150,14 @@ class Held:
 
     @property
     def of_topic(self) -> Json | None:
-        return self._topic.own
+        topic = self._topic
+        if topic is None and self._namespace.gained:
+            topic = self._namespace.gained.get(topic_path(self._name))
+        return None if topic is None else topic.own
 
     def asks_deduplication(self) -> bool:
         """Whether duplicates of a producer of the topic are to be dropped."""
-        return asks_deduplication(self._namespace.own, self._topic.own)
+        return asks_deduplication(self._namespace.own, self.of_topic)
 
 
 class TopicPolicies:
@@ -157,7 +184,7 @@ class TopicPolicies:
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             return None
         topic = namespace.topic(topic_path(name))
-        return Held(self, namespace, topic) if topic.known else None
+        return Held(self, namespace, name, topic) if topic is None or topic.known else None
 
     async def load(self, name: TopicName) -> Held:
         """Read unknown policies; return a function that gives the topic's effective policies at each call.
@@ -167,12 +194,12 @@ class TopicPolicies:
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             namespace = await self._known(name.namespace_name)
         topic = namespace.topic(topic_path(name))
-        while not topic.known:
+        while topic is not None and not topic.known:
             refreshes = namespace.refreshes
             own = await self._read(topic.path)
             if refreshes == namespace.refreshes:
                 topic.own, topic.known = own, True
-        return Held(self, namespace, topic)
+        return Held(self, namespace, name, topic)
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
         """Load the policies of the topic whose managed ledger has that name; see `load`."""
@@ -244,10 +271,14 @@ class TopicPolicies:
             return
         path = topic_path(name)
         namespace.notes += 1
-        namespace.having = namespace.having - {path} if own is None else namespace.having | {path}
         topic = namespace.topics.get(path)
         if topic is not None:
             topic.own = own
+        if namespace.having is not None:
+            namespace.now_having(namespace.having - {path} if own is None else namespace.having | {path})
+        topic = namespace.gained.get(path)
+        if topic is not None:
+            topic.own, topic.known = own, True
 
     async def _known(self, name: NamespaceName) -> _Namespace:
         key = str(name)
@@ -289,7 +320,7 @@ class TopicPolicies:
                         await self._refresh(namespace)
                         first = not namespace.ready.is_set()
                         namespace.ready.set()
-                        if not first and namespace.own is None and not namespace.topics:
+                        if not first and namespace.own is None and not namespace.uses:
                             namespace.forgotten = True  # it was deleted, and no topic of it is loaded
                             break
                         await changed.wait()
@@ -319,7 +350,7 @@ class TopicPolicies:
         notes = namespace.notes
         having = await self._topics_having(namespace)
         if notes == namespace.notes:  # otherwise the watch reports the change
-            namespace.having = having
+            namespace.now_having(having)
         for count, topic in enumerate(list(namespace.topics.values()), 1):
             topic.own = await self._read(topic.path) if topic.path in having else None
             topic.known = True

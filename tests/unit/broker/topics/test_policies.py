@@ -183,19 +183,30 @@ async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_re
         assert known() == DEFAULT
         await policies.update(other, with_copies(4))
         assert known().ensemble_size == 4
-        del known
-        assert policies.known(other) is None  # its policies have to be read
-        assert (await policies.load(other))().ensemble_size == 4
+        again = policies.known(other)
+        assert again is not None
+        assert again().ensemble_size == 4
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(other, with_copies(5))
+        await trio.sleep(5)
+        assert (known().ensemble_size, again().ensemble_size) == (5, 5)
+        await policies.delete(other)
+        assert (known(), again()) == (DEFAULT, DEFAULT)
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(other, with_copies(3))
+        await trio.sleep(5)
+        assert (known().ensemble_size, again().ensemble_size) == (3, 3)
 
 
-async def test_topics_that_are_closed_are_forgotten() -> None:
-    async with watched() as (_, _, policies):
+async def test_only_topics_that_have_policies_are_kept_and_only_while_they_are_in_use() -> None:
+    async with watched() as (tree, _, policies):
+        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
         ask = await policies.load(NAME)
-        topics = policies._namespaces["t/n"].topics
-        assert list(topics) == [NODE]
+        other = await policies.load(TopicName.parse("persistent://t/n/another"))
+        namespace = policies._namespaces["t/n"]
+        assert (list(namespace.topics), namespace.uses) == ([NODE], 2)
+        assert (ask().ensemble_size, other()) == (3, DEFAULT)
         del ask
         gc.collect()
-        assert list(topics) == []
+        assert (list(namespace.topics), namespace.uses) == ([], 1)
 
 
 async def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> None:
