@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from broker.config import PARTITIONED
 from broker.connections.topic_lists import topics_hash
@@ -348,6 +349,7 @@ async def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_rea
     await peer.producer()
     await store.put(own, b'{"deduplicationEnabled":true}', -1)
     await store.put(namespace, b"{}", -1)
+    await wait_all_tasks_blocked()  # what others store is known when the watch has reported it
     peer.ask_producer(producer_id=2)
     assert (await peer.error())[0] == pb.NotAllowedError
     await peer.publish(b"by who was there before")
