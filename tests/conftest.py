@@ -8,6 +8,7 @@ def test_a_failed_sync_is_final(expect_error):
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import hypothesis  # before any server freezes what is imported: its plugin warns of that
@@ -57,6 +58,13 @@ def expect_error(request: pytest.FixtureRequest, log_events: list[log.Event]) ->
     """Announce an ERROR by a part of its event name."""
     announced: list[str] = request.node.stash[_ANNOUNCED]
     return announced.append
+
+
+def pytest_collection_finish() -> None:
+    """Take modules and collected tests, which live to the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _stage(item: pytest.Item) -> str:

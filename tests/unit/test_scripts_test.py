@@ -13,13 +13,14 @@ case " $* " in
   *" --ignore "*) exit "$(cat others)" ;;
   *tests/spark*) exit "$(cat spark)" ;;
   *tests/cluster*) exit "$(cat cluster)" ;;
+  *tests/conformance*) exit "$(cat conformance)" ;;
   *tests/simulation*) exit "$(cat simulation)" ;;
 esac
 exit 99
 """
 
 
-RUNS = ("others", "spark", "cluster", "simulation")
+RUNS = ("others", "spark", "cluster", "conformance", "simulation")
 
 
 @pytest.mark.parametrize("failing", [(), *((run,) for run in RUNS), RUNS], ids=" ".join)
