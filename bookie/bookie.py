@@ -331,8 +331,8 @@ class Bookie:
         )
         if recovered.no_room:
             self.disks.failed(f"the journal's records cannot be flushed: {recovered.no_room}")
-        elif end is not None:
-            await checkpoints.write_last_mark(end)
+        elif end is not None and (unmarked := await checkpoints.mark_replayed(end)):
+            self.disks.failed(f"lastMark cannot be written: {unmarked}")
         await self.journal.open(end, seal)
         if end is None:
             # From here on a start without the journal is refused, even if this run never completes a checkpoint.

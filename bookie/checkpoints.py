@@ -22,11 +22,11 @@ from bookie.errors import JournalFailedError, StorageFailedError
 from bookie.journal.format import NO_MARK, LogMark, encode_last_mark
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
-from bookie.recovery import last_mark_path
+from bookie.recovery import NO_ROOM, last_mark_path
 from bookie.stats import BookieStats
 from quire.service.background import JobFailures, job_backoff
 from quire.service.log import get_logger
-from quire.world.doors import World
+from quire.world.doors import NotSyncedError, World
 
 log = get_logger(__name__)
 
@@ -120,6 +120,20 @@ class Checkpoints:
     async def write_last_mark(self, mark: LogMark) -> None:
         await self._world.offload.run(partial(self._write_mark_files, mark), name="last mark")
         self.last_mark = mark
+
+    async def mark_replayed(self, mark: LogMark) -> str:
+        """Write lastMark after a replay whose records are in the storage.
+
+        Return why it cannot be written: there is no room. Then the older mark stays, and the next start replays these
+        records again, which does no harm. Return "" otherwise.
+        """
+        try:
+            await self.write_last_mark(mark)
+        except OSError as error:
+            if error.errno not in NO_ROOM or isinstance(error, NotSyncedError):
+                raise
+            return str(error)
+        return ""
 
     def _write_mark_files(self, mark: LogMark) -> None:
         # Write the sealed copy first: startup uses it, and lastMark must never be ahead of it.

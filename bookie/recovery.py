@@ -31,7 +31,7 @@ from quire.world.doors import Disk, NotSyncedError, World
 log = get_logger(__name__)
 
 LAST_MARK_FILE: Final = "lastMark"
-_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 class Start(NamedTuple):
@@ -122,7 +122,7 @@ async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, 
     try:
         await storage.flush()
     except OSError as error:
-        if error.errno not in _NO_ROOM or isinstance(error, NotSyncedError):
+        if error.errno not in NO_ROOM or isinstance(error, NotSyncedError):
             raise
         return Recovered(reading.end, str(error))
     return Recovered(reading.end)

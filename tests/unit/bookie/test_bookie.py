@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from simulation.machines.disk import SimDisk
 from tests.support.waiting import until
 from tests.unit.bookie.build import (
     CONFIG,
@@ -293,6 +295,36 @@ async def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writa
 
     machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
     await machine.live(fill, crash=True)
+    await machine.live(go_on)
+
+
+@pytest.mark.expect_error("no room")
+async def test_a_start_without_room_for_the_mark_of_its_replay_keeps_the_older_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(bookie: Bookie) -> None:
+        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+
+    async def serve(bookie: Bookie) -> None:
+        assert (await Client(bookie).read(7, 0)).entry is not None
+        assert bookie.read_only
+
+    async def go_on(bookie: Bookie) -> None:
+        assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+        await bookie.checkpoint()
+        assert bookie.last_mark == bookie.journal.mark()
+
+    await machine.live(fill, crash=True)
+    write_atomic = SimDisk.write_atomic
+
+    def full(disk: SimDisk, path: str, data: bytes) -> None:
+        if path.endswith("/lastMark"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write_atomic(disk, path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimDisk, "write_atomic", full)
+        await machine.live(serve, crash=True)
     await machine.live(go_on)
 
 
