@@ -81,8 +81,8 @@ class Administration:
 
         Raises TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name
         is like that of a partition)."""
-        await self._topics.check_namespace(name)
         async with self._partitioned.changing(name):
+            await self._topics.namespaces.takes_topics(name)
             await self._partitioned.create(name, partitions, properties)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
@@ -90,7 +90,7 @@ class Administration:
 
         New partitions get the durable subscriptions of the others, from their first entry on.
         Raises NotPartitionedError, PartitionCountError (fewer than there are, or too many)."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.takes_topics(name)
         await self._see_through(partial(self._grow, name, partitions), f"grow {name.full}")
 
     async def _grow(self, name: TopicName, partitions: int) -> None:
@@ -116,7 +116,7 @@ class Administration:
     async def partitions(self, name: TopicName) -> int:
         """Return the number of partitions; 0: not partitioned, whether or not there is a topic of that name. Makes
         nothing."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         return await self._partitions(name)
 
     async def delete_partitioned_topic(self, name: TopicName, force: bool = False) -> None:
@@ -124,7 +124,7 @@ class Administration:
 
         Raises NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. After an interrupted
         deletion the topic cannot be used; deleting or using it again completes the deletion."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         await self._see_through(partial(self._delete_partitioned, name, force), f"delete {name.full}")
 
     async def _delete_partitioned(self, name: TopicName, force: bool) -> None:
@@ -196,24 +196,23 @@ class Administration:
 
     async def topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
         """Return full names, partitions one by one, sorted."""
-        await self._topics.check_namespace(namespace)
+        await self._topics.namespaces.exists(namespace)
         return [name.full for name in await self._topics.names(namespace)]
 
     async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
         """Return full names without `-partition-N`, sorted."""
-        await self._topics.check_namespace(namespace)
+        await self._topics.namespaces.exists(namespace)
         return [name.full for name in await self._partitioned.names(namespace)]
 
     async def exists(self, name: TopicName) -> bool:
         """Return whether there is a topic, or partition, of that name. A partitioned topic does not count as one."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         return await self._topics.exists(name)
 
     async def create_topic(self, name: TopicName) -> None:
         """Create a topic that is not partitioned, or a missing partition of a partitioned one.
 
         Raises TopicExistsError, NotAllowedError."""
-        await self._topics.check_namespace(name)
         await self._topics.create(name)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:
@@ -235,7 +234,7 @@ class Administration:
             check_subscription_name(subscription)
         except InvalidNameError as error:
             raise NotAllowedError(str(error)) from error
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         count = await self._topics.partitions(name, create=True)
         made: list[TopicName] = []
 
@@ -366,7 +365,7 @@ class Administration:
         return 0 if name.partition >= 0 else await self._partitioned.get(name)
 
     async def _check_plain(self, name: TopicName) -> None:
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         if await self._partitions(name):
             raise IsPartitionedError(f"topic {name.full} is partitioned; use one of its partitions instead")
 
@@ -376,7 +375,7 @@ class Administration:
 
     async def _every_existing(self, name: TopicName) -> list[TopicName]:
         """Return the topic, or the partitions of a partitioned one. Raises TopicNotFoundError if there is neither."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         count = await self._partitions(name)
         if not count and not await self._topics.exists(name):
             raise TopicNotFoundError(f"topic {name.full} does not exist")
@@ -388,7 +387,7 @@ class Administration:
 
     async def _existing(self, name: TopicName) -> tuple[list[Topic], list[RemoteTopic]]:
         """Return the topic, or its existing partitions, loaded; and separately the partitions of other brokers."""
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         count = await self._partitions(name)
         if not count:
             return [await self._topics.get(name, create=False)], []

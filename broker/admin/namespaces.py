@@ -57,7 +57,7 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 BUNDLES_MAX = 1 << 16
 """Maximum number of bundles of a new namespace: each is a node, a lease and a line in memory."""
 DELETIONS_MAX = 10
-"""Attempts to delete a namespace's topics before giving up because clients keep recreating them."""
+"""Rounds in which topics are deleted that were being made when their namespace was marked as deleted."""
 GIVEN_UP_S = 10.0
 """Deadline for all brokers to give up the bundles of a deleted namespace."""
 
@@ -121,8 +121,11 @@ async def delete(call: AdminCall) -> None:
 async def delete_with_topics(call: AdminCall, namespace: NamespaceName) -> None:
     """Delete the namespace with its topics, even those in use.
 
-    Raises NamespaceBusyError if connected clients recreate topics again and again before the namespace is deleted."""
+    First it is marked, so that connected clients cannot make their topics again. What was under way before the mark
+    takes a second round. An interrupted deletion leaves the mark; another call completes it. Raises NamespaceBusyError
+    if there are still topics after DELETIONS_MAX rounds."""
     bundles = await call.cluster.namespaces.bundles(namespace)
+    await call.cluster.namespaces.mark_deleted(namespace)
     for attempt in range(1, DELETIONS_MAX + 1):
         for full in await call.administration.partitioned_topics_of_namespace(namespace):
             await call.administration.delete_partitioned_topic(TopicName.parse(full), True)

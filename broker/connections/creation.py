@@ -166,7 +166,7 @@ class Creations:
         """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them.
         TopicNotFoundError (no such namespace), MetadataUnavailableError."""
         if self._topics.find(name) is None:
-            await self._topics.check_namespace(name)  # a missing namespace has no policies
+            await self._topics.namespaces.exists(name)  # a missing namespace has no policies
         policies = await self._policies.load(name)
         if policies.asks_deduplication():
             raise NotAllowedError(

@@ -45,7 +45,7 @@ class Lookups:
         """Answer the number of partitions of a topic."""
         request = command.partitionMetadata
         name = parse_topic(request.topic)
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         count = await self._topics.partitions(name, create=request.metadata_auto_creation_enabled)
         connection.write((replies.partitions(request.request_id, count),))
 
@@ -59,7 +59,7 @@ class Lookups:
             raise InvalidTopicError(str(error)) from error
         names: list[TopicName] = []
         try:
-            await self._topics.check_namespace(namespace)
+            await self._topics.namespaces.exists(namespace)
             if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
                 names = await self._topics.names(namespace)
         except TopicNotFoundError:
@@ -104,7 +104,7 @@ class Lookups:
 
     async def _find_owner(self, request: pb.CommandLookupTopic) -> Connect | Redirect:
         name = parse_topic(request.topic)
-        await self._topics.check_namespace(name)
+        await self._topics.namespaces.exists(name)
         if request.advertised_listener_name:
             raise ServiceNotReadyError(f"the broker do not have {request.advertised_listener_name} listener")
         return await self._ownership.lookup(name, authoritative=request.authoritative)
@@ -118,7 +118,7 @@ class Lookups:
             name = parse_topic(text)
         except BrokerError:
             return False
-        if not self._topics.namespace_is_known(name):
+        if not self._topics.namespaces.is_known(name):
             return False
         if not is_lookup:
             asked = command.partitionMetadata

@@ -159,6 +159,13 @@ class Namespaces(Tenants):
             except NoNodeError as error:
                 raise TopicNotFoundError(f"tenant {namespace.tenant} does not exist") from error
 
+    async def mark_deleted(self, namespace: NamespaceName) -> None:
+        """Mark a namespace as being deleted: from now on no broker makes a topic in it. Its topics are still served.
+
+        The mark stays until the namespace is deleted. Raises TopicNotFoundError.
+        Source: the field `deleted` of the original's Policies."""
+        await self.update_policies(namespace, lambda policies: policies | {"deleted": True})
+
     async def delete(self, namespace: NamespaceName) -> None:
         """Delete a namespace that has no topics, in one step. Raises TopicNotFoundError, NamespaceBusyError."""
         optional = [
@@ -289,8 +296,6 @@ class Namespaces(Tenants):
             if node is None:
                 return None, None, -1
             policies = decode_json(node.value, what)
-            if policies.get("deleted"):
-                return None, None, -1
             local = await self._local(namespace, policies)
             if local is not None:
                 fields = decode_json(local.value, what)

@@ -47,6 +47,11 @@ def decode_json(value: bytes, what: str) -> Json:
     return found
 
 
+def is_being_deleted(policies: Json) -> bool:
+    """Return whether Policies have the mark that the deletion of a namespace sets first: no topic may be made."""
+    return bool(policies.get("deleted"))
+
+
 # Bundles
 
 

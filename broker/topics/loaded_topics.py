@@ -22,11 +22,10 @@ from broker.errors import (
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
-from broker.ownership.namespaces import heartbeat_broker
-from broker.ownership.tenants import POLICIES
 from broker.slices import run_through, sliced
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loading
+from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
@@ -42,15 +41,11 @@ from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
-from quire.service.recent import Recent
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.errors import again
 
 log = get_logger(__name__)
 
-NAMESPACES_MAX = 10_000
-NAMESPACE_TTL_S = 5.0
-"""Seconds for which a deleted namespace may still count as existing."""
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
 _DONE = object()
@@ -83,8 +78,7 @@ class Topics:
         """Milliseconds of each load that succeeded."""
         self.loads_failed = 0
         self._stopping = False
-        self._namespaces: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
-        """Namespaces seen a moment ago."""
+        self.namespaces = NamespaceCheck(metadata)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
@@ -95,7 +89,7 @@ class Topics:
             policies,
             self.partitioned,
             self.takeover,
-            look_for_namespace=self._look_for_namespace,
+            takes_topics=self.namespaces.takes_topics,
             close_soon=self.close_soon,
         )
 
@@ -111,27 +105,6 @@ class Topics:
         """Return the topic, if it is loaded and open."""
         topic = self._loaded.get(name.full)
         return None if topic is None or topic.closing else topic
-
-    def namespace_is_known(self, name: TopicName) -> bool:
-        """Return whether the namespace is known to exist, from memory."""
-        return self._namespaces.get(name.namespace_path) is not None
-
-    async def check_namespace(self, name: TopicName | NamespaceName) -> None:
-        """Raise TopicNotFoundError if the namespace does not exist, which clients expect before any other error.
-
-        Raises MetadataUnavailableError."""
-        path = name.namespace_path if isinstance(name, TopicName) else str(name)
-        if self._namespaces.get(path) is None:
-            await self._look_for_namespace(name)
-
-    async def _look_for_namespace(self, name: TopicName | NamespaceName) -> None:
-        path = name.namespace_path if isinstance(name, TopicName) else str(name)
-        if not await self._has(f"{POLICIES}/{path}"):
-            namespace = name.namespace_name if isinstance(name, TopicName) else name
-            if heartbeat_broker(namespace) is None:
-                self._namespaces.forget(path)
-                raise TopicNotFoundError(f"namespace {path} does not exist")
-        self._namespaces.put(path, True)
 
     # Existing topics
 
@@ -182,6 +155,7 @@ class Topics:
             return 0  # a partition is created with its topic, and refused otherwise
         try:
             async with self.partitioned.changing(name):
+                await self.namespaces.takes_topics(name)
                 await self.partitioned.create(name, options.partitions_default)
         except TopicExistsError:
             pass  # another client created it meanwhile, of one kind or the other
@@ -210,7 +184,7 @@ class Topics:
             loading = self._loading.get(full)
             if loading is None:
                 if not checked:
-                    await self.check_namespace(name)
+                    await self.namespaces.exists(name)
                     checked = True
                     continue
                 loading = self._begin(name, create)
@@ -239,7 +213,7 @@ class Topics:
         create = self._context.options.allow_auto_topic_creation
         loading = self._loading.get(full)
         if loading is None:
-            if not self.namespace_is_known(name):
+            if not self.namespaces.is_known(name):
                 return False
             loading = self._begin(name, create)
         elif (create and not loading.create) or len(loading.then) >= THEN_MAX:
@@ -289,6 +263,7 @@ class Topics:
         Raises TopicExistsError, NotAllowedError (a partition of no such partitioned topic), BeingDeletedError,
         MetadataUnavailableError."""
         async with self.partitioned.changing(name.partitioned):
+            await self.namespaces.takes_topics(name)
             count = await self.partitioned.get(name.partitioned)
             if name.partition < 0 and count:
                 raise TopicExistsError(f"topic {name.full} exists, and is partitioned")

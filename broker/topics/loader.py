@@ -47,8 +47,8 @@ class Wanted(Protocol):
 
 
 class TopicLoader:
-    """Opens topics of one broker. `look_for_namespace` raises TopicNotFoundError if the namespace does not exist;
-    `close_soon` takes a topic down in the background."""
+    """Opens topics of one broker. `takes_topics` raises TopicNotFoundError if no topic may be made in the
+    namespace; `close_soon` takes a topic down in the background."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class TopicLoader:
         partitioned: PartitionedTopics,
         takeover: Takeover,
         *,
-        look_for_namespace: Callable[[TopicName], Awaitable[None]],
+        takes_topics: Callable[[TopicName], Awaitable[None]],
         close_soon: Callable[[Topic], None],
     ) -> None:
         self._context = context
@@ -70,7 +70,7 @@ class TopicLoader:
         self._policies = policies
         self._partitioned = partitioned
         self._takeover = takeover
-        self._look_for_namespace = look_for_namespace
+        self._takes_topics = takes_topics
         self._close_soon = close_soon
         self.stopping = False
         """The broker stops: nothing is tried again."""
@@ -101,8 +101,8 @@ class TopicLoader:
 
     async def _open(self, name: TopicName, *, create: bool) -> Topic:
         if create:
-            # Clients of a deleted topic return at once, and would recreate it in a deleted namespace.
-            await self._look_for_namespace(name)
+            # Clients of a deleted topic return at once, and would recreate it in a namespace that is being deleted.
+            await self._takes_topics(name)
         # Before: opening fences the current writer. After: opening takes time, and the bundle may be lost.
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.

@@ -198,7 +198,7 @@ async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_conne
     async def wrong(*_: object) -> None:
         raise ZeroDivisionError
 
-    room.broker.topics.check_namespace = wrong  # type: ignore[method-assign, assignment]
+    room.broker.topics.namespaces.exists = wrong  # type: ignore[method-assign, assignment]
     assert (await peer.lookup()).error == pb.UnknownError
     peer.send(C(type=C.PING, ping=pb.CommandPing()))
     await peer.expect(C.PONG)
@@ -385,7 +385,7 @@ async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_loo
     peer = await room.connect()
     await peer.producer()
     asked: list[str] = []
-    room.broker.topics._namespaces.forget("public/default")
+    room.broker.topics.namespaces._seen.forget("public/default")
     real = room.cluster.stores[0].get
 
     async def noted(path: str) -> Any:
@@ -397,7 +397,7 @@ async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_loo
         await nursery.start(room.broker.policies.run)
         await peer.producer(producer_id=2)
         asked.clear()
-        room.broker.topics._namespaces.forget("public/default")
+        room.broker.topics.namespaces._seen.forget("public/default")
         await peer.producer(producer_id=3)
         assert asked == []
         nursery.cancel_scope.cancel()

@@ -154,11 +154,16 @@ async def test_a_namespace_is_deleted_although_what_belongs_to_it_goes_meanwhile
     assert await namespaces.names("public") == []
 
 
-async def test_a_namespace_that_is_marked_as_deleted_is_not_there(cluster: Cluster) -> None:
+async def test_a_namespace_that_is_marked_as_deleted_keeps_its_bundles_until_it_is_deleted(cluster: Cluster) -> None:
     namespaces = await following(cluster)
-    await cluster.store.put("/admin/policies/public/default", b'{"deleted":true}', -1)
+    before = await namespaces.bundles(NAMESPACE)
+    await namespaces.mark_deleted(NAMESPACE)
+    await namespaces.mark_deleted(NAMESPACE)
+    assert (await namespaces.policies(NAMESPACE))["deleted"] is True
+    assert await namespaces.bundles(NAMESPACE) == before
+    await namespaces.delete(NAMESPACE)
     with pytest.raises(TopicNotFoundError):
-        await namespaces.bundles(NAMESPACE)
+        await namespaces.mark_deleted(NAMESPACE)
 
 
 async def test_no_more_namespaces_are_followed_than_the_bound(

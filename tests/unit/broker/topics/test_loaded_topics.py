@@ -20,6 +20,7 @@ from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.ledger.errors import LedgerRecoveryError
 from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableError
+from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.pulsar_frames import SUB, C
@@ -114,11 +115,24 @@ async def test_a_producer_that_is_closed_while_it_waits_for_its_topic_is_not_add
 
 async def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago(room: Room) -> None:
     metadata = room.broker.metadata
-    await room.broker.topics.check_namespace(NAME)  # its existence is known and cached
+    await room.broker.topics.namespaces.exists(NAME)  # its existence is known and cached
     await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
     with pytest.raises(TopicNotFoundError):
         await room.broker.topics.get(NAME)
     assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
+
+
+async def test_no_topic_is_made_in_a_namespace_that_is_being_deleted_and_those_there_are_served(room: Room) -> None:
+    topics, metadata = room.broker.topics, room.broker.metadata
+    await topics.get(NAME)
+    await metadata.put(f"/admin/policies/{NAME.namespace_path}", b'{"deleted": true}', ANY_VERSION)
+    other = TopicName.parse(f"persistent://{NAME.namespace_path}/other")
+    with pytest.raises(TopicNotFoundError, match="is being deleted"):
+        await topics.get(other)
+    with pytest.raises(TopicNotFoundError, match="is being deleted"):
+        await topics.create(other)
+    assert await metadata.get(log_path(other.managed_ledger_path)) is None
+    assert (await topics.get(NAME)).name == NAME
 
 
 async def test_what_is_left_of_the_topics_of_a_namespace_that_is_gone_is_deleted_with_its_ledgers(room: Room) -> None:
