@@ -15,8 +15,11 @@ Our files have a trailer per group (format.py), so each group is either good or 
     the same, and only groups behind it that say they were     an unsynced tail too, all of it: deferred sync, which
     written after an unsynced one                              was never answered as synced
 
+The header of a file of ours is synced before the seal names the file (seal.py). So the file in which the seal ends has
+a header of ours; if it is cut, zeroed or overwritten, that is damage, even if the seal promises no group behind it.
+
 Files of the original have no checksums, and the original's rules apply. A length of 0, or a record longer than the rest
-of the file, ends the file. Any other impossible length is damage.
+of the file, ends the file, unless the next file's header names a later end. Any other impossible length is damage.
 
 Damage refuses the start (JournalDamagedError) unless `skip_invalid` is set. Then a damaged group of ours, or the rest
 of a damaged file of the original, is discarded with an ERROR that says what was lost.
@@ -118,7 +121,8 @@ class Replay:
         sealed = self.promised
         if sealed is not None and sealed.file_id not in ids:
             self._missing(sealed.file_id, f"it is missing, and was synced up to {sealed.offset}")
-        headers = {i: self._header(i) for i in ids}
+        begun = -1 if sealed is None else sealed.file_id
+        headers = {i: self._header(i, begun=i == begun) for i in ids}
         for index, file_id in enumerate(ids):
             header = headers[file_id]
             self.end = LogMark(file_id, 0)
@@ -129,21 +133,21 @@ class Replay:
                     self._missing(following.previous.file_id, f"it is missing: {file_name(ids[index + 1])} follows it")
                 else:
                     promised = max(promised, following.previous.offset)
-            if header is None:
-                if promised > HEADER_SIZE:
-                    path = f"{self.directory}/{file_name(file_id)}"
-                    self.give_up(path, 0, promised, f"it has no header, and was synced up to {promised}")
+            path = f"{self.directory}/{file_name(file_id)}"
+            if header is None or (file_id == begun and not header.ours):
+                if file_id == begun or promised > HEADER_SIZE:
+                    self.give_up(path, 0, promised, f"it has no header of ours, and was synced up to {promised}")
                 continue
             start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
-            path = f"{self.directory}/{file_name(file_id)}"
             file = self.disk.open(path, writable=False)
             try:
                 reader = _FileReader(self, file, path, file_id, header, start)
-                yield from reader.read_ours(promised) if header.ours else reader.read_originals()
+                yield from reader.read_ours(promised) if header.ours else reader.read_originals(promised)
             finally:
                 file.close()
 
-    def _header(self, file_id: int) -> FileHeader | None:
+    def _header(self, file_id: int, *, begun: bool) -> FileHeader | None:
+        """Return the header; None if there is none. `begun`: it must be there, so its rest is no unsynced tail."""
         path = f"{self.directory}/{file_name(file_id)}"
         file = self.disk.open(path, writable=False)
         try:
@@ -155,7 +159,7 @@ class Replay:
             self.give_up(path, 0, file.size(), str(error))
             return None
         else:
-            if header is None and data:
+            if header is None and data and not begun:
                 self.drop(path, 0, len(data))
             return header
         finally:
@@ -218,6 +222,10 @@ class _FileReader:
         self._block_at = 0
         """Last block searched for trailers; it holds many groups if they are small."""
         self._start = start
+        self._promised = -1
+        """Position that the records of a file of the original must reach."""
+        self._is_damaged = False
+        """Whether the rest of a file of the original was given up."""
 
     def _records(self, data: memoryview, base: int) -> list[Record]:
         unknown: list[int] = []
@@ -304,8 +312,15 @@ class _FileReader:
 
     # --- files of the original
 
-    def read_originals(self) -> Iterator[list[Record]]:
-        """Read whole records until a length of 0, or until the file is too short for one."""
+    def read_originals(self, promised: int) -> Iterator[list[Record]]:
+        """Read whole records until a length of 0, or until the file is too short for one; not before `promised`."""
+        self._promised = promised
+        yield from self._originals()
+        end = self._replay.end.offset
+        if end < promised and not self._is_damaged:
+            self._replay.give_up(self._path, end, promised - end, f"it was synced up to {promised}")
+
+    def _originals(self) -> Iterator[list[Record]]:
         position = self._start
         self._replay.end = LogMark(self._file_id, position)
         size = self._file.size()
@@ -365,10 +380,11 @@ class _FileReader:
         return position, at_end
 
     def _tail(self, offset: int, size: int) -> None:
-        if _extent(self._file, offset) > offset:
+        if offset >= self._promised and _extent(self._file, offset) > offset:
             self._replay.drop(self._path, offset, size - offset)
 
     def _damaged(self, offset: int, size: int, reason: str) -> None:
+        self._is_damaged = True
         self._replay.give_up(self._path, offset, size - offset, reason)
 
 

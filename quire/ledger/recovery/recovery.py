@@ -83,13 +83,6 @@ class Recovery:
         found = await read_last_confirmed(
             self._context, self._ledger_id, self._started, self._digest, self._password, fence=True
         )
-        if (
-            found.lac >= self._started.fragments[-1].first_entry_id
-            and self._started.ack_quorum < self._started.write_quorum
-        ):
-            # Entries confirmed to the writer are not written again, even if a member lacks them.
-            note = partial(note_unacked, self._context, self._ledger_id, WHOLE)
-            self._context.start(note, f"ledger {self._ledger_id} unacked")
         appender = self._appender(found)
         try:
             await self._copy_tail(appender)
@@ -98,6 +91,7 @@ class Recovery:
         finally:
             appender.on_failed = lambda error: None
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
+        await self._note_unacked(found, appender)
         rule = partial(
             metadata_updates.end_recovery,
             started=self._started,
@@ -108,6 +102,16 @@ class Recovery:
         closed = (await metadata_updates.update(self._context, self._ledger_id, rule)).value
         log.info("ledger recovered", ledger=self._ledger_id, last_entry_id=closed.last_entry_id, lac_found=found.lac)
         return closed
+
+    async def _note_unacked(self, found: LastConfirmed, appender: Appender) -> None:
+        """Have the ledger noted if members may lack entries: before it is stored as closed, see `late_acks`.
+
+        Entries up to the LAC are not written again, even if a member of this or an earlier fragment lacks them.
+        """
+        if found.lac >= 0 and self._started.ack_quorum < self._started.write_quorum:
+            await note_unacked(self._context, self._ledger_id, WHOLE)
+        else:
+            await appender.note_late()
 
     def _appender(self, found: LastConfirmed) -> Appender:
         """Return the appender of the tail. All its entries carry the LAC that was found.

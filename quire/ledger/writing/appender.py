@@ -333,6 +333,11 @@ class Appender:
         """Return indices of members that have not acknowledged all confirmed entries that they store."""
         return self._tracker.lacking()
 
+    async def note_late(self) -> None:
+        """Have the ledger noted if a member lacks confirmed entries; after the end, before the close is stored."""
+        if self._late is not None:
+            await self._late.note()
+
     def _linger(self) -> None:
         """Release the members.
 

@@ -136,7 +136,8 @@ class EnsembleChanges:
         )
         first = appender.confirmed + 1
         if not failed.keys().isdisjoint(appender.lacking()):
-            context.start(partial(note_unacked, context, self._ledger_id, first), f"ledger {self._ledger_id} unacked")
+            # Stored first: afterwards a crash of this process would leave nothing that leads to the missing copies.
+            await note_unacked(context, self._ledger_id, first)
         rule = partial(metadata_updates.replace_failed, first=first, failed=failed, ensemble=chosen)
         metadata = (await metadata_updates.update(context, self._ledger_id, rule)).value
         self._stored(metadata)

@@ -18,8 +18,8 @@ RETRY_FIRST_S = 0.5
 RETRY_MAX_S = 30.0
 
 
-async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> None:
-    """Store the note, with retries if the metadata service is down.
+async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> bool:
+    """Store the note, with retries if the metadata service is down; return whether it is stored.
 
     If it cannot be stored, the auditor's next check of all ledgers finds the missing copies.
     """
@@ -28,7 +28,7 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
     while True:
         try:
             await context.ledgers.note_unacked(ledger_id, before)
-            return
+            return True
         except MetadataUnavailableError as error:
             if attempt < context.config.metadata_attempts:
                 attempt += 1
@@ -38,4 +38,4 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> N
         except MetadataError as error:
             failure = error
         log.warning("copies may be missing, cannot store a note", ledger=ledger_id, reason=str(failure))
-        return
+        return False

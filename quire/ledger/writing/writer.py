@@ -320,6 +320,7 @@ class OpenLedger:
             if self._closed:
                 return
             if not isinstance(self.error, LedgerFencedError):
+                await self._appender.note_late()
                 last = self._appender.lac if self.deferred_sync else self._appender.confirmed
                 length = self._forced_length if self.deferred_sync else self._appender.confirmed_length
                 rule = partial(metadata_updates.close, last=last, length=length)

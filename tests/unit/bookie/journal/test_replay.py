@@ -58,9 +58,11 @@ def write(
     return ends
 
 
-def read(host: Host, mark: LogMark = NO_MARK, *, skip_invalid: bool = False) -> tuple[list[str], Replay]:
+def read(
+    host: Host, mark: LogMark = NO_MARK, *, skip_invalid: bool = False, promised: LogMark | None = None
+) -> tuple[list[str], Replay]:
     """Return the result of replay, one text per entry or record."""
-    reading = Replay(host.world().disk, FOLDER, mark, skip_invalid)
+    reading = Replay(host.world().disk, FOLDER, mark, skip_invalid, promised)
     try:
         seen = [text for batch in reading.batches() for record in batch for text in texts(record)]
     finally:
@@ -297,6 +299,32 @@ def test_a_header_of_zeros_with_groups_behind_it_refuses_the_start() -> None:
         read(host)
 
 
+@pytest.mark.parametrize("header", [b"", b"BKLG", bytes(512), bytes(range(1, 256)) * 2 + b"zz"])
+@pytest.mark.parametrize("groups", [0, 3])
+def test_a_file_that_the_seal_names_must_have_its_header(header: bytes, groups: int) -> None:
+    """The seal was set back to the beginning of the file by a power cut, so it promises no group."""
+    host = machine()
+    write(host, GROUPS[:groups])
+    sealed = LogMark(9, 512)
+    assert read(host, promised=sealed)[0] == (ALL if groups else [])
+    path = f"{FOLDER}/9.txn"
+    if len(header) < 512:
+        host.disk.cut(path, len(header))
+    else:
+        host.disk.overwrite(path, 0, header)
+    with pytest.raises(JournalDamagedError, match=r"9\.txn is damaged at offset 0"):
+        read(host, promised=sealed)
+
+
+def test_an_overwritten_header_of_an_older_file_is_damage_if_the_next_file_knows_of_its_groups() -> None:
+    host = machine()
+    ends = write(host, GROUPS)
+    write(host, [[Fence(5)]], file_id=10, previous=LogMark(9, ends[2]))
+    host.disk.overwrite(f"{FOLDER}/9.txn", 0, bytes(range(1, 256)) * 2 + b"zz")
+    with pytest.raises(JournalDamagedError, match=rf"9\.txn is damaged at offset 0: it was synced up to {ends[2]}"):
+        read(host)
+
+
 # --- files of the original, which have no trailers
 
 
@@ -352,11 +380,26 @@ def test_a_negative_length_in_a_file_of_the_original_is_damage() -> None:
 
 
 @pytest.mark.expect_error("damaged part of the journal skipped")
-def test_with_skip_the_rest_of_a_damaged_file_of_the_original_is_given_up() -> None:
+@pytest.mark.parametrize("previous", [None, LogMark(9, 512 + len(padded(GROUPS[0])) + 16 + len(padded(GROUPS[1])))])
+def test_with_skip_the_rest_of_a_damaged_file_of_the_original_is_given_up(previous: LogMark | None) -> None:
     host = machine()
     original(host, padded(GROUPS[0]) + b"\xff" * 16 + padded(GROUPS[1]))
-    write(host, [[Fence(5)]], file_id=10)
-    assert read(host, skip_invalid=True)[0] == [*TEXTS[0], "fence 5"]
+    write(host, [[Fence(5)]], file_id=10, previous=previous)
+    seen, reading = read(host, skip_invalid=True)
+    assert seen == [*TEXTS[0], "fence 5"]
+    assert [offset for _, offset, _ in reading.given_up] == [512 + len(padded(GROUPS[0]))]
+
+
+@pytest.mark.parametrize("size", [0, 20])
+def test_a_file_of_the_original_that_the_next_file_knows_of_must_reach_the_end_it_had(size: int) -> None:
+    host = machine()
+    original(host, padded(GROUPS[0]) + padded(GROUPS[1]))
+    ends = [512 + len(padded(GROUPS[0])), 512 + len(padded(GROUPS[0]) + padded(GROUPS[1]))]
+    write(host, [[Fence(5)]], file_id=10, previous=LogMark(9, ends[1]))
+    assert read(host)[0] == [*TEXTS[0], *TEXTS[1], "fence 5"]
+    host.disk.cut(f"{FOLDER}/9.txn", ends[0] + size)
+    with pytest.raises(JournalDamagedError, match=f"offset {ends[0]}: it was synced up to {ends[1]}"):
+        read(host)
 
 
 def test_records_longer_than_a_block_are_read() -> None:

@@ -3,10 +3,13 @@ ensemble_changes.py, recovery.py."""
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from quire.ledger.errors import LedgerClosedError
 from quire.metadata import unacked
+from quire.metadata.errors import MalformedMetadataError
+from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads
 
 FOLDER = unacked.folder("/ledgers")
@@ -22,6 +25,19 @@ async def notes(cluster: FakeCluster) -> dict[int, int]:
         assert ledger_id is not None
         found[ledger_id] = unacked.decode(node.value)
     return found
+
+
+class Writes:
+    """Record of the notes that were stored before each write of a ledger's metadata."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.notes: list[tuple[LedgerState, int, dict[int, int]]] = []
+        """State and number of fragments written, notes at that moment."""
+        cluster.ledgers.before_write = self._before
+
+    async def _before(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        self.notes.append((metadata.state, len(metadata.fragments), await notes(self._cluster)))
 
 
 async def begun(size: int = 4) -> FakeCluster:
@@ -40,9 +56,10 @@ async def test_a_member_that_is_replaced_and_lacks_confirmed_entries_is_noted() 
         for each in payloads(1, 5):
             await writer.write(each)
         late.lose_links()
+        writes = Writes(cluster)
         await writer.write(b"6")
-        await trio.sleep(1)
-        assert await notes(cluster) == {writer.ledger_id: writer.metadata.fragments[-1].first_entry_id}
+        first = writer.metadata.fragments[-1].first_entry_id
+        assert writes.notes == [(LedgerState.OPEN, 2, {writer.ledger_id: first})], "later a crash could prevent it"
 
 
 async def test_a_member_that_fails_and_lacks_nothing_confirmed_is_not_noted() -> None:
@@ -60,17 +77,18 @@ async def test_a_member_that_fails_and_lacks_nothing_confirmed_is_not_noted() ->
         assert await notes(cluster) == {}
 
 
-async def test_a_member_whose_last_acknowledgements_come_after_the_close_is_not_noted() -> None:
+async def test_a_member_whose_last_acknowledgements_come_soon_after_the_end_is_not_noted() -> None:
     cluster = await begun(3)
-    async with cluster.client() as client:
+    async with cluster.client() as client, trio.open_nursery() as nursery:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
         [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
         late.hold = True
         await writer.write(b"0")
-        await writer.close()
-        await trio.sleep(5)
+        nursery.start_soon(writer.close)
+        await trio.sleep(0.04)
         late.release()
         await trio.sleep(100)
+        assert writer.metadata.state is LedgerState.CLOSED
         assert await notes(cluster) == {}
 
 
@@ -98,25 +116,45 @@ async def test_a_late_acknowledgement_confirms_nothing_behind_the_end() -> None:
         assert await notes(cluster) == {}
 
 
-async def test_a_member_whose_last_acknowledgements_never_come_is_noted_after_the_close() -> None:
+@pytest.mark.parametrize("cut_off", [False, True])
+async def test_a_member_whose_last_acknowledgements_do_not_come_is_noted_before_the_close(cut_off: bool) -> None:
+    """After the close only this process knows of the missing copies, and it may be killed."""
     cluster = await begun(3)
-    async with cluster.client(add_timeout_s=10) as client:
-        silent = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(silent.metadata.fragments[0].bookies)
+    async with cluster.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
         late.hold = True
-        await silent.write(b"0")
-        await silent.close()
-        await trio.sleep(9)
-        assert await notes(cluster) == {}
-        await trio.sleep(2)
-        assert await notes(cluster) == {silent.ledger_id: unacked.WHOLE}
+        await writer.write(b"0")
+        if cut_off:
+            late.lose_links()
+        writes = Writes(cluster)
+        await writer.close()
+        expected = {writer.ledger_id: unacked.WHOLE}
+        assert writes.notes == [(LedgerState.CLOSED, 1, expected)]
+        await cluster.store.delete(unacked.path_of("/ledgers", writer.ledger_id))
+        await trio.sleep(100)
+        assert await notes(cluster) == {}, "one note is enough"
 
-        cut_off = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        await cut_off.write(b"0")
-        await cut_off.close()
-        late.lose_links()
-        await trio.sleep(1)
-        assert sorted(await notes(cluster)) == [silent.ledger_id, cut_off.ledger_id]
+
+async def test_a_note_that_cannot_be_stored_before_the_close_is_stored_after_it() -> None:
+    cluster = await begun(3)
+    note_unacked = cluster.ledgers.note_unacked
+
+    async def refuse(ledger_id: int, before: int) -> None:
+        raise MalformedMetadataError("not now")
+
+    async with cluster.client(add_timeout_s=10) as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        late.hold = True
+        await writer.write(b"0")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster.ledgers, "note_unacked", refuse)
+            await writer.close()
+        assert cluster.ledgers.note_unacked == note_unacked
+        assert (writer.metadata.state, await notes(cluster)) == (LedgerState.CLOSED, {})
+        await trio.sleep(11)
+        assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
 
 
 async def test_with_an_ack_quorum_of_all_copies_nothing_is_noted() -> None:
@@ -137,8 +175,42 @@ async def test_a_recovery_notes_what_it_does_not_write_again() -> None:
         empty = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
         for each in payloads(0, 3):
             await writer.write(each)
-        for ledger in (writer, empty):
+        for ledger in (empty, writer):
+            writes = Writes(cluster)
             reader = await client.open(ledger.ledger_id, recover=True)
             reader.close()
+        expected = {writer.ledger_id: unacked.WHOLE}
+        assert writes.notes == [(LedgerState.IN_RECOVERY, 1, {}), (LedgerState.CLOSED, 1, expected)]
+
+
+async def test_a_recovery_notes_that_a_member_of_an_earlier_fragment_may_lack_entries() -> None:
+    cluster = await begun()
+    async with cluster.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        late, gone, _ = cluster.of(writer.metadata.fragments[0].bookies)
+        await writer.write(b"0")
+        late.hold = True
+        await writer.write(b"1")
         await trio.sleep(1)
+        gone.stop()
+        await writer.write(b"2")
+        assert await notes(cluster) == {}, "the one that is replaced has everything confirmed"
+        assert len(writer.metadata.fragments) == 2
+        reader = await client.open(writer.ledger_id, recover=True)
+        reader.close()
         assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
+
+
+async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_written_again() -> None:
+    cluster = await begun(3)
+    async with cluster.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        await writer.write(b"0")
+        await trio.sleep(1)
+        late.hold = True
+        writes = Writes(cluster)
+        reader = await client.open(writer.ledger_id, recover=True)
+        reader.close()
+        assert reader.metadata.last_entry_id == 0
+        assert writes.notes[-1] == (LedgerState.CLOSED, 1, {writer.ledger_id: unacked.WHOLE})
