@@ -13,7 +13,7 @@ Checks that startup makes too use the same code. A server makes the other checks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from struct import Struct
@@ -88,16 +88,37 @@ class Examined:
 
 
 def examine(
-    disk: Disk, look: Look, *, journal: str, ledgers: str, index: str, remedies: Remedies, progress: Progress
+    disk: Disk,
+    look: Look,
+    *,
+    journal: str,
+    ledgers: str,
+    index: str,
+    remedies: Remedies,
+    progress: Progress,
+    existing: Container[int] | None = None,
 ) -> Examined:
     """Examine a bookie whose folders (without `current`) are locked by the caller.
+
+    Args:
+        existing: the ledgers that have metadata. Damage to entries of others loses nothing: the ledger was deleted, and
+            its entries wait for the garbage collection. None: not known, and every ledger counts.
 
     OSError if a folder cannot be read.
     """
     found = Examined()
     folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
     _Doctor(
-        disk, look, folders, f"{journal}/current", f"{ledgers}/current", f"{index}/current", remedies, found, progress
+        disk,
+        look,
+        folders,
+        f"{journal}/current",
+        f"{ledgers}/current",
+        f"{index}/current",
+        remedies,
+        found,
+        progress,
+        existing,
     ).run()
     return found
 
@@ -113,6 +134,7 @@ class _Doctor:
     remedies: Remedies
     found: Examined
     progress: Progress
+    existing: Container[int] | None
     start: Start = field(init=False)
 
     def run(self) -> None:
@@ -258,17 +280,26 @@ class _Doctor:
     ) -> None:
         """Report damages of one log.
 
-        The next start writes entries that are also in the journal again, so these are not lost.
+        The next start writes entries that are also in the journal again, so these are not lost; nor are those of
+        deleted ledgers.
         """
         lost: list[Damaged] = []
         again: list[Damaged] = []
+        deleted: list[Damaged] = []
         for each in damages:
             runs = journalled.get(each.ledger_id, ())
-            (again if any(first <= each.entry_id <= last for first, last in runs) else lost).append(each)
+            if self.existing is not None and each.ledger_id not in self.existing:
+                deleted.append(each)
+            elif any(first <= each.entry_id <= last for first, last in runs):
+                again.append(each)
+            else:
+                lost.append(each)
         if lost:
             self.found.lost(file, f"is damaged: {_named(lost)}", self.remedies.storage)
         if again:
             self.found.noted(file, f"is damaged: {_named(again)}; the journal has these, and a start writes them again")
+        if deleted:
+            self.found.noted(file, f"is damaged: {_named(deleted)}; their ledgers were deleted")
 
     def _count_journalled(self, rows: KeyValue, ledger_id: int, runs: list[tuple[int, int]]) -> None:
         seen: set[int] = set()

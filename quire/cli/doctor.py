@@ -13,7 +13,7 @@ import errno
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TextIO
@@ -116,9 +116,25 @@ def examine_bookie(
         return _bookie(disk, look, folders, Remedies(journal=rebuild, storage=rebuild), progress)
 
 
-def _bookie(disk: Disk, look: Look, folders: tuple[str, str, str], remedies: Remedies, progress: Progress) -> Examined:
+def _bookie(
+    disk: Disk,
+    look: Look,
+    folders: tuple[str, str, str],
+    remedies: Remedies,
+    progress: Progress,
+    existing: Container[int] | None = None,
+) -> Examined:
     journal, ledgers, index = folders
-    return examine(disk, look, journal=journal, ledgers=ledgers, index=index, remedies=remedies, progress=progress)
+    return examine(
+        disk,
+        look,
+        journal=journal,
+        ledgers=ledgers,
+        index=index,
+        remedies=remedies,
+        progress=progress,
+        existing=existing,
+    )
 
 
 # --- a standalone server
@@ -132,13 +148,19 @@ def examine_standalone(disk: Disk, look: Look, root: str, progress: Progress) ->
     folders = _folders(root)
     locks = [f"{root}/{LOCK_NAME}", f"{folders[0]}/{LOCK_FILE}", f"{folders[1]}/{LOCK_FILE}"]
     with _locked(disk, locks):
+        metadata = Examined()
+        nodes = _metadata(disk, look, root, metadata)
         if all(disk.exists(folder) for folder in folders):
-            found = _bookie(disk, look, folders, _STANDALONE, progress)
+            existing = None if nodes is None else {each for path in nodes if (each := _ledger_id(path)) is not None}
+            found = _bookie(disk, look, folders, _STANDALONE, progress, existing)
         else:
             found = Examined()
             found.noted(f"{root}/bookie", "is not there yet: the server never started to its end")
         _format(disk, root, found)
-        _metadata(disk, look, root, found)
+        found.files += metadata.files
+        found.findings.extend(metadata.findings)
+        if nodes is not None:
+            _compare(disk, root, nodes, found)
     return found
 
 
@@ -157,11 +179,12 @@ def _format(disk: Disk, root: str, found: Examined) -> None:
         found.lost(path, str(error).removeprefix(f"{path} "), 'Write it again: "quire standalone 1" and a newline')
 
 
-def _metadata(disk: Disk, look: Look, root: str, found: Examined) -> None:
+def _metadata(disk: Disk, look: Look, root: str, found: Examined) -> dict[str, bytes] | None:
+    """Examine the metadata store; return the values of its nodes by path, None if they cannot be read."""
     folder = f"{root}/metadata"
     if not disk.exists(folder):
         found.lost(folder, "is missing", _COPY)
-        return
+        return None
     check = check_map(disk, folder)
     found.files += len(disk.names(folder))
     for finding in check.findings:
@@ -170,19 +193,22 @@ def _metadata(disk: Disk, look: Look, root: str, found: Examined) -> None:
         else:
             found.findings.append(finding)
     if check.damage is not None or check.is_new:
-        return
-    nodes: dict[str, bytes]
+        return None
     try:
         rows = look(folder)
         try:
-            nodes = {path: node.value for path, node in load(rows).nodes.items()}
+            return {path: node.value for path, node in load(rows).nodes.items()}
         finally:
             rows.close()
     except (OSError, MetadataError) as error:
         found.lost(folder, f"cannot be read: {error}", _COPY)
-        return
+        return None
+
+
+def _compare(disk: Disk, root: str, nodes: dict[str, bytes], found: Examined) -> None:
+    """Check the metadata against what was found of the bookie."""
     for what in _nodes(nodes, found.entries):
-        found.lost(folder, what, _COPY)
+        found.lost(f"{root}/metadata", what, _COPY)
     for file, what in _cookies(disk, root, nodes):
         found.lost(file, what, _STANDALONE.cookie)
 

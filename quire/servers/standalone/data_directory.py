@@ -75,8 +75,8 @@ def _check_format(disk: Disk, path: str) -> None:
 def read_format(disk: Disk, path: str) -> None:
     """Check the version in the file. Raises DataDirectoryError; FileNotFoundError. Blocking."""
     text = disk.read(path)
-    number = text.removeprefix(_FORMAT_HEAD).strip()
-    if not text.startswith(_FORMAT_HEAD) or not number.isdigit():
+    number = text.removeprefix(_FORMAT_HEAD).removesuffix(b"\n")
+    if _FORMAT_HEAD + number + b"\n" != text or not number.isdigit():
         raise DataDirectoryError(f"{path} is damaged: {text[:40]!r}")
     if int(number) > FORMAT_VERSION:
         raise DataDirectoryError(

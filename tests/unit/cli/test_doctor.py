@@ -14,6 +14,7 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
+from bookie.doctor.examine import Remedies, examine
 from managed_ledger import ledger_list
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.list_check import check_lists
@@ -24,6 +25,7 @@ from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.metadata.local.memory import MemoryTree
 from quire.world.real import real_world
+from quire.world.real_look import look_into
 from tests.unit.bookie.build import Client, cluster, entry
 
 ENTRIES = 8
@@ -106,6 +108,26 @@ def test_an_entry_log_that_was_cut_or_is_missing_is_named(folders, capsys, size,
     code, said = run(folders, capsys)
     assert (code, said[0]["file"]) == (1, str(log))
     assert what in str(said[0]["what"])
+
+
+@pytest.mark.parametrize(("existing", "loses"), [({7}, False), ({7, 8}, True), (None, True)])
+def test_damage_to_an_entry_of_a_deleted_ledger_loses_nothing(
+    folders: Path, existing: set[int] | None, loses: bool
+) -> None:
+    log = folders / "ledgers/current/0.log"
+    flip(log, log.read_bytes().index(entry(8, 3)) + 40)
+    ledgers, journal = str(folders / "ledgers"), str(folders / "journal")
+    found = examine(
+        real_world().disk,
+        look_into,
+        journal=journal,
+        ledgers=ledgers,
+        index=ledgers,
+        remedies=Remedies(journal="", storage=""),
+        progress=lambda what, count: None,
+        existing=existing,
+    )
+    assert [(finding.file, finding.loses) for finding in found.findings] == [(str(log), loses)]
 
 
 @pytest.mark.parametrize("name", ["locations", "ledgers"])

@@ -46,7 +46,7 @@ def test_a_newer_version_is_refused_and_the_lock_given_back(tmp_path: Path) -> N
     claim(real_world().disk, str(tmp_path)).lock.release()
 
 
-@pytest.mark.parametrize("text", [b"", b"quire standalone x\n", b"something\n"])
+@pytest.mark.parametrize("text", [b"", b"quire standalone 1", b"quire standalone x\n", b"something\n"])
 def test_a_damaged_version_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "FORMAT").write_bytes(text)
     with pytest.raises(DataDirectoryError, match="is damaged"):
