@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
@@ -39,7 +40,7 @@ def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
         time.sleep(0.001)
 
 
-class ServerProcess:
+class ServerProcess(ABC):
     """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they
     may be changed between two. `name` is that of its files in `folder`."""
 
@@ -64,9 +65,9 @@ class ServerProcess:
         """Options behind the command."""
         return ["--conf", str(self.conf)]
 
+    @abstractmethod
     def ready_line(self) -> str:
-        """A regular expression of what it prints when it serves."""
-        raise NotImplementedError
+        """Return a regular expression of the line that the command prints when it serves."""
 
     def launch(self) -> Process:
         """Start it, and do not wait."""
