@@ -61,7 +61,9 @@ def test_every_ledger_list_tells_what_the_broker_said(moment: str) -> None:
 
 def test_a_terminated_log_tells_its_last_position() -> None:
     ended = decode(logs("running")["public/default/persistent/ended"])
-    assert ended.terminated == position(internal_stats("public/default/persistent/ended")["lastConfirmedEntry"])  # type: ignore[index]
+    stats = internal_stats("public/default/persistent/ended")
+    assert stats is not None
+    assert ended.terminated == position(stats["lastConfirmedEntry"])
     assert [decode(value).terminated for log, value in logs("running").items() if not log.endswith("/ended")] == [
         None
     ] * (len(logs("running")) - 1)

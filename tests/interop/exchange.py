@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quire.ledger import LedgerClient, LedgerConfig, open_client
+from quire.ledger.bookies.pool import WireProtocol
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.real import real_world
 from tests.support.zookeeper import run
@@ -66,12 +67,14 @@ async def _write_one(
     )
 
 
-def write(uri: str, protocol: str, *, quorum: tuple[int, int, int] = (3, 2, 2), count: int = 50) -> list[Exchanged]:
+def write(
+    uri: str, protocol: WireProtocol, *, quorum: tuple[int, int, int] = (3, 2, 2), count: int = 50
+) -> list[Exchanged]:
     """Write a closed ledger per digest, an empty one, and one that is left open by a client that goes."""
     written: list[Exchanged] = []
 
     async def main() -> None:
-        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:
             for digest in DIGEST_TYPES:
                 written.append(await _write_one(client, digest, quorum, count, True))
             written.append(await _write_one(client, "MAC", quorum, 0, True))
@@ -101,11 +104,11 @@ async def verify_one(client: LedgerClient, ledger: Exchanged, *, recover: bool) 
     reader.close()
 
 
-def verify(uri: str, protocol: str, ledgers: list[Exchanged], *, recover: bool) -> None:
+def verify(uri: str, protocol: WireProtocol, ledgers: list[Exchanged], *, recover: bool) -> None:
     """`verify_one` for each."""
 
     async def main() -> None:
-        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:
             for ledger in ledgers:
                 await verify_one(client, ledger, recover=recover)
 

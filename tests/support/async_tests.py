@@ -92,6 +92,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
         function = _yielding(function)
     arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
     made = AsyncFixture(str(fixturedef.argname), asynccontextmanager(function), arguments)
+    # pytest types the request as the private class it makes itself, and offers no other way to give a fixture a value.
     fixturedef.cached_result = (made, fixturedef.cache_key(request), None)  # type: ignore[arg-type]
     return made
 

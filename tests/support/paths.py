@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -242,12 +242,16 @@ async def answered(condition: Callable[[], object], connection: Connection) -> N
         await connection.changed()
 
 
+def has_receipts(connection: Connection, count: int) -> bool:
+    return len(connection.receipts) >= count
+
+
 async def publish(rig: Rig, connection: Connection) -> None:
     """One SEND until its receipt."""
     await connection.producer(TOPIC, 0, "p")
     for number in range(WARM):
         connection.publish(0, "p", number, [("", b"warm")])
-        await answered(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
+        await answered(partial(has_receipts, connection, number + 1), connection)
     await trio.sleep(SETTLED_S)
     with rig.record("publish"):
         connection.publish(0, "p", WARM, [("", b"x" * 100)])

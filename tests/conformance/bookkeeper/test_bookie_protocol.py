@@ -97,11 +97,10 @@ class Peer:
     def request(self, operation: int, *, version: int = 3, priority: int = 0) -> pb.Request:
         self._txn += 1
         request = pb.Request()
-        request.header.version = version  # type: ignore[assignment]
-        request.header.operation = operation  # type: ignore[assignment]
-        request.header.txnId = self._txn
+        header: Any = request.header  # also codes that the protocol does not have
+        header.version, header.operation, header.txnId = version, operation, self._txn
         if priority:
-            request.header.priority = priority
+            header.priority = priority
         return request
 
     async def ask3(self, request: pb.Request) -> pb.Response:
@@ -121,10 +120,10 @@ class Peer:
         self, ledger_id: int, entry_id: int, *, key: bytes = KEY, flag: int = 0, priority: int = 0, write_flags: int = 0
     ) -> pb.Request:
         request = self.request(pb.ADD_ENTRY, priority=priority)
-        add = request.addRequest
+        add: Any = request.addRequest
         add.ledgerId, add.entryId, add.masterKey, add.body = ledger_id, entry_id, key, entry(ledger_id, entry_id)
         if flag:
-            add.flag = flag  # type: ignore[assignment]
+            add.flag = flag
         if write_flags:
             add.writeFlags = write_flags
         return request

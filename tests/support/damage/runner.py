@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -163,7 +164,7 @@ def _prepare(job: dict[str, Any]) -> dict[str, Any]:
     known = root / "acknowledged.json"
     for number in range(shape.incarnations(stop)):
         before = json.loads(known.read_text()) if known.exists() else {}
-        answer = _forked(lambda n=number, b=before: shape.live(root / "data", stop, n, b), root / "log")  # type: ignore[misc]
+        answer = _forked(partial(shape.live, root / "data", stop, number, before), root / "log")
         if "failed" in answer:
             return answer
         known.write_text(json.dumps(answer))

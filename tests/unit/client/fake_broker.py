@@ -155,7 +155,7 @@ class Session:
         if work is not None:
             work(command, payload)
 
-    def _refuse(self, command: pb.BaseCommand, code: int, message: str) -> None:
+    def _refuse(self, command: pb.BaseCommand, code: Any, message: str) -> None:
         if command.type == B.LOOKUP:
             self.send(_answer(B.LOOKUP_RESPONSE, "lookupTopicResponse", command.lookupTopic.request_id,
                               response=2, error=code, message=message))  # fmt: skip
@@ -170,7 +170,7 @@ class Session:
             answer = B(type=B.SEND_ERROR)
             answer.send_error.producer_id = command.send.producer_id
             answer.send_error.sequence_id = command.send.sequence_id
-            answer.send_error.error = code  # type: ignore[assignment]
+            answer.send_error.error = code
             answer.send_error.message = message
             self.send(answer)
         else:

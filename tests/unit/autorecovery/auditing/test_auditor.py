@@ -317,7 +317,7 @@ async def test_two_auditors_at_once_do_what_one_does(cluster: Cluster, nursery: 
 
 @pytest.mark.parametrize("marks_made", [0, 1, 7, 29])
 async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest(
-    marks_made: int, cluster: Cluster, nursery: trio.Nursery
+    marks_made: int, cluster: Cluster, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.begin("b1", "b2", "b3")
     for _ in range(30):
@@ -336,7 +336,7 @@ async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest
             made += 1
         return await multi(ops)
 
-    store.multi = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "multi", counted)
     with trio.CancelScope() as scope:
         await auditor_of(cluster, store, open_ledgers_max=1).run()
     assert len(await cluster.marked()) == marks_made

@@ -58,7 +58,9 @@ async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error
             await reader.read(3, 3)
 
 
-async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> None:
+async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its bookies say that they have no such ledger, as soon as they have looked for what is theirs."""
     async with with_bookies(count=4) as cluster, client_of(cluster) as client:
         ledger_id = await with_one_entry_lost(client)
@@ -68,7 +70,7 @@ async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
             await client.delete(ledger_id)
             raise NoSuchEntryError("nobody has the ledger any more")
 
-        repairs._replicator.replicate = replicate  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(repairs._replicator, "replicate", replicate)
         with pytest.raises(NoSuchLedgerError):
             await repairs.repair(ledger_id, ["b1"])
 

@@ -360,7 +360,9 @@ async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(cluster
         assert await store.children(f"{BASE}/locks") == []
 
 
-async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluster) -> None:
+async def test_marks_are_made_in_one_call_and_their_folders_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, ledgers = cluster.process()
     calls = 0
     multi = store.multi
@@ -370,7 +372,7 @@ async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluste
         calls += 1
         return await multi(ops)
 
-    store.multi = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "multi", counted)
     async with trio.open_nursery() as nursery:
         for ledger_id in range(100):
             nursery.start_soon(ledgers.mark, ledger_id, ["b1"])

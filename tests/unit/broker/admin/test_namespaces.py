@@ -136,7 +136,7 @@ async def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_h
         assert rest.administration.asked[-1] == ("delete_left_over", "public/default")
 
 
-async def test_topics_that_clients_make_anew_meanwhile_are_deleted_too() -> None:
+async def test_topics_that_clients_make_anew_meanwhile_are_deleted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async with on_cluster(force_delete_namespace=True) as rest:
         administration, log = rest.administration, "/managed-ledgers/public/default/persistent/a"
         delete = administration.delete_wherever
@@ -151,7 +151,7 @@ async def test_topics_that_clients_make_anew_meanwhile_are_deleted_too() -> None
             elif rounds == 3:
                 await rest.store.delete(log)
 
-        administration.delete_wherever = made_anew  # type: ignore[method-assign]
+        monkeypatch.setattr(administration, "delete_wherever", made_anew)
         assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
         assert rounds >= 3
         assert await rest.store.get("/managed-ledgers/public/default") is None
