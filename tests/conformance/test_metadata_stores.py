@@ -528,7 +528,8 @@ async def test_after_a_crash_what_was_answered_is_there_and_nothing_is_half_done
     host.start(before)
     if seed % 2:
         host.crash_after(universe.rng.randint(1, 60))
-        await trio.sleep(1.0)
+        with trio.move_on_after(1.0):
+            await host.wait_down()
     else:
         await trio.sleep(universe.rng.uniform(0.0, 0.15))
     await host.crash()

@@ -23,6 +23,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.world.doors import Stream, World
 from simulation.machines.world import in_world
+from tests.support.waiting import until
 from tests.unit.bookie.build import CONFIG, KEY, OTHER_KEY, entry, opened
 
 pytestmark = pytest.mark.seeded
@@ -611,8 +612,7 @@ async def test_a_peer_that_goes_takes_its_long_polls_with_it() -> None:
         assert await reader.answers_within(1.0) is None
         assert bookie.long_polls == 1
         reader._stream.close()
-        await trio.sleep(1)
-        assert bookie.long_polls == 0
+        await until(lambda: bookie.long_polls == 0, within=1)
         await writer.add3(4, 1)
 
 
