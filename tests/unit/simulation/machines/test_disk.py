@@ -6,7 +6,8 @@ import random
 import pytest
 
 from simulation import Universe
-from simulation.machines.disk import SECTOR, DiskImage, SimDisk
+from simulation.machines.disk import SimDisk
+from simulation.machines.disk_image import SECTOR, DiskImage
 from simulation.machines.power import Power, PowerCut
 from simulation.machines.trace import Trace
 
