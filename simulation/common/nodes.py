@@ -48,7 +48,7 @@ class Node(ABC):
         self.host = story.universe.host(name)
         self.metadata: HostMetadata | None = None
         self.crashed = False
-        """Whether the nemesis keeps it down."""
+        """True while the nemesis keeps it down."""
         self.cut_off = 0
         """Number of faults that keep it from the metadata service."""
 

@@ -188,7 +188,7 @@ def test_o7_a_namespace_that_is_deleted_under_its_producers_is_gone_with_its_led
 
 
 def ledgers(cluster: BrokerCluster, namespace: str) -> set[int]:
-    """That exist, of logs whose names begin so, by the ledgers' own word: of cursors too."""
+    """Return the ledgers that belong to logs of this namespace by their own metadata, ledgers of cursors included."""
 
     async def call(store: ZooKeeperStore) -> set[int]:
         manager = LedgerManager(store, ids=BlockLedgerIds(store), rng=real_world().rng)

@@ -44,7 +44,7 @@ from bookie.journal.writer import Journal
 Journal._done = boom
 """,
 }
-"""Where the mistake is, and the lines that plant it."""
+"""Lines that plant a mistake, by where it is."""
 
 HEAD = """
 def boom(*arguments):

@@ -297,7 +297,7 @@ def number_of(frame: bytes) -> int:
 
 
 def numbers_of_requests(link: Proxy) -> list[int]:
-    """That pass from now on."""
+    """Return a list that gets the number of each request that passes from now on."""
     numbers: list[int] = []
 
     def note(frame: bytes) -> Iterable[bytes]:

@@ -133,7 +133,7 @@ async def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_th
     handed = {log_path(ORDERS), f"{log_path(ORDERS)}/holes"}
 
     async def check_cursors(left: Left, cursors: dict[str, Cursor]) -> int:
-        """How many have their state in a ledger."""
+        """Check the cursors; return the number of those whose state is in a ledger."""
         in_ledgers = 0
         for path, cursor in cursors.items():
             found = await cursor_of(left, path, extra if path in handed else frozenset())

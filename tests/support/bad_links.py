@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 FAR = "127.0.0.2"
-"""Where servers behind a link are announced."""
+"""Address under which servers behind a link are announced."""
 CHUNK_BYTES = 65536
 
 

@@ -47,7 +47,7 @@ class Proxy:
         """False: what the server says is swallowed."""
         self._framed = framed
         self.target_port = target_port
-        """Where new connections go."""
+        """Port to which new connections go."""
         self._nursery = nursery
         self._streams: set[trio.SocketStream] = set()
         self._refusing = False
@@ -65,7 +65,7 @@ class Proxy:
         self._streams.clear()
 
     def refuse(self, refusing: bool = True) -> None:
-        """Whether new connections are cut at once; those there are stay."""
+        """Cut new connections at once, or no longer; existing ones stay."""
         self._refusing = refusing
 
     async def _serve(self, client: trio.SocketStream) -> None:

@@ -69,7 +69,7 @@ class RawClient(Commands):
             raise AssertionError(f"expected {C.Type.Name(kind)}, got {command}")
 
     def closed_by_server(self, seconds: float = 10) -> bool:
-        """Whether the server closes the connection, whatever it still sends before."""
+        """Return whether the server closes the connection, whatever it still sends before."""
         self.socket.settimeout(seconds)
         try:
             while self.socket.recv(65536):
@@ -81,7 +81,7 @@ class RawClient(Commands):
             return False
 
     def silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing arrives for a while."""
+        """Return whether nothing arrives for a while."""
         if self._received:
             return False
         self.socket.settimeout(seconds)

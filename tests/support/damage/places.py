@@ -22,7 +22,7 @@ class Damage(Enum):
 
 
 class Stop(Enum):
-    """How the server ended whose files are damaged."""
+    """Ways in which the server whose files are damaged has ended."""
 
     CLEAN = "clean stop"
     KILLED = "kill -9"
@@ -125,7 +125,7 @@ def cases_of(shape: str, stop: Stop, root: Path) -> Iterator[Case]:
 
 
 def _turns(place: Place, damage: Damage) -> int:
-    """How many places of this damage are tried: more where it matters where."""
+    """Return the number of places at which this damage is tried: more where the place matters."""
     if place.kind == "lastMark":
         return 6 if damage is Damage.FLIP else 1
     return TURNS.get(place.kind.rpartition(" ")[2], 1)

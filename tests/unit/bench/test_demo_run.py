@@ -40,9 +40,9 @@ class FakeArchive:
     def __init__(self, server: FakeProcess) -> None:
         self.server = server
         self.held: int | None = None
-        """How many lines had been published when the hold was made."""
+        """Number of lines published when the hold was made."""
         self.consumed: int | None = None
-        """How many had been acknowledged when it was run."""
+        """Number of lines acknowledged when it was run."""
         self.spoil: Callable[[list[Line]], list[Line]] = lambda lines: lines
 
     def hold(self) -> None:
