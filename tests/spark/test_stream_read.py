@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -23,6 +22,7 @@ from tests.spark.support import (
     publish,
     wait_for,
 )
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 
@@ -274,5 +274,5 @@ def test_a_query_that_ends_leaves_its_subscription_and_nothing_else(
 
     wait_for(lambda: consumers() == 0, "the end of all readers")
     assert set(internal_stats(server, topic)["cursors"]) == {"hold"}
-    answer = httpx2.delete(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
+    answer = web.request("DELETE", f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
     assert answer.status_code == 204, "somebody is attached"
