@@ -1,4 +1,4 @@
-"""Fragments: who should have what."""
+"""Fragments: the entries that each bookie should have."""
 
 from __future__ import annotations
 

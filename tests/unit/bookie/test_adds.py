@@ -23,7 +23,7 @@ SMALL_CACHE = replace(CONFIG, write_cache_mb=2)
 
 
 def hold_flushes(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> trio.Event:
-    """Flushes wait until the event is set."""
+    """Hold all flushes until the returned event is set."""
     gate = trio.Event()
     flush: Callable[[], Awaitable[None]] = bookie.storage.flush
 

@@ -214,7 +214,7 @@ class Client3:
 
 @asynccontextmanager
 async def with_syncs() -> AsyncIterator[tuple[Bookie, list[str]]]:
-    """A bookie whose journal records its syncs, and its writes without a sync."""
+    """Open a bookie whose journal records its syncs, and its writes without a sync."""
     async with with_bookie(config=replace(CONFIG, flush_interval_ms=60_000)) as bookie:
         events: list[str] = []
         writer = bookie.journal._writer

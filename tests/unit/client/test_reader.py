@@ -21,7 +21,7 @@ def entries(count: int, size: int = 20, **fields: int) -> list[bytes]:
 
 
 async def take(reader: Reader, count: int) -> Deliveries:
-    """`count` entries, which must be all that come."""
+    """Return `count` entries; no more may arrive."""
     found = Deliveries()
     while len(found) < count:
         got = await reader.receive()

@@ -1,4 +1,4 @@
-"""Keys go to the partitions the official clients send them to."""
+"""Keys select the same partitions as in the official clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored entries become the messages that were sent; whatever is wrong with one is told with its position."""
+"""Stored entries give the messages that were sent; an error of an entry names its position."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_entry_gives_what_protobuf_reads_of_it(messages) -> None:
 
 @given(st.data())
 def test_a_changed_byte_never_goes_unnoticed(data) -> None:
-    """CRC-32C finds every change within 32 bits. (The sixth byte on is what it covers, or what it is compared with.)"""
+    """CRC-32C detects every change within 32 bits. (From the sixth byte on, a byte is covered or is the checksum.)"""
     original = data.draw(
         st.sampled_from([entry(b"x" * 50, partition_key="k"), batch(b"a", b"b"), batch(b"a" * 99, compression="zstd")])
     )

@@ -57,7 +57,7 @@ WAYS = pytest.mark.parametrize("way", [in_process, over_the_network])
 
 @asynccontextmanager
 async def with_clients(way: Way) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
-    """Two clients of one bookie."""
+    """Open two clients of one bookie."""
     tree = MemoryTree()
     async with in_world(5) as world:
         store = await cluster(tree, world)

@@ -1,4 +1,4 @@
-"""One loop per process, made late; clients shared, and closed when nobody uses them."""
+"""The loop of a process, which is created at its first use, and clients that are shared and closed when unused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = ClientOptions()
 
 
 class Opened:
-    """Stands for the client package: notes what is opened and closed."""
+    """Replacement of the client package that records the clients that are opened and closed."""
 
     def __init__(self) -> None:
         self.now = 0

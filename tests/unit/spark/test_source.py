@@ -36,7 +36,7 @@ WORK = TopicRange(partition=TOPIC, ranges=(LedgerRange(1, 0, 4),))
 
 
 class FakePlanner:
-    """Notes the calls; made in the process that plans, at the first of them."""
+    """A planner that records its calls. It is created at the first call, in the process that plans."""
 
     made = 0
 

@@ -23,7 +23,7 @@ from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
 SOON_S = 0.5
-"""Virtual time in which an auditor is done with all it can do."""
+"""Virtual seconds in which an auditor completes everything that it can do."""
 
 
 def auditor_of(
@@ -34,7 +34,7 @@ def auditor_of(
     adheres: Adheres | None = None,
     **settings: Any,
 ) -> Auditor:
-    """`check`: called for each ledger whose copies are to be read; all of them are good."""
+    """Return an auditor. `check` is called for each ledger whose copies are to be read; all copies are good."""
     store = store or cluster.store
     config = AutoRecoveryConfig(**{"ledger_check_interval_s": 0, **settings})
     ledgers = cluster.ledgers if store is cluster.store else cluster.ledgers_of(store)
@@ -143,7 +143,7 @@ async def test_a_rolling_restart_marks_nothing(cluster: Cluster, auditor: Audito
 async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(
     cluster: Cluster, auditor: Auditor
 ) -> None:
-    """Nobody saw it, and it has no cookie: there is nothing to wait for."""
+    """No auditor has seen it, and it has no cookie, so its return is not waited for."""
     assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
 
 
@@ -284,7 +284,7 @@ async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
 
 @story_of(*ALL, bookie_check_interval_s=3600)
 async def test_the_bookies_are_looked_at_from_time_to_time(cluster: Cluster, auditor: Auditor) -> None:
-    """For what nobody was told of: a ledger that names a bookie long gone."""
+    """This finds changes without an event: a ledger that names a bookie which was lost long ago."""
     late = await cluster.ledger(closed("b2", "b9"))
     await trio.sleep(3590)
     assert await cluster.marked() == {}

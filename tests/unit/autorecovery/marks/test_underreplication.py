@@ -180,7 +180,7 @@ async def test_a_mark_merged_during_the_repair_stays(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("goes", [True, False])
 async def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool, cluster: Cluster) -> None:
-    """The mark goes, or changes, between the look at it and the lock."""
+    """The mark is removed, or changes, between its read and the lock."""
     store, ledgers = cluster.process()
     _, other = cluster.process()
     await ledgers.mark(1, ["b1"])
@@ -216,7 +216,7 @@ async def test_the_lock_of_a_worker_that_died_goes_with_its_session(cluster: Clu
 
 
 async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Callable[[], Awaitable[object]]) -> None:
-    """`wait_for_work` waits before `act`, and not after it."""
+    """Check that `wait_for_work` waits before `act`, and not after it."""
     async with trio.open_nursery() as nursery:
         over = trio.Event()
 

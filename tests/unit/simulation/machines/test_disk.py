@@ -19,7 +19,7 @@ def disk_of(image: DiskImage, fuse: int = -1) -> SimDisk:
 
 
 def file_with(image: DiskImage, durable: bytes):
-    """A file /f whose name and content are durable."""
+    """Create a file /f whose name and content are durable."""
     disk = disk_of(image)
     file = disk.open("/f", create=True)
     file.pwrite(durable, 0)

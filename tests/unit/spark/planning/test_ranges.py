@@ -17,7 +17,7 @@ A, B, C = (f"{TOPIC}-partition-{index}" for index in range(3))
 
 
 def logs_of(**entries: int) -> dict[str, PartitionLog]:
-    """One open ledger each, number 5."""
+    """Return logs that each have one open ledger, number 5."""
     return {{"a": A, "b": B, "c": C}[key]: log_of((5, n)) for key, n in entries.items()}
 
 
