@@ -1,4 +1,4 @@
-"""A server whose disk takes no more: adds fail cleanly, it says so, what was acknowledged is read, and it goes on."""
+"""A server with a full disk: adds fail cleanly, the server logs it, acknowledged data can be read, and it recovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/full"
 LIMIT = 1 << 20
-"""Below what the journal has by then, above every other file: only the journal finds the disk full."""
+"""Size below that of the journal at that time and above that of every other file: only the journal's writes fail."""
 
 
 def limit_files(server: StandaloneProcess, size: int) -> None:
@@ -27,7 +27,7 @@ def limit_files(server: StandaloneProcess, size: int) -> None:
 
 
 def fill(client: RawClient, count: int = 300) -> list[bytes]:
-    """More than LIMIT bytes, each with a receipt, and a subscription for which they are kept."""
+    """Publish more than LIMIT bytes, each message with a receipt, and create a subscription that keeps them."""
     client.subscribe(TOPIC, "keep", 99)
     payloads = [b"%d-" % number + b"x" * 4096 for number in range(count)]
     for start in range(0, count, 50):
