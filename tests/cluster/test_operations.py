@@ -1,4 +1,4 @@
-"""The scripts of operators on real bookies, ZooKeeper and auto recovery: their output, their changes, their refusals."""
+"""The scripts of operators on real bookies, ZooKeeper and auto recovery: output, changes and refusals."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ Open = Callable[[], Awaitable[MetadataStore]]
     ]
 )
 async def open_session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens sessions, one after the other, on the same nodes."""
+    """Yield a function that opens sessions, one after the other, on the same nodes."""
     match request.param:
         case "memory":
             tree = MemoryTree()
@@ -291,7 +291,7 @@ async def test_sequential_names_carry_the_parents_next_number(store: MetadataSto
 
 
 async def test_a_sequence_number_is_never_given_twice(open_session: Open) -> None:
-    """Not after a delete, not to many at once, not after the session that took it."""
+    """This holds after a delete, for many creates at once, and after the end of the session."""
     numbers: list[int] = []
     for kind in (Kind.PERSISTENT, Kind.EPHEMERAL, Kind.EPHEMERAL):
         store = await open_session()
@@ -456,7 +456,7 @@ async def test_a_watch_wakes_who_waits_and_ends_with_the_session(open_session: O
 
 @pytest.mark.real_clock
 async def test_after_a_kill_exactly_what_was_answered_is_there(tmp_path: Path) -> None:
-    """A copy of the open map's files is what SIGKILL leaves."""
+    """A copy of the open map's files has the state that SIGKILL leaves."""
     world = real_world(1)
     store = await open_store(world, str(tmp_path / "live"))
     await store.create("/gone", kind=Kind.EPHEMERAL)
@@ -493,7 +493,7 @@ async def test_after_a_crash_what_was_answered_is_there_and_nothing_is_half_done
             )
 
     async def read(store: MetadataStore) -> None:
-        """Whatever anybody has seen must outlive the crash."""
+        """Record the versions that were read: they must survive the crash."""
         while True:
             for name in "abc":
                 node = await store.get(f"/{name}")

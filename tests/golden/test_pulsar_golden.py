@@ -1,4 +1,4 @@
-"""Data written by Apache Pulsar 4.2.4 decodes to the values in its manifest, and our encoders write the same bytes."""
+"""Data of Apache Pulsar 4.2.4 decodes to the values in its manifest, and Quire's encoders write the same bytes."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_custom_metadata_of_ledgers_is_what_we_write() -> None:
 
 
 def messages_of(log: str) -> list[tuple[Position, api.MessageMetadata, bytes]]:
-    """Every entry of a log with its metadata parsed and its checksum verified."""
+    """Return every entry of a log with its metadata parsed and its checksum verified."""
     found = []
     for info in decode(logs("running")[log]).ledgers:
         for entry_id, entry in enumerate(entries("running").get(info.ledger_id, [])):

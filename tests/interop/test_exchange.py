@@ -1,4 +1,4 @@
-"""Ledgers that one client writes and the other reads, on bookies of ours: every digest, both protocol versions."""
+"""Ledgers that one client writes and the other reads, on Quire's bookies: every digest, both protocol versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bookie of the original's and two of ours in one ensemble: whichever dies, nobody's client notices."""
+"""One bookie of the original's and two of Quire's in one ensemble: a kill of any of them is invisible to clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITING_S = 60.0
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
-    """Two of ours, one of theirs."""
+    """Run two of Quire's bookies and one of the original's."""
     with mixed_bookies(tmp_path, 2) as bookies:
         yield bookies
 
@@ -35,7 +35,7 @@ def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
 async def written_across_a_kill(
     ours: BookieCluster, theirs: ApacheBookie, doomed: ApacheBookie | BookieProcess, protocol: WireProtocol
 ) -> Exchanged:
-    """Write a ledger over all three bookies, one of which is killed meanwhile, and a spare one."""
+    """Write a ledger on all three bookies and a spare one; one of the three is killed in the meantime."""
     three = {theirs.id, *(bookie.id for bookie in ours.bookies)}
     third = COUNT // 3
     config = LedgerConfig(protocol=protocol)

@@ -1,4 +1,4 @@
-"""The tester's scenarios against bookies of ours, over hierarchical metadata."""
+"""The tester's scenarios with Quire's bookies, over hierarchical metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def outcomes(printed: str) -> tuple[int, set[str]]:
 
 
 def break_one(bookies: BookieCluster) -> str:
-    """A shell command that kills a bookie."""
+    """Return a shell command that kills a bookie."""
     process = bookies.bookies[0].process
     assert process is not None
     return f"kill -9 {process.pid}"

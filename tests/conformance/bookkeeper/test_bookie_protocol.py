@@ -1,7 +1,7 @@
-"""The bookie protocol as BookKeeper's bookie speaks it, in frames made by hand, against a bookie on a (simulated) port.
+"""The protocol of BookKeeper's bookie in frames made by hand, against a bookie on a (simulated) port.
 
-Each test quotes what it holds the bookie to: "..." from BookKeeper's BookkeeperProtocol.proto, its processors of
-requests, or what a running 4.17.3 was seen to answer.
+Each test quotes the rule that it checks: "..." is from BookKeeper's BookkeeperProtocol.proto, from its processors of
+requests, or from observed answers of a running 4.17.3.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Peer:
                 await self._stream.wait_writable()
 
     async def frame(self) -> bytes | None:
-        """The body of the next frame, None at the end of the connection."""
+        """Return the body of the next frame, None at the end of the connection."""
         buffer = bytearray(1 << 16)
         with trio.fail_after(PATIENCE_S):
             while len(self._received) < 4 or len(self._received) < 4 + unpack_from("!i", self._received)[0]:
@@ -68,7 +68,7 @@ class Peer:
         return body
 
     async def answers_within(self, seconds: float) -> bytes | None:
-        """The next frame if it comes in that time."""
+        """Return the next frame, or None if none arrives in that time."""
         with trio.move_on_after(seconds):
             return await self.frame()
         return None
@@ -76,7 +76,7 @@ class Peer:
     # --- version 2
 
     async def ask2(self, body: bytes) -> tuple[Any, ...]:
-        """(version, opcode, flags, rc, ledger id, entry id) and the bytes behind them."""
+        """Send a request; return (version, opcode, flags, rc, ledger id, entry id, the rest) of the answer."""
         await self.send(body)
         return await self.answer2()
 
@@ -424,7 +424,7 @@ async def test_auth_is_answered_by_the_plugin_that_asks_nothing_and_tls_is_refus
 
 
 async def test_an_explicit_lac_is_kept_with_its_key_and_told_with_the_last_entry() -> None:
-    """READ_LAC: "lacBody, lastEntryBody"; the body is kept as it came."""
+    """READ_LAC: "lacBody, lastEntryBody"; the body is stored unchanged."""
     async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(7, 0)

@@ -22,7 +22,7 @@ RECEIVE_MS = 10_000
 
 @pytest.fixture(scope="module")
 def partitioning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    """A server that makes every topic partitioned."""
+    """Run a server that creates every topic as a partitioned one."""
     conf = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": 3}
     with standalone(tmp_path_factory.mktemp("partitioning"), conf) as running:
         yield running
