@@ -288,7 +288,7 @@ def test_rows_of_gaps_that_stay_open_are_taken_out_and_the_others_stay_right() -
 
     opener, into = Opener(), Messages()
     gaps = opener.open(deliveries(*(part(uuid, 1, uuid.encode()) for uuid in "abcd"), entry(b"e")), into)
-    # of b there is nothing; of c everything, so that what is in the range only repeats it
+    # nothing of b exists, and all of c, so the part of c in the range only repeats it
     opener.look_back(
         deliveries(part("a", 0, b"A"), part("c", 0, b"C"), part("c", 1, b"c"), part("d", 0, b"D"), ledger=4)
     )

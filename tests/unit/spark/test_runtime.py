@@ -86,7 +86,7 @@ def test_clients_of_one_cluster_are_shared(loop: Runtime, opened: Opened):
     assert other.client is not first.client
     assert (opened.now, loop.clients) == (2, 2)
     release(loop, first)
-    release(loop, first)  # twice is once
+    release(loop, first)  # a second close has no effect
     release(loop, other)
     wait_until(lambda: opened.now == 1)
     assert loop.call(loop.lease, URL, OPTIONS).client is second.client

@@ -398,7 +398,7 @@ async def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_ot
     await trio.sleep(1150)
     assert sorted((round(at), name) for at, name in made) == [
         (0, "ledgers"),
-        (110, "placement"),  # due at 100, while the other check is on
+        (110, "placement"),  # due at 100, while the other check runs
         (410, "placement"),
         (710, "placement"),
         (1010, "placement"),

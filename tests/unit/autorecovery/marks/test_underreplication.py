@@ -243,7 +243,7 @@ async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
     await is_waiting(ledgers, {1, 2}, lambda: other.release(locked))
     for ledger_id in (1, 2, 5_000_000_000):
         await other.unmark(ledger_id)
-    # As the originals do it: the folder first.
+    # In the order of the originals: the folder first.
     folder = f"{BASE}/ledgers/0000/0000/0000/0009"
     await is_waiting(ledgers, set(), lambda: other.mark(8, ["b1"]))
     await store.create(folder)

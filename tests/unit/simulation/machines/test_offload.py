@@ -112,5 +112,5 @@ async def test_what_a_lane_reports_to_may_raise_and_that_is_a_fault_of_the_serve
     lane.put(1)
     fault = await world.faults.wait()
     lane.put(2)
-    await lane.aclose()  # the lane goes on
+    await lane.aclose()  # the lane continues
     assert (fault.where, repr(fault.error)) == ("a callback of the thread 'journal'", "KeyError('confirmed')")

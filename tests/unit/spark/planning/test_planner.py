@@ -228,7 +228,7 @@ def test_a_ledger_that_went_before_the_query_looked_may_have_held_something(clus
     cluster.trim(TOPIC)
     made = planner(cluster, hold="none")
     if prepared:
-        made.prepare_available_now()  # looks at the logs, and does not know yet where the query stands
+        made.prepare_available_now()  # reads the logs before the position of the query is known
     with pytest.raises(DataLossError, match="ledger 3 was deleted"):
         made.latest(offsets(3, 10), NO_LIMIT)
 
