@@ -1,5 +1,5 @@
-"""Pulsar's frames as protobuf and the reference describe them, made and read the slow way: what the fast code is
-compared with, and what clients and brokers of the tests speak."""
+"""Pulsar's frames, encoded and decoded with protobuf: a slow implementation with which the fast code is compared, and
+which the clients and brokers of tests use."""
 
 from __future__ import annotations
 

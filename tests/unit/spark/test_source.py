@@ -198,9 +198,8 @@ def test_limits_go_to_spark_and_come_back(options: dict[str, str], limit: object
     reader = stream_reader(**options)
     mine = reader.getDefaultReadLimit()
     assert mine == limit
-    carried = ReadLimitRegistry().get(
-        {"_type": type(mine).__name__, **vars(mine)}
-    )  # as received by the planner's process
+    # as received by the planner's process
+    carried = ReadLimitRegistry().get({"_type": type(mine).__name__, **vars(mine)})
     reader.latestOffset(START.to_json_dict(), carried)
     assert calls_of(reader) == [("latest", START, limits)]
     reader.latestOffset(START.to_json_dict(), ReadAllAvailable())
