@@ -1,5 +1,5 @@
-"""How fast lost copies are made again: by Quire's auto recovery, one worker and three, and by Apache BookKeeper's, on
-the same kind of data.
+"""Speed of repair of lost copies: Quire's auto recovery with one worker and with three, and Apache BookKeeper's, on the
+same kind of data.
 
 Four bookies of Quire. Every ledger has its three copies on the first three; one of those is killed, all ledgers are
 marked while auto recovery rests, the workers are started, and the time is taken from the moment it is enabled until no

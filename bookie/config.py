@@ -45,7 +45,7 @@ class BookieConfig(BookieFolders):
     host: str = "127.0.0.1"
     """Host that clients connect to, and part of the bookie's name unless it has an id."""
     ledgers_root: str = "/ledgers"
-    """Where the cluster's facts are in the metadata store."""
+    """Path of the cluster's facts in the metadata store."""
     root: str = ""
     """The cookie names the folders relative to this one, so that it can be moved with all in it; empty: absolute."""
 

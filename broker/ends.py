@@ -1,4 +1,4 @@
-"""How producers and consumers end: one table each of states, of what ends them, and of what is then to be done.
+"""Ends of producers and consumers: one table each of states, of what ends them, and of what is then to be done.
 
 Why this is hard: a client, its connection, the topic and a failed append can end the same producer in any order, and
 several of them do. Each must see its part done once: the name free for the next, the id forgotten by the connection,

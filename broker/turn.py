@@ -36,7 +36,7 @@ class Turn:
         self._task: trio.lowlevel.Task | None = None
         self._woken = False
         self.working = False
-        """Whether a pass is under way that calls `flush` at its end, so that no task has to be woken."""
+        """True while a pass is under way that calls `flush` at its end, so that no task has to be woken."""
         self.left = PASS_WORK
         """Remaining work of the pass; may go below 0. A subscription that finds 0 or less goes on `later`."""
 

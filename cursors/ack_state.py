@@ -43,7 +43,7 @@ class Changes:
         self.batches: dict[Position, None] = {}
         """Batches whose bitmap changed."""
         self.replaced = True
-        """Whether the state cannot be expressed as changes and has to be written whole."""
+        """True if the state cannot be expressed as changes and has to be written whole."""
 
 
 class AckState:

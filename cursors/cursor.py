@@ -29,7 +29,7 @@ class Cursor:
         self.read_position = log.next_position(state.mark_delete)
         """The next entry to deliver, advanced by the code that delivers."""
         self.active = False
-        """Whether it reads near the end of the log, so that new entries are kept in the cache for it. See
+        """True while it reads near the end of the log, so that new entries are kept in the cache for it. See
         `activate`."""
         self.on_activity: Callable[[int], None] = _ignore_activity
         """Called with +1 and -1 when `active` changes."""
@@ -38,7 +38,7 @@ class Cursor:
 
     @property
     def durable(self) -> bool:
-        """Whether it is kept over restarts, and protects entries from trimming."""
+        """Return whether it is kept over restarts, and protects entries from trimming."""
         return self._store is not None
 
     @property
@@ -111,7 +111,7 @@ class Cursor:
 
     @property
     def has_properties(self) -> bool:
-        """Whether numbers are stored with the position."""
+        """Return whether numbers are stored with the position."""
         return bool(self._state.properties)
 
     def set_properties(self, properties: dict[str, int]) -> None:
@@ -154,7 +154,7 @@ class Cursor:
 
     @property
     def has_ack_sets(self) -> bool:
-        """Whether any batch is acknowledged in part."""
+        """Return whether any batch is acknowledged in part."""
         return bool(self._state.batches)
 
     def ack_set(self, position: Position) -> list[int] | None:

@@ -89,16 +89,16 @@ class CursorStore:
         self._node = StoredNode(services, path, log_name, name)
         self._state: AckState | None = None
         self._node_is_state = False
-        """Whether the node holds the whole durable state."""
+        """True if the node holds the whole durable state."""
         self._writer: Writer | None = None
         self._writer_since = 0.0
         self._dirty = False
         self._queued = False
-        """Whether it is in the flusher's list."""
+        """True while it is in the flusher's list."""
         self._busy = False
-        """Whether an entry is in flight, or a ledger is being created."""
+        """True while an entry is in flight, or a ledger is being created."""
         self._again = False
-        """Whether to flush once more when no longer busy."""
+        """True if it is to flush once more when no longer busy."""
         self._idle: trio.Event | None = None
         """Set after the first entry; unset while `_busy`."""
         self._switched: trio.Event | None = None

@@ -47,7 +47,7 @@ class LedgerInfo:
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether the original has copied it to tiered storage. Source: Pulsar's
+        """Return whether the original has copied it to tiered storage. Source: Pulsar's
         ManagedLedgerImpl.getManagedLedgerInternalStats."""
         try:
             return pb.OffloadContext.FromString(self.offload).complete

@@ -38,7 +38,7 @@ log = get_logger(__name__)
 
 NO_CURSORS: Final[Mapping[str, Cursor]] = MappingProxyType({})
 Initial: TypeAlias = Position | Literal["latest", "earliest"]
-"""Where a new cursor begins: a mark-delete position, the end, or the start of the log."""
+"""Start of a new cursor: a mark-delete position, the end, or the start of the log."""
 
 
 class LogCursors:

@@ -46,7 +46,7 @@ class Services:
     limits: RolloverLimits = field(init=False)
     """Custom metadata of every log."""
     metadata_is_up: Callable[[], bool] = field(init=False)
-    """Whether the metadata service is reachable, as far as known."""
+    """Returns whether the metadata service is reachable, as far as known."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limits", RolloverLimits.of(self.config))

@@ -86,7 +86,7 @@ class Trimmer:
         self._index = index
         self._appends = appends
         self._is_up = is_up
-        """Whether the metadata service is reachable."""
+        """Returns whether the metadata service is reachable."""
         self._clock = clock
         self._tried_at = -1  # value of `_passed` at the last trim
         self._wanted = False

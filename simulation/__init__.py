@@ -3,7 +3,7 @@
 `run(seed, main)` runs `main(universe)`; `universe.host(name)` is a machine that can `start`, `crash` and `restart`.
 """
 
-from simulation.machines.disk import DiskImage, Dropped
+from simulation.machines.disk_image import DiskImage, Dropped
 from simulation.machines.host import Host, Main
 from simulation.machines.network import SimNetwork
 from simulation.machines.power import PowerCut

@@ -154,7 +154,7 @@ class LedgerRepair:
     # --- misplaced copies
 
     async def _move_misplaced(self, ledger_id: int, metadata: LedgerMetadata, but: Sequence[int]) -> None:
-        """If configured: move members of closed fragments whose ensemble violates the placement policy.
+        """Move members of closed fragments whose ensemble violates the placement policy, if configured.
 
         Fragments that begin at the entries `but` are left out.
         """

@@ -19,7 +19,7 @@ _GUESS: Final = 4096
 """Bytes of the first read; more are read if the entry is longer."""
 _BEHIND: Final = RECORD_HEAD.size
 _NEAR: Final = 16
-"""If the ledger's next entry in the log is this many entry ids away at most, it is expected right behind this one."""
+"""Distance in entry ids up to which the ledger's next entry in the log is expected right behind this one."""
 
 
 def read_single(logs: EntryLogs, locations: LocationIndex, ledger_id: int, entry_id: int) -> Buffer | None:

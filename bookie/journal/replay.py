@@ -225,7 +225,7 @@ class _FileReader:
         self._promised = -1
         """Position that the records of a file of the original must reach."""
         self._is_damaged = False
-        """Whether the rest of a file of the original was given up."""
+        """True when the rest of a file of the original was given up."""
 
     def _records(self, data: memoryview, base: int) -> list[Record]:
         unknown: list[int] = []

@@ -54,10 +54,10 @@ class Consumer(Generic[S]):
         self.key_shared = key_shared
         self.life = Life.OPEN
         self.blocked = False
-        """Whether it holds too many unacknowledged messages. It then receives none until it holds half as many."""
+        """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.messages_out = 0
         self.told_end = False
-        """Whether it was notified that the topic is terminated and fully read."""
+        """True once it was notified that the topic is terminated and fully read."""
         self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
 
     @property

@@ -73,14 +73,14 @@ class Subscription(ABC):
         self.consumers: dict[Consumer[Subscription], None] = {}
         self.seeking = False
         self.hungry = False
-        """Whether a consumer has permits and there was nothing to read, so that new entries start the pump."""
+        """True while a consumer has permits and there was nothing to read, so that new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
         self._is_put_off = False
-        """Whether the pump goes on in a later step of the loop."""
+        """True if the pump goes on in a later step of the loop."""
         self._reading: trio.CancelScope | None = None
         self._epoch = 0
         self._backoff: Backoff | None = None

@@ -65,9 +65,9 @@ class Lease:
         self.owner: Owner | None = None
         """The broker that has the node, as last seen; None: no broker, or a former session of this one."""
         self.inherited = False
-        """Whether the node belongs to a former session of this broker."""
+        """True if the node belongs to a former session of this broker."""
         self.known = False
-        """Whether the node was read."""
+        """True once the node was read."""
         self.changed = trio.Event()
         """Set, and replaced, at any change of the lease."""
         self._store = store

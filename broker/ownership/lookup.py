@@ -20,7 +20,7 @@ class Connect:
     broker_url: str
     web_url: str
     mine: bool
-    """Whether it is this broker."""
+    """True if it is this broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Redirect:
     broker_url: str
     web_url: str
     authoritative: bool
-    """Whether that broker is to take the bundle if no broker has it."""
+    """True if that broker is to take the bundle if no broker has it."""
 
 
 class Has(Enum):

@@ -37,7 +37,7 @@ class Placement:
     ) -> None:
         """Take the parts it uses. `on_taken` is called when a bundle was taken."""
         self.stopping = False
-        """Whether this broker takes no more bundles."""
+        """True once this broker takes no more bundles."""
         self._me = me
         self._options = options
         self._namespaces = namespaces

@@ -121,7 +121,7 @@ class Owner:
     web_url: str
     """http://host:port"""
     disabled: bool = False
-    """Whether the bundle is being unloaded."""
+    """True while the bundle is being unloaded."""
 
     def is_at(self, broker_url: str) -> bool:
         return self.broker_url == broker_url

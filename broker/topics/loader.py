@@ -34,7 +34,7 @@ RETRY_MAX_S = 0.5
 
 
 async def has_node(metadata: MetadataStore, path: str) -> bool:
-    """Whether the node exists. MetadataUnavailableError."""
+    """Return whether the node exists. Raises MetadataUnavailableError."""
     with translated(path):
         return await metadata.get(path) is not None
 
@@ -43,7 +43,7 @@ class Wanted(Protocol):
     """A topic that is being loaded."""
 
     create: bool
-    """Whether it may be made if it does not exist."""
+    """True if it may be created when it does not exist."""
 
 
 class TopicLoader:

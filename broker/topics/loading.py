@@ -21,7 +21,7 @@ class Loading:
 
     def __init__(self, create: bool) -> None:
         self.create = create
-        """Whether it may be created if it does not exist."""
+        """True if it may be created when it does not exist."""
         self.begun = trio.current_time()
         self.topic: Topic | None = None
         self.error: BrokerError | None = None

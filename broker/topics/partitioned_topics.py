@@ -60,7 +60,7 @@ class Partitioning:
 
     partitions: int
     deleted: bool = False
-    """Whether it is being deleted."""
+    """True while it is being deleted."""
     properties: tuple[tuple[str, str], ...] = ()
 
 

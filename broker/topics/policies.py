@@ -93,13 +93,13 @@ class _Namespace:
         """Number of those that came before the last complete refresh."""
         self.watched = watched
         self.forgotten = False
-        """Whether it is no longer watched; the next caller starts again."""
+        """True once it is no longer watched; the next caller starts again."""
         self.ready = trio.Event()
         """Set when the first read is done, or has failed permanently."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it was read, and is kept up to date."""
+        """Return whether it was read, and is kept up to date."""
         return self.watched and self.ready.is_set() and not self.forgotten
 
     def topic(self, path: str) -> _Topic | None:
@@ -156,7 +156,7 @@ class Held:
         return None if topic is None else topic.own
 
     def asks_deduplication(self) -> bool:
-        """Whether duplicates of a producer of the topic are to be dropped."""
+        """Return whether duplicates of a producer of the topic are to be dropped."""
         return asks_deduplication(self._namespace.own, self.of_topic)
 
 

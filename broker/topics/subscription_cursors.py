@@ -1,4 +1,4 @@
-"""Where the cursor of a new subscription begins, and opening it."""
+"""Start of the cursor of a new subscription, and opening it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Predecessor:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.contested = False
-        """Whether another process fenced it, or closed it at another entry."""
+        """True if another process fenced it, or closed it at another entry."""
         self._end: tuple[int, int] | None = None
         """Last entry and bytes, as found by recovery."""
 

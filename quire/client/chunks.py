@@ -55,7 +55,7 @@ class ChunkGap:
     metadata: MessageMetadata
     """Metadata of the last piece."""
     begun: bool = False
-    """Whether piece 0 was found; missing pieces are not further back then."""
+    """True once piece 0 was found; missing pieces are not further back then."""
 
     @property
     def name(self) -> Name:
@@ -70,9 +70,9 @@ class _Pieces:
     at: dict[Position, tuple[int, bytes]] = field(default_factory=dict)
     """Number and bytes of the piece at each position."""
     begun: bool = False
-    """Whether piece 0 was in the range; missing pieces do not precede the range then."""
+    """True if piece 0 was in the range; missing pieces do not precede the range then."""
     done: bool = False
-    """Whether it was completed, or given up, and nothing new has begun."""
+    """True if it was completed, or given up, and nothing new has begun."""
     gaps: int = 0
     """Number of open gaps that need the pieces; while above 0 none is dropped."""
     size: int = 0

@@ -42,7 +42,7 @@ class MessageReceiver(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether a caller waits for messages, and there are none."""
+        """Return whether a caller waits for messages, and there are none."""
 
     def delivered(self, run: MessageRun) -> None: ...
 
@@ -55,7 +55,7 @@ class ReceiptReceiver(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether receipts are expected."""
+        """Return whether receipts are expected."""
 
     def receipts(self, run: ReceiptRun) -> None: ...
 

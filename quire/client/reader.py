@@ -48,7 +48,7 @@ class Reader(Attachment):
         self.queued_bytes = 0
         """Bytes of received entries that were not taken."""
         self.waiting = False
-        """Whether a caller waits, and the queue is empty."""
+        """True while a caller waits and the queue is empty."""
 
     async def receive(self) -> Deliveries:
         """Return all received entries, after waiting for at least one.

@@ -68,7 +68,7 @@ class LedgerConfig:
     never.
     """
     placement: PlacementConfig = field(default_factory=PlacementConfig)
-    """How ensembles are chosen if a watcher reports racks; from a fixed list they are chosen at random."""
+    """Choice of ensembles if a watcher reports racks; from a fixed list they are chosen at random."""
     pending_bytes_max: int | None = 64 << 20
     """Pending bytes above which a writer refuses appends until some are confirmed; None for no limit, if the caller has
     one.

@@ -24,7 +24,7 @@ from quire.wire.bookkeeper.entry import DIGEST_TYPES, DigestType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutKeys:
-    """How ledgers are laid out in the metadata."""
+    """Keys of the layout of ledgers in the metadata."""
 
     ledger_manager_class: str = conf_key(
         "ledgerManagerFactoryClass",

@@ -68,7 +68,7 @@ class NewCluster:
     chroot: str = "/"
     own_address: str = "127.0.0.1"
     existing_bookies: bool = False
-    """Whether ledgers and bookies are in another store, and not created here."""
+    """True if ledgers and bookies are in another store, and not created here."""
 
     def __post_init__(self) -> None:
         try:

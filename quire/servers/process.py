@@ -43,7 +43,7 @@ so many new containers."""
 
 ENDS = "internal error, the server ends"
 FAULT_GRACE_S = 10.0
-"""How long a server may take to end in order after an exception of a callback, in seconds."""
+"""Seconds that a server may take to end in order after an exception of a callback."""
 
 
 def exit_code(error: BaseException) -> int | None:

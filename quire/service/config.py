@@ -286,7 +286,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def render_value(value: object) -> str:
-    """How a value stands in a file."""
+    """Return a value as it stands in a file."""
     match value:
         case None:
             return ""

@@ -36,7 +36,7 @@ from quire.service.config import Assignment
 from quire.service.errors import ConfigError
 
 INCLUDES_MAX: Final = 16
-"""How deep files may include each other."""
+"""Depth to which files may include each other."""
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _ENVIRONMENT: Final = re.compile(r"\$(\{\w+\}|\w+)")

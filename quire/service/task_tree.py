@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 class TaskPlace(NamedTuple):
-    """Where a task is: the innermost line of code that is not a library's, and the
+    """Place of a task: the innermost line of code that is not a library's, and the
     library's function that it called there (empty: none)."""
 
     at: str

@@ -82,7 +82,7 @@ class ClusterRecord:
         self.bundles: dict[str, str] = {}
         """Broker URL in the node of each bundle."""
         self.checked = False
-        """Whether an auditor has read every copy since the request."""
+        """True once an auditor has read every copy since the request."""
         self.cursors: dict[str, bytes] = {}
         """Values of the cursors' nodes by path."""
         self.violation: ViolationError | None = None

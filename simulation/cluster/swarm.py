@@ -55,10 +55,10 @@ class ClusterSwarm(swarm.Swarm):
     cache_mb: int
     bookie_timeout_s: int
     balanced: bool
-    """Whether brokers move bundles by themselves."""
+    """True if brokers move bundles by themselves."""
     recovery_delay_s: int
     begin_anew: bool
-    """Whether at the end all brokers are killed during an outage of the metadata service, which returns with their
+    """True if at the end all brokers are killed during an outage of the metadata service, which returns with their
     sessions alive."""
     grace_ms: int
     """Time that workers give the writer of an open ledger."""

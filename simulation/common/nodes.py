@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Protocol
 
@@ -38,7 +39,7 @@ class Cluster(Protocol):
         """Handle that the bookie has replayed its journal."""
 
 
-class Node:
+class Node(ABC):
     """A host of the cluster, with its session at the metadata service."""
 
     def __init__(self, story: Cluster, name: str) -> None:
@@ -47,7 +48,7 @@ class Node:
         self.host = story.universe.host(name)
         self.metadata: HostMetadata | None = None
         self.crashed = False
-        """Whether the nemesis keeps it down."""
+        """True while the nemesis keeps it down."""
         self.cut_off = 0
         """Number of faults that keep it from the metadata service."""
 
@@ -124,8 +125,9 @@ class Node:
         if not self.crashed:
             await self.restart()
 
+    @abstractmethod
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
-        raise NotImplementedError
+        """Run the server of this host until `stop` is set."""
 
 
 class BookieNode(Node):

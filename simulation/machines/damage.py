@@ -27,7 +27,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers.errors import DataDirectoryError
 from quire.world.doors import World
 from simulation.common.checkers import ViolationError
-from simulation.machines.disk import SECTOR, DiskImage
+from simulation.machines.disk_image import SECTOR, DiskImage
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 

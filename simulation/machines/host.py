@@ -11,7 +11,8 @@ import trio
 
 from quire.world.doors import World
 from quire.world.faults import Faults
-from simulation.machines.disk import DiskImage, Dropped, SimDisk
+from simulation.machines.disk import SimDisk
+from simulation.machines.disk_image import DiskImage, Dropped
 from simulation.machines.key_value import MapImages, SimKeyValueMaker
 from simulation.machines.network import HostNetwork, SimNetwork
 from simulation.machines.offload import SimOffload

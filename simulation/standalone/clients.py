@@ -48,9 +48,9 @@ class Clients:
     names: list[str] = field(default_factory=list)
     """Hosts of the clients, for the nemesis."""
     finish: trio.Event = field(default_factory=trio.Event)
-    """Whether producers stop sending."""
+    """Set when producers are to stop sending."""
     enough: Callable[[], bool] = lambda: False
-    """Whether producers pause, because there are enough messages to check."""
+    """Returns whether producers pause, because there are enough messages to check."""
     rest_s: float = 0.05
     """Maximum duration of such a pause."""
     idle_s: float = 5.0

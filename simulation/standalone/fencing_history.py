@@ -44,11 +44,11 @@ class Round:
     ledger_id: int = -1
     created: trio.Event = field(default_factory=trio.Event)
     fenced: trio.Event = field(default_factory=trio.Event)
-    """Whether the fencing client has opened and closed it."""
+    """Set when the fencing client has opened and closed it."""
     healed: trio.Event = field(default_factory=trio.Event)
-    """Whether the bookie crashed and is back."""
+    """Set when the bookie crashed and is back."""
     over: trio.Event = field(default_factory=trio.Event)
-    """Whether the writer gave up."""
+    """Set when the writer gave up."""
     confirmed: dict[int, bytes] = field(default_factory=dict)
     closed_at: int | None = None
 

@@ -97,7 +97,7 @@ class Story:
         self.server = universe.host(SERVER)
         self.histories = {topic: TopicHistory(topic) for topic in TOPICS}
         self.trimmed = self.rng.random() < 0.3
-        """Whether ledgers are deleted as soon as every subscription has consumed them."""
+        """True if ledgers are deleted as soon as every subscription has consumed them."""
         self.config = self._draw_config()
         self.pace_s = self.rng.choice((0.03, 0.1, 0.25))
         self.harms = ("power", "power", "sync", "sync", "fuse", "fuse", *self.rng.sample(HARMS, 3))

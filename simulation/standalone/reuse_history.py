@@ -48,7 +48,7 @@ class Life:
     ledger_id: int
     number: int = 0
     exists: bool = False
-    """Whether it is in the metadata."""
+    """True while it is in the metadata."""
     sent: int = 0
     acked: int = 0
     reached: int = 0
@@ -123,7 +123,7 @@ class ReuseStory:
             entry_log_size_max=self.rng.choice((2000, 1 << 20)),
         )
         self.last = False
-        """Whether faults have ended: the incarnation ends after its check."""
+        """True once faults have ended: the incarnation ends after its check."""
 
     async def serve(self, world: World, stop: trio.Event) -> None:
         metadata = MemoryStore(self.tree)

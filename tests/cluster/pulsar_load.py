@@ -1,4 +1,4 @@
-"""Loads what a Pulsar wrote into a running cluster."""
+"""Loads the recorded data of a Pulsar into a running cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from tests.golden.pulsar_files import ROOT, entries, ledgers, nodes
 
 
 async def load(moment: str, store: ZooKeeperStore, client: LedgerClient) -> None:
-    """Nodes of managed ledgers as they were, ledgers with their ids, digests, custom metadata and entries; open ones
-    stay open.
+    """Load the nodes of managed ledgers unchanged, and ledgers with their ids, digests, custom metadata and entries.
+
+    Open ledgers remain open.
+
     """
     for path, value in sorted(nodes(moment).items()):
         if path.startswith((f"{ROOT}/managed-ledgers", f"{ROOT}/admin")):

@@ -1,6 +1,6 @@
-"""`quire autorecovery` as processes, on a real ZooKeeper with real bookies: what is lost for good, or damaged, is
-copied from the others, and every copy is read afterwards. docs/faults.md has the list, testdata/autorecovery.txt the
-stories.
+"""`quire autorecovery` as processes, on a real ZooKeeper with real bookies: lost or damaged copies are made again from
+the others, and every copy is read afterwards. docs/faults.md has the list, testdata/autorecovery.txt the stories.
+
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.stories.text import Story, stories_of
 pytestmark = pytest.mark.cluster
 
 STORY_S = 180.0
-"""At most; on a busy machine."""
+"""Maximum duration of a story, in seconds, on a busy machine."""
 
 
 @pytest.fixture(scope="module")

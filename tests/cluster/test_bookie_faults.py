@@ -38,7 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]:
 
 @pytest.fixture
 def bookies(shared: BookieCluster) -> Iterator[BookieCluster]:
-    """Four of them, for those that kill and pause but damage nothing: afterwards all are well again."""
+    """Return four bookies, for tests that kill and pause but damage nothing; afterwards all of them run again."""
     yield shared
     for bookie in shared.bookies:
         if bookie.process is not None:
@@ -61,7 +61,7 @@ async def with_client(bookies: BookieCluster) -> AsyncIterator[LedgerClient]:
 
 
 async def begun(bookies: BookieCluster, client: LedgerClient) -> tuple[LedgerWriter, list[BookieProcess]]:
-    """A ledger with 20 confirmed entries, and its bookies."""
+    """Return the writer of a ledger with 20 confirmed entries, and its bookies."""
     writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
     writer.append([payload(each) for each in range(20)])
     await writer.wait_confirmed(19)

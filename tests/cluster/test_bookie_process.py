@@ -368,7 +368,7 @@ def test_a_bookie_with_credentials_makes_nodes_that_others_may_only_read(cluster
 
 
 def consecutive_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
+    """Return the first of `count` consecutive free ports."""
     while True:
         with ExitStack() as probes:
             first = free_port()

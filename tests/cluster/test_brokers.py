@@ -1,6 +1,7 @@
-"""Brokers as processes, as operators, supervisors and a network treat them: two of them, three bookies, a real
-ZooKeeper, official clients. Any of them ends, and clients go on. docs/faults.md has the list, testdata/brokers.txt most
-of the stories.
+"""Brokers as processes under operators, supervisors and a network: two brokers, three bookies, a real ZooKeeper and
+official clients. Any server may end, and clients continue. docs/faults.md has the list, testdata/brokers.txt most
+stories.
+
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Scene:
     def __init__(self, cluster: BrokerCluster, link: BadLink) -> None:
         self.cluster = cluster
         self.link = link
-        """Between the first broker and the metadata."""
+        """Link between the first broker and the metadata."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(shared: Scene) -> Iterator[Scene]:
-    """Whatever a test leaves, afterwards all processes run and are reached."""
+    """Return the shared scene. Afterwards all processes run and can be reached, whatever the test did."""
     yield shared
     shared.link.heal()
     for each in (*shared.cluster.bookies, *shared.cluster.brokers):
@@ -188,7 +189,7 @@ def test_o7_a_namespace_that_is_deleted_under_its_producers_is_gone_with_its_led
 
 
 def ledgers(cluster: BrokerCluster, namespace: str) -> set[int]:
-    """That exist, of logs whose names begin so, by the ledgers' own word: of cursors too."""
+    """Return the ledgers that belong to logs of this namespace by their own metadata, ledgers of cursors included."""
 
     async def call(store: ZooKeeperStore) -> set[int]:
         manager = LedgerManager(store, ids=BlockLedgerIds(store), rng=real_world().rng)

@@ -1,6 +1,7 @@
-"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours under their own ledger ids, served to
-official clients by `quire broker`: same messages, same subscriptions, same positions; and what is not served yet is
+"""Topics of Apache Pulsar, in a real ZooKeeper and in Quire's bookies under their own ledger ids, served to official
+clients by `quire broker`: same messages, same subscriptions, same positions. Requests that are not supported yet are
 refused with the reason.
+
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def place(text: str) -> Place:
 
 
 def published() -> list[Place]:
-    """The messages of `orders`, in order."""
+    """Return the places of the messages of `orders`, in order."""
     steps: list[dict[str, Any]] = manifest()["workload"]
     told = [place(each) for step in steps for each in (*step.get("ids", ()), *([step["id"]] if "id" in step else []))]
     return sorted({each for each in told if each[0] in LEDGERS_OF_ORDERS})
@@ -88,7 +89,7 @@ def broker_on(bookies: BookieCluster, folder: Path) -> Iterator[BrokerProcess]:
 
 
 def drained(client: pulsar.Client, topic: str, subscription: str, kind: pulsar.ConsumerType, count: int) -> list[Place]:
-    """The next `count` messages; there are no more. None is acknowledged."""
+    """Return the places of the next messages, which must be `count`. None is acknowledged."""
     consumer = client.subscribe(topic, subscription, kind)
     found = [place_of(consumer.receive(PATIENCE_MS)) for _ in range(count)]
     with pytest.raises(pulsar.Timeout):

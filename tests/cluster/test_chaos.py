@@ -1,4 +1,4 @@
-"""`scripts/chaos` as a test: a short one, and with `--full` one of five minutes. docs/testing.md lists its checks."""
+"""`scripts/chaos` as a test: a short run, and with `--full` one of five minutes. docs/testing.md lists its checks."""
 
 from __future__ import annotations
 

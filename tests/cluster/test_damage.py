@@ -1,6 +1,4 @@
-"""Bits that change on the disk behind the server's back are noticed, never reach a consumer, and lose nothing without a
-word.
-"""
+"""Bits that change on the disk of a server are detected, never reach a consumer, and every loss is reported."""
 
 from __future__ import annotations
 
@@ -61,14 +59,14 @@ def test_a_flipped_bit_in_an_entry_log_is_never_delivered(tmp_path: Path, field:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data directories of a standalone server and of a bookie, one for each way to end."""
+    """Make data directories of a standalone server and of a bookie, one for each way to end."""
     folder = tmp_path_factory.mktemp("damage")
     prepare(folder)
     return folder
 
 
 def drawn(folders: Path, *, every: bool) -> list[Case]:
-    """The cases that every run has, one drawn for each statement of docs/faults.md, or all others."""
+    """Return the cases of every run, one drawn for each statement of docs/faults.md; or all others."""
     cases = all_cases(folders)
     assert len(cases) >= CASES_MIN
     random.Random(11).shuffle(cases)

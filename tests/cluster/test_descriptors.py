@@ -1,4 +1,4 @@
-"""A server whose clients take every descriptor there is: files get theirs, it says so, and it goes on."""
+"""A server whose clients take every descriptor: its files still get theirs, it logs the shortage, and it continues."""
 
 from __future__ import annotations
 

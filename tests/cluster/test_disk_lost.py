@@ -1,6 +1,7 @@
-"""A bookie's disk is lost for good while clients write: auto recovery makes every copy again, a newcomer takes its part
-of what is new and nothing of what is old, and no bookie is let go while copies are missing. docs/faults.md has the
+"""A bookie's disk is lost permanently while clients write: auto recovery makes every copy again, a new bookie gets its
+share of new ledgers and nothing of old ones, and no bookie is released while copies are missing. docs/faults.md has the
 list.
+
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.support.zookeeper import opened, shared_server, until
 pytestmark = pytest.mark.cluster
 
 STORY_S = 180.0
-"""At most; on a busy machine."""
+"""Maximum duration of a story, in seconds, on a busy machine."""
 ENTRIES = 50
 ENTRY = bytes(range(256)) * 4
 LEDGERS_AT_ONCE = 16
@@ -44,19 +45,19 @@ PARTITIONS = 20
 ROLL_ENTRIES = 10
 """Entries of a ledger of a partition."""
 PAUSE_S = 0.01
-"""Between two messages."""
+"""Seconds between two messages."""
 FAILED = 255
 
 
 class Writing:
-    """One producer that goes on whatever happens, in a thread.
+    """One producer in a thread, which continues through all faults.
 
     An error that the application would see fails the test.
     """
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.sent: list[bytes] = []
-        """For which a receipt came."""
+        """Messages with a receipt."""
         self.errors: list[BaseException] = []
         self.enough = threading.Event()
         self._producer = client.create_producer(
@@ -91,7 +92,7 @@ def writing(client: pulsar.Client, topic: str) -> Iterator[Writing]:
 
 
 class Room:
-    """The cluster, and what a test asks of it: over one ledger client and one session of its own."""
+    """The cluster, with one ledger client and one metadata session of the test."""
 
     def __init__(self, cluster: BrokerCluster, client: LedgerClient, store: ZooKeeperStore) -> None:
         self.cluster = cluster
@@ -99,7 +100,7 @@ class Room:
         self.store = store
 
     async def shell(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, output, complaints."""
+        """Run a command of the shell; return its exit code, output and errors."""
         out, err = io.StringIO(), io.StringIO()
         given = ["-conf", str(self.cluster.bookies[-1].conf), "-json", *words]
         # (A command that waits for what never comes is left behind when the test gives up.)
@@ -107,7 +108,7 @@ class Room:
         return code, out.getvalue(), err.getvalue()
 
     async def write_ledgers(self, count: int) -> list[int]:
-        """Closed ledgers, each with three copies of ENTRIES entries."""
+        """Write and close ledgers, each with three copies of ENTRIES entries; return their ids."""
         made: list[int] = []
         rest = iter(range(count))
 
@@ -130,7 +131,7 @@ class Room:
         return [each async for each in self.client.list_ledgers()]
 
     async def stored(self, ledger_ids: Collection[int]) -> dict[int, Node | None]:
-        """Their metadata, as they lie in ZooKeeper, with their versions."""
+        """Return the metadata of the ledgers as stored in ZooKeeper, with versions."""
         return {each: await self.store.get(ledger_path("/ledgers", each)) for each in ledger_ids}
 
     async def members(self, ledger_ids: Collection[int]) -> set[str]:
@@ -151,7 +152,7 @@ class Room:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
-    """Three bookies and a broker that begins a new ledger after a few entries."""
+    """Run three bookies and a broker that begins a new ledger after a few entries."""
     made = BrokerCluster(tmp_path, shared_server(), bookies=0)
     try:
         for _ in range(3):
@@ -204,9 +205,7 @@ async def test_k15_a_disk_that_is_lost_for_good_costs_no_copy_and_stops_no_clien
 
 
 async def a_newcomer_takes_its_part_of_what_is_new(room: Room, ledger_ids: list[int]) -> list[BookieProcess]:
-    """Two of them: each has fragments when every partition has had one roll, and of the old ledgers nothing was
-    touched.
-    """
+    """Add two bookies: each gets fragments once every partition has had one rollover, and old ledgers are unchanged."""
     before = await room.stored(ledger_ids)
     newcomers = [room.cluster.bookie(zkTimeout=SESSION_MS) for _ in range(2)]
     await trio.to_thread.run_sync(room.cluster.start_bookies, *newcomers)
@@ -225,7 +224,7 @@ async def a_newcomer_takes_its_part_of_what_is_new(room: Room, ledger_ids: list[
 async def no_bookie_is_let_go_while_copies_are_missing(
     room: Room, *, lost: BookieProcess, leaving: BookieProcess
 ) -> None:
-    """One was stopped, to be taken out; then another one's disk is lost, and nobody has looked yet."""
+    """One bookie is stopped, to be taken out. Then another bookie's disk is lost, and no auditor has noticed it yet."""
     leaving_id, lost_id = leaving.id, lost.id
     assert await trio.to_thread.run_sync(leaving.stop) == 0
     workers = [room.cluster.folder / f"{name}.log" for name in ("ar1", "ar2")]
@@ -251,7 +250,7 @@ async def no_bookie_is_let_go_while_copies_are_missing(
 
 
 async def all_is_copied(room: Room, ledger_ids: list[int], *, lost: BookieProcess, leaving: BookieProcess) -> None:
-    """And then both may go."""
+    """Check that all is copied; then both bookies may be taken out."""
     gone = {lost.id, leaving.id}
     assert lost.id in await room.members(ledger_ids)
     begun = trio.current_time()

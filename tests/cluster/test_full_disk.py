@@ -1,9 +1,8 @@
-"""A server whose disk takes no more: adds fail cleanly, it says so, what was acknowledged is read, and it goes on."""
+"""A server with a full disk: adds fail cleanly, the server logs it, acknowledged data can be read, and it recovers."""
 
 from __future__ import annotations
 
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,12 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support import web
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess, standalone
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/full"
 LIMIT = 1 << 20
-"""Below what the journal has by then, above every other file: only the journal finds the disk full."""
+"""Size below that of the journal at that time and above that of every other file: only the journal's writes fail."""
 
 
 def limit_files(server: StandaloneProcess, size: int) -> None:
@@ -27,7 +27,7 @@ def limit_files(server: StandaloneProcess, size: int) -> None:
 
 
 def fill(client: RawClient, count: int = 300) -> list[bytes]:
-    """More than LIMIT bytes, each with a receipt, and a subscription for which they are kept."""
+    """Publish more than LIMIT bytes, each message with a receipt, and create a subscription that keeps them."""
     client.subscribe(TOPIC, "keep", 99)
     payloads = [b"%d-" % number + b"x" * 4096 for number in range(count)]
     for start in range(0, count, 50):
@@ -39,10 +39,7 @@ def fill(client: RawClient, count: int = 300) -> list[bytes]:
 
 
 def wait_for_line(server: StandaloneProcess, text: str) -> None:
-    deadline = time.monotonic() + 20
-    while text not in server.log():
-        assert time.monotonic() < deadline, f"no {text!r} in the log"
-        time.sleep(0.02)
+    wait_until(lambda: text in server.log(), f"the log has {text!r}", 20)
 
 
 def read_all(client: RawClient, name: str, count: int) -> list[bytes]:
@@ -75,10 +72,7 @@ def acknowledge_all(client: RawClient) -> None:
 
 
 def wait_for_room(server: StandaloneProcess) -> None:
-    deadline = time.monotonic() + 20
-    while web.get(f"{server.web}/status.html").text != "OK":
-        assert time.monotonic() < deadline, "the server stays read-only"
-        time.sleep(0.02)
+    wait_until(lambda: web.get(f"{server.web}/status.html").text == "OK", "the server accepts writes", 20)
 
 
 def test_a_full_disk_refuses_sends_at_once_serves_reads_and_acks_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

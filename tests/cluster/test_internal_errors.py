@@ -1,5 +1,6 @@
-"""A mistake of ours in a callback ends a running server in order: one ERROR with the traceback, a reason on the last
-line, an exit code, and everything that was acknowledged is there after the next start."""
+"""A programming error in a callback ends a running server in order: one ERROR with the traceback, a reason on the last
+line, an exit code. All acknowledged data exist after the next start.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ from bookie.journal.writer import Journal
 Journal._done = boom
 """,
 }
-"""Where the mistake is, and the lines that plant it."""
+"""Lines that plant a mistake, by where it is."""
 
 HEAD = """
 def boom(*arguments):

@@ -1,4 +1,4 @@
-"""SIGKILL against a real server on a real disk: what was answered is still true after the restart."""
+"""SIGKILL of a real server on a real disk: what was answered still holds after the restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_answered_ack_is_never_delivered_again(tmp_path: Path) -> None:
 
 
 def test_every_receipt_survives_kills_under_load(tmp_path: Path) -> None:
-    """Four rounds of: publish with a full window, kill, restart; then read everything back."""
+    """Each of four rounds publishes with a full window, kills and restarts; then everything is read."""
     with standalone(tmp_path) as server:
         confirmed: dict[tuple[int, int], bytes] = {}
         for round_number in range(4):
@@ -140,7 +140,7 @@ def test_the_ready_line_names_addresses_that_answer(tmp_path: Path) -> None:
 
 
 def test_a_stopped_server_that_continues_is_still_right(tmp_path: Path) -> None:
-    """SIGSTOP for a while, then SIGCONT: slow, never wrong."""
+    """After SIGSTOP for a while and SIGCONT the server is slow, but its answers are right."""
     with standalone(tmp_path) as server, RawClient(server.port) as client:
         client.producer(TOPIC)
         client.subscribe(TOPIC)

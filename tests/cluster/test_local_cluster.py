@@ -1,4 +1,4 @@
-"""`scripts/cluster`, word by word, on real processes."""
+"""Every subcommand of `scripts/cluster`, on real processes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PAUSE_MAX_S = 10.0
 
 
 class Service:
-    """Three of them."""
+    """A metadata service of three nodes."""
 
     def __init__(self, folder: Path) -> None:
         ports = [(free_port(), free_port()) for _ in range(NODES)]
@@ -41,7 +41,7 @@ class Service:
         ]
 
     def start(self) -> None:
-        """Each waits for a quorum."""
+        """Start all nodes and wait until they serve: each waits for a quorum."""
         threads = [threading.Thread(target=voter.start, daemon=True) for voter in self.voters]
         for thread in threads:
             thread.start()
@@ -83,14 +83,14 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 class Counting:
-    """Somebody who counts upwards by compare-and-set for as long as he is let."""
+    """A task that counts upwards by compare-and-set until it is cancelled."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         self.confirmed: list[int] = []
-        """Values whose write was answered, in order..."""
+        """Values whose write was answered, in order."""
         self.answered_at: list[float] = []
         self.unknown = 0
-        """...and writes of which nobody knows."""
+        """Number of writes with an unknown outcome."""
         self.last = -1
         self.errors: list[BaseException] = []
         self._config = config
@@ -148,9 +148,9 @@ class Counting:
 def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_write_of_it_is_lost(
     service: Service, tmp_path: Path
 ) -> None:
-    """Metadata pauses for less than ten seconds; open ledgers do not notice.
+    """Metadata pauses for less than ten seconds, which does not affect open ledgers.
 
-    New topics are made as soon as it is back.
+    New topics are created as soon as it is back.
     """
     cluster = BrokerCluster(tmp_path, service.voters[0])
     cluster.metadata_url = f"zk:{service.addresses}{cluster.chroot}"

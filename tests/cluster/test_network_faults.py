@@ -34,9 +34,9 @@ pytestmark = pytest.mark.cluster
 
 BOOKIES = 4
 ANSWER_S = 2
-"""A bookie that has not answered for so long has failed."""
+"""Seconds without an answer after which a bookie counts as failed."""
 WATCHED_S = 2 * ANSWER_S
-"""For so long nothing happens, where nothing must."""
+"""Seconds for which the absence of receipts is observed."""
 MARK = b"<change me>"
 
 
@@ -46,12 +46,12 @@ class Scene:
         self.broker = broker
         self.bookies = links[:BOOKIES]
         self.front = links[BOOKIES]
-        """Between clients and the broker."""
+        """Link between clients and the broker."""
         self.more: list[BadLink] = []
-        """To be closed with the others."""
+        """Links of single tests; they are closed with the others."""
 
     def ensemble(self, topic: str) -> list[int]:
-        """Numbers of the bookies that the topic's current ledger is on."""
+        """Return the numbers of the bookies of the topic's current ledger."""
         path = topic.replace("persistent://", "/admin/v2/persistent/")
         found = self.broker.ask("GET", f"{path}/internalStats?metadata=true").json()["ledgers"][-1]["metadata"]
         members = re.findall(r"\[([^\[\]]*)\]", found)[-1]
@@ -83,7 +83,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(shared: Scene) -> Iterator[Scene]:
-    """Whatever a test cuts is whole again afterwards."""
+    """Return the shared scene; every link that a test cuts is restored afterwards."""
     yield shared
     for link in (*shared.bookies, shared.front):
         link.change = lambda data: data
@@ -103,9 +103,9 @@ async def with_ledgers(scene: Scene) -> AsyncIterator[LedgerClient]:
 def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and_acknowledges_nothing(
     scene: Scene, way: str
 ) -> None:
-    """Both ways or one.
+    """The link is cut in both directions or in one.
 
-    Where requests wait, the bookie is a peer that takes connections and never reads: the window is zero.
+    If only requests are held, the bookie is a peer that accepts connections and never reads: the window is zero.
     """
     topic = f"persistent://public/default/cut-{way}"
     gates = {"both": {}, "requests": {"answers": False}, "answers": {"requests": False}}[way]
@@ -128,7 +128,7 @@ def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and
 
 
 def test_n4_connections_that_are_reset_again_and_again_cost_no_message_and_no_order(scene: Scene) -> None:
-    """Reset connections of clients and of bookies."""
+    """The connections of clients and those of bookies are reset."""
     topic = "persistent://public/default/resets"
     with client_of(scene.broker) as client, traffic(client, topic) as running:
         for number in range(6):
@@ -159,7 +159,7 @@ def test_n7_a_message_that_changed_on_its_way_to_the_broker_is_refused_and_told(
 
 @pytest.mark.real_clock
 async def test_n7_a_copy_that_changed_on_its_way_to_a_bookie_is_never_read(scene: Scene) -> None:
-    """The bookie stores it, for it does not know the digest's key. Readers do."""
+    """The bookie stores it, because it does not have the digest's key. Readers have the key."""
     async with with_ledgers(scene) as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
         victim = (await client.read_metadata(writer.ledger_id)).fragments[0].bookies[0]
@@ -184,7 +184,7 @@ async def test_n7_a_copy_that_changed_on_its_way_to_a_bookie_is_never_read(scene
 
 @pytest.mark.real_clock
 async def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_had(scene: Scene) -> None:
-    """Clients that live through it and clients that come later; and no entry is copied."""
+    """This holds for clients that were open before and for later ones, and no entry is copied."""
     topic = "persistent://public/default/moved-bookie"
     new_address = "127.0.0.3"
     bookie = scene.cluster.bookies[0]
@@ -213,9 +213,11 @@ async def test_n8_a_bookie_at_a_new_address_is_found_by_its_id_and_has_what_it_h
 
 
 def test_n10_large_messages_and_chunks_cut_in_their_middle_are_stored_whole(scene: Scene) -> None:
-    """A consumer that goes by the rules of the official ones gets each whole, in order, and nothing that is a part of
-    one. (Their consumers pass over a chunk that came twice and what follows it, if its producer had to send again; ours
-    does not.)
+    """A consumer with the rules of the official ones receives each message whole and in order, and no part of one.
+
+    (If a producer had to send again, official consumers skip a chunk that arrived twice and the chunks behind it; the
+    test's consumer does not.)
+
     """
     topic = "persistent://public/default/large"
     sizes = [4 << 20, 11 << 20, 4 << 20, 11 << 20]

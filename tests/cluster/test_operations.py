@@ -1,6 +1,4 @@
-"""The scripts of operators on real bookies, ZooKeeper and auto recovery: what they say, what they change, what they
-refuse.
-"""
+"""The scripts of operators on real bookies, ZooKeeper and auto recovery: output, changes and refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ LEDGERS = 6
 
 
 class Operations:
-    """A cluster of four bookies and an auto recovery; no broker: ledgers are written by us."""
+    """A cluster of four bookies and an auto recovery, without a broker: the test writes the ledgers itself."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -45,7 +43,7 @@ class Operations:
         return [node for node in self.cluster.nodes(Kind.BOOKIE) if self.cluster.is_alive(node)]
 
     def run(self, name: str, *words: str) -> tuple[int, str, str]:
-        """Exit code, output, complaints."""
+        """Run a script; return its exit code, output and errors."""
         out, err = io.StringIO(), io.StringIO()
         code = main([name, "--conf", str(self.cluster.shell_conf), "--timeout", "40", *words], out=out, err=err)
         return code, out.getvalue(), err.getvalue()
@@ -58,7 +56,7 @@ class Operations:
         return found
 
     def commands(self, stop: str = "stop") -> list[str]:
-        """--stop and --start by scripts/cluster."""
+        """Return the options --stop and --start, with commands of scripts/cluster."""
         words = f"{sys.executable} -m tools.local_cluster --folder {self.cluster.folder}"
         return ["--stop", f"cd {ROOT} && {words} {stop} {{id}}", "--start", f"cd {ROOT} && {words} start {{id}}"]
 
@@ -140,7 +138,7 @@ def test_every_script_tells_its_words(name, capsys):
 
 
 async def misplace(client: LedgerClient, *, ledger_id: int, addresses: list[str]) -> str:
-    """Name a bookie in a ledger of which it has nothing. Return its address."""
+    """Name a bookie without any copy in the metadata of a ledger; return its address."""
     metadata = await client.read_metadata(ledger_id)
     members = metadata.fragments[0].bookies
     stranger = next(address for address in addresses if address not in members)
@@ -232,7 +230,7 @@ def test_replace_disk_gives_a_bookie_empty_folders_and_what_it_had(operations):
 
 
 def quire(*words: str | Path) -> tuple[int, str]:
-    """Exit code of a command, and what it said."""
+    """Run a command; return its exit code and its output."""
     ran = subprocess.run(
         [sys.executable, "-m", "quire.cli.main", *words], capture_output=True, text=True, check=False, timeout=60
     )

@@ -1,4 +1,4 @@
-"""Ownership on a real ZooKeeper: sessions that end, connections that are cut, brokers that are gone."""
+"""Ownership on a real ZooKeeper: sessions that end, connections that are cut, brokers that were killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUNDLE = even(NAMESPACE, 4).find(TOPIC)
 
 
 class Member:
-    """A broker as far as the others see it: a port that answers CONNECT, a session, an ownership."""
+    """The part of a broker that is visible to others: a port that answers CONNECT, a session, an ownership."""
 
     def __init__(self, store: ZooKeeperStore, link: Proxy, port: int) -> None:
         self.store = store
@@ -49,7 +49,7 @@ class Member:
         return await self.ownership.lookup(TOPIC, authoritative=authoritative)
 
     def kill(self) -> None:
-        """Nothing of it answers any more, and it says no good-bye."""
+        """Kill the broker: it answers nothing any more, and its session is not closed."""
         self.link.cut(refuse=True)
         self.scope.cancel()
 
@@ -83,7 +83,7 @@ async def member(config: ZooKeeperConfig) -> AsyncIterator[Member]:
 
 @asynccontextmanager
 async def two() -> AsyncIterator[tuple[Member, Member, ZooKeeperStore]]:
-    """Two brokers, and a client of ZooKeeper that is none."""
+    """Yield two brokers, and a client of ZooKeeper that is not a broker."""
     config = shared_server().config(own_root(), session_timeout_s=SESSION_S, policy=SessionExpiredPolicy.RECONNECT)
     async with opened(config) as store:
         await store.create("/admin/policies/public/default", b"{}", make_parents=True)

@@ -1,5 +1,6 @@
-"""The topics that Apache Pulsar left, in a real ZooKeeper and in bookies of ours, under their own ledger ids, taken
-over by our managed ledgers over TCP. What is looked at in detail stands in tests/golden/test_pulsar_takeover.py.
+"""Topics of Apache Pulsar, in a real ZooKeeper and in Quire's bookies under their own ledger ids, taken over by Quire's
+managed ledgers over TCP. tests/golden/test_pulsar_takeover.py checks the details.
+
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]
 
 @asynccontextmanager
 async def broker(bookies: BookieCluster) -> AsyncIterator[ManagedLedgerFactory]:
-    """The managed ledgers of one: a session, connections and random numbers of its own."""
+    """Open the managed ledgers of one broker, with a session, connections and random numbers of its own."""
     world, chroot = real_world(), bookies.root.removesuffix("/ledgers")
     cursors = CursorConfig(ensemble_size=2, write_quorum=2, ack_quorum=2)
     async with (

@@ -45,7 +45,7 @@ class Member:
         return self._out.read_text()
 
     def safe(self) -> int:
-        """Lines that it told to be safe, or to be in its copy."""
+        """Return the number of lines that it reported as safe, or as part of its copy."""
         return max(map(int, re.findall(r"^(?:safe|has) (\d+)$", self.said(), re.MULTILINE)), default=0)
 
     def until(self, pattern: str) -> str:

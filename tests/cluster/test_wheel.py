@@ -41,7 +41,7 @@ trio.run(main)
 
 
 def python_of(version: str) -> str:
-    """An interpreter of that version: on PATH, or of pyenv. A missing one is an error, as nothing is skipped."""
+    """Return an interpreter of that version, on PATH or of pyenv. A missing one is an error: no test is skipped."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" == version:
         return sys.executable
     found = [

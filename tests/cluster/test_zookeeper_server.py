@@ -31,7 +31,7 @@ def start(command: list[str]) -> subprocess.Popen[str]:
 
 
 async def is_gone(pid: int) -> bool:
-    """Ended, whether or not somebody has waited for it."""
+    """Return whether the process has ended, waited for or not."""
     try:
         stat = await trio.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -41,7 +41,7 @@ async def is_gone(pid: int) -> bool:
 
 @asynccontextmanager
 async def serving(tmp_path: Path, *options: str) -> AsyncIterator[tuple[ZooKeeperStore, subprocess.Popen[str], int]]:
-    """`quire zookeeper` on the data of the test: a store on it, its process, and the id of the server's."""
+    """Run `quire zookeeper` on data of the test; yield a store on it, its process, and the server's process id."""
     port = free_port()
     command = [sys.executable, "-m", "quire.cli.main", "zookeeper", "--data-dir", str(tmp_path / "data")]
     command += ["--host", "127.0.0.1", "--port", str(port), *options]
@@ -54,7 +54,7 @@ async def serving(tmp_path: Path, *options: str) -> AsyncIterator[tuple[ZooKeepe
 
 
 async def ended(process: subprocess.Popen[str], server_pid: int, number: signal.Signals) -> int:
-    """Send the signal; the exit code, when the server has ended too."""
+    """Send the signal, wait until the server has ended too, and return the exit code."""
     process.send_signal(number)
     code = await trio.to_thread.run_sync(process.wait)
     await until(partial(is_gone, server_pid), "the server has ended too")
@@ -65,7 +65,7 @@ async def ended(process: subprocess.Popen[str], server_pid: int, number: signal.
 async def test_the_server_ends_with_quire_zookeeper_keeps_its_data_and_needs_only_the_few_jars_that_are_fetched(
     tmp_path: Path,
 ) -> None:
-    """Uses the jars that pyspark carries; the one it lacks is the logger, without which the server is silent."""
+    """The test uses the jars in pyspark. They lack the logger, without which the server prints nothing."""
     async with serving(tmp_path) as (store, process, pid):
         await store.create("/kept", b"x" * 10_000)
         assert await ended(process, pid, signal.SIGKILL) == -signal.SIGKILL
@@ -96,7 +96,7 @@ async def test_maven_fetches_the_jars_of_a_server(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, which signed server.pem and client.pem for 127.0.0.1, each with its key in NAME.key."""
+    """Make ca.pem, and server.pem and client.pem signed by it for 127.0.0.1, each with its key in NAME.key."""
     folder = tmp_path_factory.mktemp("keys")
 
     def openssl(*arguments: str) -> None:
@@ -115,7 +115,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def over_tls(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[tuple[ZooKeeperProcess, int]]:
-    """A server that asks for certificates on another port, and that port."""
+    """Run a server that requires certificates on another port; yield both."""
     port = free_port()
     settings = (
         f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"

@@ -52,7 +52,7 @@ BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    """A server that is killed and paused, and whose watches are counted: no other test uses it."""
+    """Run a server for tests that kill and pause it and count its watches; no other test file uses it."""
     server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), tick_ms=1000).start()
     yield server
     server.kill()
@@ -62,9 +62,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperPr
 async def through_proxy(
     *, framed: bool = False, **settings: Any
 ) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperStore, Proxy]]:
-    """A store with these settings whose connection goes through a proxy, one that sees the same nodes directly, and the
-    proxy.
-    """
+    """Yield a store with these settings behind a proxy, a store that sees the same nodes directly, and the proxy."""
     root = own_root()
     async with (
         proxy(shared_server().port, framed=framed) as link,
@@ -77,7 +75,7 @@ async def through_proxy(
 async def lose_answer(
     store: ZooKeeperStore, link: Proxy, happened: Callable[[], Awaitable[bool]], call: Callable[[], Awaitable[Any]]
 ) -> Any:
-    """Make a call, let the server do it, and cut before its answer comes. Returns the call's result or its error."""
+    """Make a call, let the server do it, and cut before its answer arrives. Return the call's result or its error."""
     outcome: list[Any] = []
 
     async def ask() -> None:
@@ -297,7 +295,7 @@ def number_of(frame: bytes) -> int:
 
 
 def numbers_of_requests(link: Proxy) -> list[int]:
-    """That pass from now on."""
+    """Return a list that gets the number of each request that passes from now on."""
     numbers: list[int] = []
 
     def note(frame: bytes) -> Iterable[bytes]:
@@ -310,7 +308,7 @@ def numbers_of_requests(link: Proxy) -> list[int]:
 
 
 class Breaks:
-    """Once, from `begin` on: the first answer is kept back, and what `next_one` makes of it and the second is sent."""
+    """A change of answers, once from `begin` on: the first is held back, and `next_one` replaces it and the second."""
 
     def __init__(self, link: Proxy, next_one: Callable[[bytes, bytes], Iterable[bytes]]) -> None:
         self._link = link
@@ -387,7 +385,7 @@ async def test_an_answer_out_of_turn_costs_the_connection_and_neither_the_sessio
 async def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_session(
     policy: SessionExpiredPolicy,
 ) -> None:
-    """A frame too short for an answer, an error that nobody knows, an event cut short."""
+    """Covers a frame too short for an answer, an unknown error code, and an event that is cut."""
 
     def cut_short(first: bytes, second: bytes) -> Iterable[bytes]:
         return (first[:3], second)
@@ -478,7 +476,7 @@ async def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or
 
 @pytest.mark.real_clock
 async def test_a_number_of_a_request_never_comes_again_in_a_session() -> None:
-    """Or a write of the last connection could answer one of the next, at another server."""
+    """Otherwise a write of one connection could answer a request of the next one, at another server."""
     async with through_proxy(framed=True) as (store, _, link):
         numbers = numbers_of_requests(link)
         session = store.session
@@ -494,8 +492,8 @@ async def test_a_number_of_a_request_never_comes_again_in_a_session() -> None:
 
 @pytest.mark.real_clock(seconds=STORY_S)
 async def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_next(tmp_path: Path) -> None:
-    """A write hangs at the leader, for the other voter is paused; the session moves to an observer, and asks for other
-    things there. What kazoo alone makes of that: the delete is said to be done, and the put's answer never comes."""
+    """A write hangs at the leader, because the other voter is paused. The session moves to an observer and sends other
+    requests there. With kazoo alone, the delete is reported as done, and the put is never answered."""
     ports = [(free_port(), free_port()) for _ in range(3)]
     kinds = ("participant", "participant", "observer")
     settings = "initLimit=60\nsyncLimit=60\nstandaloneEnabled=false\n" + "".join(

@@ -18,7 +18,7 @@ from simulation.machines.world import in_world
     ]
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The doors of the real world, then those of a simulated one."""
+    """Yield the real world, then a simulated one."""
     if request.param == "real":
         yield real_world()
     else:

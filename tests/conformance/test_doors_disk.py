@@ -1,4 +1,4 @@
-"""The contract of `quire.world.doors.Disk` and `File`, held by both makers. Quotes are the doors' own sentences."""
+"""The contract of `quire.world.doors.Disk` and `File`, held by both makers. Quotes are from its docstrings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulation import Universe
 
 @pytest.fixture(params=["real", "simulated"])
 def door(request, tmp_path) -> tuple[Disk, str]:
-    """A disk, and an empty folder on it."""
+    """Return a disk, and an empty folder on it."""
     if request.param == "real":
         return real_world().disk, str(tmp_path)
     disk = Universe(1).host("host").world().disk
@@ -20,7 +20,7 @@ def door(request, tmp_path) -> tuple[Disk, str]:
 
 
 def test_create_makes_a_missing_file_otherwise_file_not_found(door):
-    """`create` makes a missing file; otherwise FileNotFoundError."""
+    """ "`create` creates a missing file; otherwise FileNotFoundError." """
     disk, root = door
     with pytest.raises(FileNotFoundError):
         disk.open(f"{root}/f")
@@ -37,7 +37,7 @@ def test_opening_with_create_keeps_what_a_file_holds(door):
 
 
 def test_pwrite_writes_all_at_the_offset(door):
-    """Write all of `data` at `offset`."""
+    """ "Write all of `data` at `offset`; not durable before `sync`." """
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     file.pwrite(b"xxxxxx", 2)
@@ -48,7 +48,7 @@ def test_pwrite_writes_all_at_the_offset(door):
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 3000])
 def test_pwritev_takes_any_number_of_parts_end_to_end(door, count):
-    """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
+    """ "Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written." """
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     parts = [b"%d," % index if index % 2 else memoryview(bytearray(b"%d;" % index)) for index in range(count)]
@@ -58,7 +58,7 @@ def test_pwritev_takes_any_number_of_parts_end_to_end(door, count):
 
 
 def test_pread_gives_fewer_bytes_only_at_the_end_of_the_file(door):
-    """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+    """ "Read up to `size` bytes from `offset`; fewer only at the end of the file." """
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     file.pwrite(b"0123456789", 0)
@@ -69,7 +69,7 @@ def test_pread_gives_fewer_bytes_only_at_the_end_of_the_file(door):
 
 
 def test_truncate_cuts_or_extends_with_zeros(door):
-    """Cut or extend with zeros to `size` bytes."""
+    """ "Cut or extend with zeros to `size` bytes." """
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     file.pwrite(b"0123456789", 0)
@@ -79,8 +79,8 @@ def test_truncate_cuts_or_extends_with_zeros(door):
 
 
 def test_preallocated_space_is_zeroed_and_counts_in_the_size(door):
-    """Reserve zeroed space [offset, offset+size), extending the file. Length of the file in bytes, preallocated space
-    included."""
+    """ "Reserve zeroed space [offset, offset+size), extending the file." "Return the length of the file in bytes,
+    preallocated space included." """
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
     file.pwrite(b"abc", 0)
@@ -113,14 +113,14 @@ def test_a_closed_file_and_one_open_for_reading_refuse_writes(door):
 
 
 def test_read_gives_the_whole_file_or_file_not_found(door):
-    """The whole of a small file; FileNotFoundError."""
+    """ "Read the whole of a small file; FileNotFoundError." """
     disk, root = door
     with pytest.raises(FileNotFoundError):
         disk.read(f"{root}/f")
 
 
 def test_write_atomic_replaces_and_leaves_nothing_else(door):
-    """Replace a small file durably: temporary file, fsync, rename, fsync of the folder."""
+    """ "Replace a small file durably: temporary file, fsync, rename, fsync of the folder. Old or new, never torn." """
     disk, root = door
     disk.write_atomic(f"{root}/f", b"a long first value")
     disk.write_atomic(f"{root}/f", b"second")
@@ -129,7 +129,7 @@ def test_write_atomic_replaces_and_leaves_nothing_else(door):
 
 
 def test_what_is_stored_on_a_board_is_read_at_once_and_by_the_next_opening(door):
-    """Put `data` there, within one sector: at once."""
+    """ "Store `data` there, within one sector, at once and without errors." """
     disk, folder = door
     path = f"{folder}/board"
     with pytest.raises(FileNotFoundError):
@@ -147,7 +147,7 @@ def test_what_is_stored_on_a_board_is_read_at_once_and_by_the_next_opening(door)
 
 
 def test_names_are_sorted_and_a_missing_folder_is_not_found(door):
-    """Names in a folder, sorted; FileNotFoundError."""
+    """ "Return the names in a folder, sorted; FileNotFoundError." """
     disk, root = door
     for name in ("b", "c", "a"):
         disk.open(f"{root}/{name}", create=True).close()
@@ -158,7 +158,7 @@ def test_names_are_sorted_and_a_missing_folder_is_not_found(door):
 
 
 def test_make_dirs_creates_parents_and_is_fine_if_it_is_there(door):
-    """Create a folder and its parents, durably; fine if it is there."""
+    """ "Create a folder and its parents, durably; no effect if it exists." """
     disk, root = door
     for _ in range(2):
         disk.make_dirs(f"{root}/x/y/z")
@@ -196,7 +196,7 @@ def test_a_removed_file_lives_on_for_those_who_have_it_open(door):
 
 
 def test_free_bytes_is_a_positive_number_of_bytes(door):
-    """Bytes that may still be written in the file system that holds `path`."""
+    """ "Return the bytes that may still be written in the file system of `path`." """
     disk, root = door
     assert disk.free_bytes(root) > 0
     with pytest.raises(FileNotFoundError):
@@ -204,13 +204,14 @@ def test_free_bytes_is_a_positive_number_of_bytes(door):
 
 
 def test_total_bytes_is_the_size_of_the_file_system(door):
-    """Size of the file system that holds `path`."""
+    """ "Return the size of the file system of `path`." """
     disk, root = door
     assert disk.total_bytes(root) >= disk.free_bytes(root)
 
 
 def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(door):
-    """Sectors of 512 bytes that the calling thread has had from disks so far; None if the system does not tell."""
+    """ "Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.
+    None if the system does not count them." """
     disk, root = door
     file = disk.open(f"{root}/file", create=True)
     file.pwrite(bytes(1 << 20), 0)
@@ -228,7 +229,8 @@ def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(do
 
 
 def test_a_lock_has_one_holder(door):
-    """Take the lock file `path`; `BlockingIOError` if another process (or host) holds it. Held until released."""
+    """ "Take the lock file `path`; `BlockingIOError` if another process (or host) holds it." "Lock that is held until
+    released or until the process dies." """
     disk, root = door
     lock = disk.lock(f"{root}/LOCK")
     with pytest.raises(BlockingIOError):

@@ -1,4 +1,4 @@
-"""The contract of `quire.world.doors.KeyValue`, held by both makers. Quotes are the doors' own sentences."""
+"""The contract of `quire.world.doors.KeyValue`, held by both makers. Quotes are from its docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation import Universe
 
 @pytest.fixture(params=["real", "simulated"])
 def door(request, tmp_path) -> tuple[KeyValueMaker, str]:
-    """A maker of maps, and a folder that does not exist yet."""
+    """Return a maker of maps, and a folder that does not exist yet."""
     if request.param == "real":
         return real_world().key_value, str(tmp_path / "a" / "map")
     return Universe(1).host("host").world().key_value, "/a/map"
@@ -74,7 +74,7 @@ def test_what_was_written_is_there_after_close_and_open(door, sync):
 
 
 def test_a_batch_is_applied_in_the_order_of_its_changes(map_):
-    """Changes that are applied together or not at all."""
+    """ "Changes that are applied together or not at all." """
     write(map_, a="1", b="1", c="1", d="1")
     batch = map_.batch()
     batch.delete_range(b"a", b"c")
@@ -86,14 +86,14 @@ def test_a_batch_is_applied_in_the_order_of_its_changes(map_):
 
 
 def test_an_empty_synced_batch_is_fine(map_):
-    """With `sync` it, and every batch before it, is durable on return."""
+    """ "With `sync` it and every batch before it are durable on return." """
     write(map_, a="1")
     map_.write(map_.batch(), sync=True)
     assert map_.get(b"a") == b"1"
 
 
 def test_delete_range_includes_its_start_and_not_its_stop(map_):
-    """Delete start <= key < stop."""
+    """ "Delete start <= key < stop." """
     write(map_, a="", b="", c="", d="")
     batch = map_.batch()
     batch.delete_range(b"b", b"d")
@@ -116,14 +116,14 @@ def test_delete_range_includes_its_start_and_not_its_stop(map_):
     ],
 )
 def test_scan_gives_start_to_stop_in_order_and_in_reverse(map_, start, stop, expected):
-    """Pairs with start <= key < stop in order (or in reverse order)."""
+    """ "Yield pairs with start <= key < stop in order (or in reverse order)." """
     write(map_, c="", a="", d="", b="")
     assert keys(map_, start, stop) == expected
     assert keys(map_, start, stop, reverse=True) == expected[::-1]
 
 
 def test_keys_are_ordered_as_unsigned_bytes_and_a_prefix_comes_first(map_):
-    """An ordered map of bytes."""
+    """ "An ordered map of bytes in a folder." """
     written = [b"\x00", b"\x00\x00", b"\x7f", b"\x80", b"\xfe\xff", b"\xff"]
     batch = map_.batch()
     for key in reversed(written):
@@ -145,7 +145,7 @@ def test_a_scan_longer_than_any_buffer_is_whole(map_):
 
 
 def test_writes_during_a_scan_do_not_break_it(map_):
-    """A snapshot is not promised."""
+    """ "A snapshot is not promised." """
     write(map_, a="", b="", c="", d="")
     scan = map_.scan(b"a", b"z")
     assert next(scan)[0] == b"a"
@@ -167,7 +167,7 @@ def test_a_scan_left_in_the_middle_does_not_keep_the_map_open(door):
 
 
 def test_compact_changes_nothing_that_can_be_read(map_):
-    """Reclaim the space of deleted ranges."""
+    """ "Reclaim the space of deleted ranges." """
     write(map_, a="1", b="2")
     batch = map_.batch()
     batch.delete_range(b"a", b"b")

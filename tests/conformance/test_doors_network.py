@@ -1,4 +1,4 @@
-"""The contract of `quire.world.doors.Network`, held by both makers. Quotes are the doors' own sentences."""
+"""The contract of `quire.world.doors.Network`, held by both makers. Quotes are from its docstrings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def pair(world: World) -> tuple[Stream, Stream, Listener]:
 
 
 async def receive(stream: Stream, size: int) -> bytes:
-    """Exactly `size` bytes, or fewer at the end."""
+    """Receive exactly `size` bytes, or fewer at the end."""
     buffer = bytearray(size)
     filled = 0
     while filled < size:
@@ -36,7 +36,7 @@ async def send(stream: Stream, data: bytes) -> None:
 
 
 async def test_port_0_picks_a_free_one_and_a_taken_one_is_an_error(world):
-    """Port 0 picks a free one. OSError (EADDRINUSE) if taken. Host and port it really listens on."""
+    """ "Port 0 picks a free one. OSError (EADDRINUSE) if taken." "Return the actual host and port." """
     listener = await world.network.listen("127.0.0.1", 0)
     other = await world.network.listen("127.0.0.1", 0)
     assert 0 < listener.address[1] != other.address[1]
@@ -50,7 +50,7 @@ async def test_port_0_picks_a_free_one_and_a_taken_one_is_an_error(world):
 
 
 async def test_connecting_to_nobody_is_refused(world):
-    """OSError if refused."""
+    """ "OSError if refused." """
     listener = await world.network.listen("127.0.0.1", 0)
     listener.close()
     with pytest.raises(ConnectionRefusedError):
@@ -58,7 +58,7 @@ async def test_connecting_to_nobody_is_refused(world):
 
 
 async def test_bytes_arrive_in_order_both_ways_and_the_end_is_0(world):
-    """Wait for bytes, put them at the start of `buffer`, return how many; 0 at the end."""
+    """ "Wait for bytes, put them at the start of `buffer`, return their number; 0 at the end." """
     near, far, listener = await pair(world)
     assert near.send_nowait([b"he", b"", bytearray(b"ll"), memoryview(b"o")]) in range(6)
     data = b"".join(b"%d " % number for number in range(3000))
@@ -89,7 +89,7 @@ async def test_the_peer_has_a_name(world):
 
 @pytest.mark.parametrize("size", [100, 5000, 300_000])
 async def test_a_full_window_takes_nothing_more_until_the_reader_reads(world, size):
-    """Returns the bytes taken (0: none now). Any number of parts. Wait until `send_nowait` may take something."""
+    """ "Return the bytes sent (0: none now). Any number of parts." "Wait until `send_nowait` may send something." """
     near, far, listener = await pair(world)
     count = 40_000_000 // size if size > 100 else 20_000
     parts = [bytes([index % 251]) * size for index in range(count)]
@@ -117,7 +117,7 @@ async def test_a_full_window_takes_nothing_more_until_the_reader_reads(world, si
 
 
 async def test_close_ends_a_waiting_receive(world):
-    """Close at once; safe twice. A waiting `receive_into` returns 0 or raises OSError."""
+    """ "Close at once; no effect the second time. A waiting `receive_into` returns 0 or raises OSError." """
     near, far, listener = await pair(world)
     ended = []
 
@@ -155,7 +155,7 @@ async def test_closing_a_listener_ends_a_waiting_accept(world):
 
 
 async def test_writing_to_a_peer_that_is_gone_becomes_an_error(world):
-    """OSError if broken."""
+    """ "OSError if broken." """
     near, far, listener = await pair(world)
     far.close()
 

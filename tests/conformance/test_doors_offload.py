@@ -1,4 +1,4 @@
-"""The contract of `quire.world.doors.Offload`, held by both makers. Quotes are the doors' own sentences."""
+"""The contract of `quire.world.doors.Offload`, held by both makers. Quotes are from its docstrings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from quire.world.doors import Lane
 
 
 async def test_run_gives_the_job_s_result_or_its_error(world):
-    """Run `job` in some worker."""
+    """ "Run `job` in some worker." """
     assert await world.offload.run(lambda: 6 * 7, name="answer") == 42
     with pytest.raises(ZeroDivisionError):
         await world.offload.run(lambda: 1 // 0)
 
 
 async def test_run_is_not_cancellable_once_begun(world):
-    """Not cancellable once begun."""
+    """ "Not cancellable once begun." """
     ran: list[int] = []
     begun = trio.Event()
 
@@ -37,8 +37,8 @@ async def test_run_is_not_cancellable_once_begun(world):
 
 
 async def test_a_lane_runs_what_was_queued_in_order_and_reports_in_order(world):
-    """It takes all items queued, calls `job(items)` off the loop, then `done(items, result, error)` on the loop, in
-    order."""
+    """ "It takes all queued items, calls `job(items)` off the loop, then `done(items, result, error)` on the loop, in
+    order." """
     jobs, reports = [], []
     task = trio.lowlevel.current_task
 
@@ -62,7 +62,7 @@ async def test_a_lane_runs_what_was_queued_in_order_and_reports_in_order(world):
 
 
 async def test_items_that_come_during_a_run_are_one_run_together(world):
-    """Meanwhile new items queue up for the next run."""
+    """ "Meanwhile new items queue up for the next run." """
     runs: list[list[int]] = []
     lane: Lane[int]
 
@@ -104,7 +104,7 @@ async def test_a_failing_job_is_reported_and_the_lane_goes_on(world):
 
 
 async def test_aclose_runs_what_is_queued_and_then_put_is_an_error(world):
-    """Run what is queued, report it, stop. No item is dropped. After `aclose` it is an error."""
+    """ "Run the queued items, report them, stop. No item is dropped." "It is an error after `aclose`." """
     reported = []
     lane = world.offload.lane("close", lambda items: None, lambda items, result, error: reported.extend(items))
     for number in range(10):
@@ -119,7 +119,7 @@ async def test_aclose_runs_what_is_queued_and_then_put_is_an_error(world):
 
 
 async def test_lanes_do_not_wait_for_each_other(world):
-    """A worker of its own."""
+    """ "Return a worker with a thread of its own." """
     order = []
     lanes = [
         world.offload.lane(

@@ -45,7 +45,7 @@ Open = Callable[[], Awaitable[MetadataStore]]
     ]
 )
 async def open_session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """Opens sessions, one after the other, on the same nodes."""
+    """Yield a function that opens sessions, one after the other, on the same nodes."""
     match request.param:
         case "memory":
             tree = MemoryTree()
@@ -193,7 +193,7 @@ async def test_values_are_any_bytes_and_names_any_text(open_session: Open) -> No
 
 
 async def test_children_are_names_sorted_and_only_direct_ones(store: MetadataStore) -> None:
-    """ "Names (not paths) of the children, sorted; NoNodeError." """
+    """ "Return the names (not paths) of the children, sorted; NoNodeError." """
     for path in ("/a/b/x", "/a/a-b", "/a/a", "/a.b", "/a/c", "/a/a/y"):
         await store.create(path, make_parents=True)
     assert await store.children("/a") == ["a", "a-b", "b", "c"]
@@ -229,7 +229,7 @@ async def test_what_was_answered_is_there_for_the_next_session(open_session: Ope
 
 
 async def test_an_ephemeral_node_is_marked_and_goes_with_its_session(open_session: Open) -> None:
-    """ "Goes away with the session that made it; has no children." """
+    """ "Deleted with the session that created it; has no children." """
     store = await open_session()
     await store.create("/up/me", b"here", kind=Kind.EPHEMERAL, make_parents=True)
     assert await store.get("/up/me") == Node(b"here", 0, ephemeral=True, mine=True)
@@ -291,7 +291,7 @@ async def test_sequential_names_carry_the_parents_next_number(store: MetadataSto
 
 
 async def test_a_sequence_number_is_never_given_twice(open_session: Open) -> None:
-    """Not after a delete, not to many at once, not after the session that took it."""
+    """This holds after a delete, for many creates at once, and after the end of the session."""
     numbers: list[int] = []
     for kind in (Kind.PERSISTENT, Kind.EPHEMERAL, Kind.EPHEMERAL):
         store = await open_session()
@@ -315,7 +315,7 @@ async def test_a_sequence_number_is_never_given_twice(open_session: Open) -> Non
 
 
 async def test_a_multi_does_all_its_ops_in_order(store: MetadataStore) -> None:
-    """ "All or nothing, in order, one synced write. Returns, per op, the created path or the op's path." """
+    """ "Run ops all or nothing, in order, as one synced write." """
     await store.create("/a")
     answer = await store.multi(
         [
@@ -370,7 +370,7 @@ async def test_a_multi_with_a_failing_op_changes_nothing_and_says_which(
 
 
 async def test_a_watch_tells_of_the_node_and_of_its_children(store: MetadataStore) -> None:
-    """ "changes to a node (its value, its coming and going) and to the list of its children." """
+    """ "Watch on a node (its value, creation and deletion) and on the list of its children." """
     watch = store.watch("/a")
     assert not await heard(watch, "/a")
     await store.create("/a")
@@ -456,7 +456,7 @@ async def test_a_watch_wakes_who_waits_and_ends_with_the_session(open_session: O
 
 @pytest.mark.real_clock
 async def test_after_a_kill_exactly_what_was_answered_is_there(tmp_path: Path) -> None:
-    """A copy of the open map's files is what SIGKILL leaves."""
+    """A copy of the open map's files has the state that SIGKILL leaves."""
     world = real_world(1)
     store = await open_store(world, str(tmp_path / "live"))
     await store.create("/gone", kind=Kind.EPHEMERAL)
@@ -474,7 +474,7 @@ async def test_after_a_kill_exactly_what_was_answered_is_there(tmp_path: Path) -
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_after_a_crash_what_was_answered_is_there_and_nothing_is_half_done(universe: Universe, seed: int) -> None:
-    """ "Durable on return." "All or nothing." Writers go on until the power is cut, at any moment of any write."""
+    """ "Durable on return." "Run ops all or nothing." Writers continue until a power cut at any moment of a write."""
     answered: dict[str, int] = {}
     seen: dict[str, int] = {}
     numbers: list[int] = []
@@ -493,7 +493,7 @@ async def test_after_a_crash_what_was_answered_is_there_and_nothing_is_half_done
             )
 
     async def read(store: MetadataStore) -> None:
-        """Whatever anybody has seen must outlive the crash."""
+        """Record the versions that were read: they must survive the crash."""
         while True:
             for name in "abc":
                 node = await store.get(f"/{name}")
@@ -528,7 +528,8 @@ async def test_after_a_crash_what_was_answered_is_there_and_nothing_is_half_done
     host.start(before)
     if seed % 2:
         host.crash_after(universe.rng.randint(1, 60))
-        await trio.sleep(1.0)
+        with trio.move_on_after(1.0):
+            await host.wait_down()
     else:
         await trio.sleep(universe.rng.uniform(0.0, 0.15))
     await host.crash()

@@ -1,4 +1,4 @@
-"""Trees of metadata that the originals wrote."""
+"""Trees of metadata written by the originals."""
 
 from __future__ import annotations
 

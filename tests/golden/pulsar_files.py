@@ -1,4 +1,4 @@
-"""Files that a Pulsar wrote, at several moments."""
+"""Files written by a Pulsar, at several moments."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def position(text: str) -> Position:
 
 
 def ranges_text(stored: Stored) -> str:
-    """As internalStats shows them."""
+    """Return the ranges in the form of internalStats."""
     parts = [f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in stored.ranges.ranges()]
     return f"[{','.join(parts)}]"
 
 
 def stored_running(log: str, cursor: str) -> Stored:
-    """The state of a cursor of the running broker."""
+    """Return the state of a cursor of the running broker."""
     node, snapshot = decode_node(cursor_nodes("running")[log, cursor])
     if node.ledger_id < 0:
         return snapshot

@@ -1,7 +1,7 @@
-"""Pulsar's schema of what it keeps for managed ledgers and cursors, made from a table of its fields and from nothing of
-ours: it knows no field of ours, and is how Pulsar reads what we write.
+"""Pulsar's schema of its metadata of managed ledgers and cursors, made only from a table of its fields. It has none of
+Quire's own fields, so it reads Quire's values as Pulsar does.
 
-Source: reading of Pulsar's MLDataFormats.proto: names, numbers, types, what is required.
+Source: Pulsar's MLDataFormats.proto: names, numbers, types, required fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 PACKAGE = "pulsar_schema"
 OURS = 16_001
-"""From this field number on fields are ours."""
+"""First of the field numbers that Quire adds."""
 
 TABLE = """
 KeyValue                        key 1 required string, value 2 required string
@@ -67,7 +67,7 @@ CLASSES = _classes()
 
 
 def read(kind: str, value: bytes) -> Any:
-    """The value as Pulsar reads it. DecodeError if it cannot, for a required field that is missing, too."""
+    """Return the value as Pulsar reads it. Raises DecodeError if it cannot, also if a required field is missing."""
     found = CLASSES[kind].FromString(value)
     if not found.IsInitialized():
         raise DecodeError(f"{kind} lacks {found.FindInitializationErrors()}")
@@ -75,7 +75,7 @@ def read(kind: str, value: bytes) -> Any:
 
 
 def unknown_numbers(message: Message) -> Iterator[int]:
-    """Field numbers in the message, and in those in it, that the table does not have."""
+    """Yield the field numbers in the message and its parts that the table does not have."""
     unknown: Any = UnknownFieldSet(message)
     for field in unknown:
         yield field.field_number

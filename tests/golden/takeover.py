@@ -1,4 +1,4 @@
-"""A broker on what a Pulsar wrote."""
+"""A broker on the data of a Pulsar."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Left(FakeCluster):
             yield factory
 
     def stored(self, log: str, cursor: str) -> Stored:
-        """The state of a cursor as the original left it."""
+        """Return the state of a cursor as the original left it."""
         if self.moment == "running":
             return stored_running(log, cursor)
         return decode_node(cursor_nodes("stopped")[log, cursor])[1]

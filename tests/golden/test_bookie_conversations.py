@@ -1,9 +1,8 @@
-"""Our bookie, on a port, answers what Apache BookKeeper's client once asked the original with the same bytes. How the
-conversations were recorded: bookkeeper/README.md.
+"""Quire's bookie, on a port, gives the original's answers to recorded requests of Apache BookKeeper's client, byte by
+byte. How the conversations were recorded: bookkeeper/README.md.
 
-Requests go out in the order in which they were seen, each connection on a socket of its own, and none before the
-answers that the original had given by then. Answers may overtake each other. What may differ is told in
-`like_the_original`.
+Requests are sent in their recorded order, each connection on a socket of its own, and none before the answers that the
+original had given by then. Answers may overtake each other. `like_the_original` has the permitted differences.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SIZE_KNOWN = 1 << 50
 
 
 class Peer:
-    """A client's end of one connection: whole answers, in the order they came."""
+    """A client's end of one connection: whole answers, in order of arrival."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -56,8 +55,8 @@ class Peer:
 
 
 def like_the_original(frame: bytes) -> bytes:
-    """A frame without what depends on the moment and the machine: when the LAC moved, and the sizes of the disk. That
-    these fields are there is kept."""
+    """Return a frame with fixed values in the fields that depend on the moment and the machine: the time of the LAC and
+    the sizes of the disk."""
     if frame[4] != 0x0A:
         return frame
     response = pb.Response.FromString(frame[4:])
@@ -93,7 +92,7 @@ def with_bookie_on_a_port(story: Callable[[Callable[[], Awaitable[Peer]]], Await
 
 
 def lines_of(name: str) -> list[tuple[int, str, bytes]]:
-    """(connection, "client" or "bookie", frame), in order."""
+    """Return (connection, "client" or "bookie", frame), in order."""
     lines = [json.loads(line) for line in (WIRE / name).read_text().splitlines()]
     return [(line["conn"], line["dir"], bytes.fromhex(line["hex"])) for line in lines if "hex" in line]
 
@@ -131,7 +130,7 @@ def test_our_bookie_gives_the_recorded_answers_to_the_recorded_requests(name: st
 
 
 def _answer_for(request: bytes, answer: bytes) -> tuple[str, bytes]:
-    """The answer that another bookie gave to the same request, with this request's ids in it."""
+    """Return the answer of another bookie to the same request, with this request's ids in it."""
     asked = pb.Request.FromString(request[4:])
     told = pb.Response.FromString(answer[4:])
     told.header.txnId = asked.header.txnId

@@ -40,7 +40,7 @@ EVERYWHERE = [1, 2, 3, 7, 8, 9, 5_000_000_000]
 
 
 def check_entry(ledger_id: int, entry_id: int, entry: memoryview) -> None:
-    """Its digest is right, and its payload is the one in the manifest."""
+    """Check an entry: its digest is right, and its payload is the one in the manifest."""
     ledger = MANIFEST[ledger_id]
     payload = bytes(Digest(DIGEST_TYPES[ledger["digest"]], PASSWORD).open(ledger_id, entry_id, entry))
     expected = ledger["entries"][entry_id]
@@ -182,7 +182,7 @@ CONVERSATIONS = sorted(path.name for path in (GOLDEN / "wire").glob("v2-*.jsonl"
 
 
 def frames_of(name: str) -> list[tuple[int, str, bytes]]:
-    """(connection, "client" or "bookie", frame) of version 2, in order."""
+    """Return (connection, "client" or "bookie", frame) of version 2, in order."""
     lines = [json.loads(line) for line in (GOLDEN / "wire" / name).read_text().splitlines()]
     frames = [(line["conn"], line["dir"], bytes.fromhex(line["hex"])) for line in lines if "hex" in line]
     return [frame for frame in frames if frame[2][4] == v2.VERSION]

@@ -1,4 +1,4 @@
-"""`quire initialize-cluster-metadata` makes what Pulsar's own makes: node by node, byte by byte, but for the random id
+"""`quire initialize-cluster-metadata` makes the same nodes as Pulsar's command, byte by byte, except for the random id
 of the bookie cluster.
 
 How the data was made: tests/golden/pulsar/README.md.

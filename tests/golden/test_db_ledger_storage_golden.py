@@ -1,8 +1,8 @@
-"""Entry logs and both indexes written by Apache BookKeeper 4.17.3 mean here what they meant there.
+"""Entry logs and both indexes written by Apache BookKeeper 4.17.3 are read with the same meaning.
 
 Three bookies' folders in two states: `clean`, stopped in good order, and `crashed`, killed. The RocksDB folders are
-opened as copies, since opening changes them. `manifest.json` is what the writing client knows; `shell/*.out` is what
-BookKeeper's own shell says of bookie 1. How the data was made: tests/golden/bookkeeper/README.md.
+opened as copies, since opening changes them. `manifest.json` has the data of the writing client; `shell/*.out` is
+the output of BookKeeper's own shell for bookie 1. How the data was made: tests/golden/bookkeeper/README.md.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def digest_of(ledger_id: int) -> Digest:
 
 
 def check_entry(ledger_id: int, entry_id: int, entry: memoryview) -> None:
-    """The digest holds, and the payload is the one that was written."""
+    """Check an entry: the digest is right, and the payload is the one that was written."""
     payload = digest_of(ledger_id).open(ledger_id, entry_id, entry)
     written = MANIFEST[ledger_id]["entries"][entry_id]
     assert written["entry"] == entry_id
@@ -105,7 +105,7 @@ def reader(data: bytes) -> Callable[[int, int], bytes]:
 
 
 def read_all(storage: DbLedgerStorage, ledger_id: int, first: int) -> list[int]:
-    """Read from `first` on, check each entry; returns their ids."""
+    """Read from `first` on and check each entry; return the ids."""
     data = memoryview(b"".join(map(bytes, storage.reader.read_run(ledger_id, first, 100, BIG))))
     ids: list[int] = []
     while data:

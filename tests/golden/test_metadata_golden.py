@@ -49,7 +49,7 @@ def root_of(name: str) -> str:
 
 
 def ledger_values() -> list[tuple[str, bytes]]:
-    """Every ledger's value in every tree, under the path it was found at."""
+    """Return every ledger's value in every tree, with its path."""
     trees = [path.stem for path in sorted((GOLDEN / "zk").glob("*.json")) if path.stem != "ledgers"]
     return [
         (f"{name}:{path}", value)
@@ -171,7 +171,7 @@ async def test_other_layouts_are_refused(name: str) -> None:
 
 
 async def test_sequence_numbers_count_all_creates_as_the_flat_layout_shows() -> None:
-    """Four other nodes were made in the flat root before, and each ledger made two: 4, 6, 8 ..."""
+    """Four other nodes were created in the flat root before, and each ledger created two: 4, 6, 8 ..."""
     store = MemoryStore(MemoryTree())
     for name in ("LAYOUT", "INSTANCEID", "available", "cookies"):
         await store.create(f"/flat/{name}", make_parents=True)

@@ -39,7 +39,7 @@ DIGEST = Digest(DigestType.CRC32, b"golden")
 
 
 def expected(storage: str) -> dict[tuple[int, int], dict[str, Any]]:
-    """Entries written, by ledger and entry."""
+    """Return the written entries, by ledger and entry."""
     manifest = json.loads((STORAGES / storage / "manifest.json").read_text())
     return {(ledger["ledger"], number): entry for ledger in manifest for number, entry in enumerate(ledger["entries"])}
 
@@ -72,7 +72,7 @@ def test_a_journal_of_any_version_holds_every_entry(storage: str) -> None:
 
 @asynccontextmanager
 async def opened(storage: str, folder: Path) -> AsyncIterator[Bookie]:
-    """Have our bookie start on a copy of the folders, known to its cluster."""
+    """Start Quire's bookie on a copy of the folders, registered in its cluster."""
     name = FOLDER[storage]
     shutil.copytree(STORAGES / storage / name, folder / name)
     cookie: Cookie = decode_cookie((folder / name / "journal/current/VERSION").read_bytes())

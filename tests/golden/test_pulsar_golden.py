@@ -1,4 +1,4 @@
-"""Data written by Apache Pulsar 4.2.4 decodes to the values in its manifest, and our encoders write the same bytes."""
+"""Data of Apache Pulsar 4.2.4 decodes to the values in its manifest, and Quire's encoders write the same bytes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_every_ledger_list_tells_what_the_broker_said(moment: str) -> None:
 
 def test_a_terminated_log_tells_its_last_position() -> None:
     ended = decode(logs("running")["public/default/persistent/ended"])
-    assert ended.terminated == position(internal_stats("public/default/persistent/ended")["lastConfirmedEntry"])  # type: ignore[index]
+    stats = internal_stats("public/default/persistent/ended")
+    assert stats is not None
+    assert ended.terminated == position(stats["lastConfirmedEntry"])
     assert [decode(value).terminated for log, value in logs("running").items() if not log.endswith("/ended")] == [
         None
     ] * (len(logs("running")) - 1)
@@ -159,7 +161,7 @@ def test_the_custom_metadata_of_ledgers_is_what_we_write() -> None:
 
 
 def messages_of(log: str) -> list[tuple[Position, api.MessageMetadata, bytes]]:
-    """Every entry of a log with its metadata parsed and its checksum verified."""
+    """Return every entry of a log with its metadata parsed and its checksum verified."""
     found = []
     for info in decode(logs("running")[log]).ledgers:
         for entry_id, entry in enumerate(entries("running").get(info.ledger_id, [])):

@@ -1,6 +1,6 @@
-"""Topics left by Pulsar are taken over, published to, acknowledged in every way and closed by our broker; afterwards
-every value that is stored is one that Pulsar's own schema reads, and says there what is true. The schema is made from
-its field table alone.
+"""Topics of Pulsar are taken over, published to, acknowledged in every way and closed by Quire's broker. Afterwards
+Pulsar's own schema reads every stored value, with the right meaning. The schema is made from its field table alone.
+
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEWER_NUMBER = 100
 
 
 def ranges_of(stored: list[Any]) -> Iterator[tuple[int, int, int]]:
-    """(ledger, first, last) of ranges whose lower endpoint is open."""
+    """Yield (ledger, first, last) of ranges whose lower endpoint is open."""
     for each in stored:
         lower, upper = each.lowerEndpoint, each.upperEndpoint
         assert lower.ledgerId == upper.ledgerId
@@ -38,7 +38,7 @@ def ranges_of(stored: list[Any]) -> Iterator[tuple[int, int, int]]:
 
 
 def bitmaps_of(stored: list[Any]) -> Iterator[tuple[int, int, int]]:
-    """The same of bitmaps: runs of bits that are set."""
+    """Yield (ledger, first, last) of bitmaps: the runs of bits that are set."""
     for each in stored:
         bits = sum((word & (1 << 64) - 1) << (64 * number) for number, word in enumerate(each.values))
         entry_id = 0
@@ -53,7 +53,7 @@ def bitmaps_of(stored: list[Any]) -> Iterator[tuple[int, int, int]]:
 
 
 class AsPulsarReads:
-    """The state of a cursor, by its node and, unless it says it all, by the last entry of its ledger."""
+    """The state of a cursor in its node and, if the node does not have all of it, in the last entry of its ledger."""
 
     def __init__(self, node: Any, last: Any | None) -> None:
         self.node = node
@@ -93,7 +93,7 @@ def last_entry(left: Left, ledger_id: int) -> bytes:
 
 
 def check_numbers(message: Any, extra: frozenset[int]) -> None:
-    """Pulsar's own numbers are the table's; what is beside them is ours, far above, or what we were handed."""
+    """Check that fields outside the table are Quire's, with numbers far above, or were in the value before."""
     assert {number for number in unknown_numbers(message) if number < OURS} == set(extra)
 
 
@@ -128,12 +128,12 @@ def test_a_required_field_that_is_missing_is_seen() -> None:
 @pytest.mark.parametrize("newer", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_there(moment: str, newer: bool) -> None:
-    """While our broker serves, as if it were killed then, and after it has closed everything."""
+    """Covers the state while Quire's broker serves, as after a kill, and after it has closed everything."""
     extra = frozenset((NEWER_NUMBER,) if newer else ())
     handed = {log_path(ORDERS), f"{log_path(ORDERS)}/holes"}
 
     async def check_cursors(left: Left, cursors: dict[str, Cursor]) -> int:
-        """How many have their state in a ledger."""
+        """Check the cursors; return the number of those whose state is in a ledger."""
         in_ledgers = 0
         for path, cursor in cursors.items():
             found = await cursor_of(left, path, extra if path in handed else frozenset())
@@ -178,7 +178,7 @@ async def test_whatever_we_stored_is_read_by_the_originals_schema_and_is_true_th
 
 
 def acknowledge_some(log: ManagedLedger, cursor: Cursor) -> None:
-    """Every third entry of those behind its mark-delete position, one by one."""
+    """Acknowledge every third entry behind the mark-delete position, one by one."""
     position = cursor.mark_delete
     for distance in range(12):
         position = log.next_position(position)
@@ -187,7 +187,7 @@ def acknowledge_some(log: ManagedLedger, cursor: Cursor) -> None:
 
 
 async def check_list(client: LedgerClient, info: Any, count: int) -> None:
-    """Each ledger of the list, but the one that is still open, has in its metadata what the list says."""
+    """Check that the list agrees with the metadata of each of its ledgers, except the one that is still open."""
     ids = [each.ledgerId for each in info.ledgerInfo]
     assert ids == sorted(set(ids))
     found = 0

@@ -1,6 +1,6 @@
-"""The topics that Apache Pulsar 4.2.4 left, running (as if it were killed) and stopped, taken over by our broker: its
-nodes are the metadata, its entries lie in the bookies that its ledgers name, under their own ids. Bookies and metadata
-are in memory; with real ones: tests/cluster/test_pulsar_takeover.py.
+"""Topics of Apache Pulsar 4.2.4, running (as after a kill) and stopped, taken over by Quire's broker. The metadata has
+Pulsar's nodes, and the bookies named by its ledgers have its entries, under their own ids. Bookies and metadata are in
+memory; tests/cluster/test_pulsar_takeover.py uses real ones.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def test_the_compacted_ledger_and_its_digest_are_read(moment: str) -> None
 
 @dataclass
 class Served:
-    """A broker of ours over what was left."""
+    """A broker of Quire on the data of Pulsar."""
 
     broker: Broker
     nursery: trio.Nursery
@@ -186,7 +186,10 @@ class Served:
 
 @asynccontextmanager
 async def served(moment: str, *, accept: bool = True) -> AsyncIterator[Served]:
-    """`accept`: that policies of single topics, of which Pulsar left one in __change_events, are not obeyed."""
+    """Serve the data of one moment.
+
+    `accept`: start although policies of single topics, of which Pulsar left one in __change_events, are not obeyed.
+    """
     async with taken_over(moment) as left, left.broker() as factory, trio.open_nursery() as nursery:
         options = replace(OPTIONS, accept_unsupported_policies=accept)
         broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
@@ -198,7 +201,7 @@ async def served(moment: str, *, accept: bool = True) -> AsyncIterator[Served]:
 async def deliveries(
     peer: Peer, topic: str, subscription: str, count: int, kind: int
 ) -> list[tuple[tuple[int, int], list[int]]]:
-    """The next `count` entries: place, and the bitmap of what is wanted of a batch."""
+    """Return the next `count` entries: the place, and the bitmap of the wanted messages of a batch."""
     await peer.subscribe(f"persistent://public/default/{topic}", subscription, subType=kind, durable=True)
     peer.flow(1000)
     found: list[tuple[tuple[int, int], list[int]]] = []

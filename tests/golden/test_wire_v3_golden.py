@@ -1,5 +1,4 @@
-"""Messages of version 3 by Apache BookKeeper's client and bookie are decoded with the same meaning, and we encode them
-in the
+"""Messages of version 3 by Apache BookKeeper's client and bookie are decoded with the same meaning, and encoded as the
 same bytes. How the data was made: bookkeeper/README.md."""
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PASSWORD = b"wire"
 
 
 def frames_of(path: Path) -> list[tuple[str, bytes]]:
-    """("client" or "bookie", frame) of version 3, in order."""
+    """Return ("client" or "bookie", frame) of version 3, in order."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     frames = [(line["dir"], bytes.fromhex(line["hex"])) for line in lines if "hex" in line]
     return [frame for frame in frames if v3.is_version_3(frame[1])]
@@ -82,7 +81,7 @@ def encode_response(response: v3.Response, txn_id: int) -> bytes:
 
 
 def txn_of(frame: bytes) -> int:
-    """The transaction id, which stands at the same place in every frame."""
+    """Return the transaction id, which is at the same place in every frame."""
     assert frame[10] == 0x18
     end = next(i for i in range(11, 21) if frame[i] < 128) + 1
     return decode(frame[11:end])

@@ -1,5 +1,5 @@
-"""Trees of Apache BookKeeper 4.17.3 in a real ZooKeeper: loaded, they are read by our managers; written by our
-managers, they are the same, node by node: names, bytes, versions, ephemeral or not.
+"""Trees of Apache BookKeeper 4.17.3 in a real ZooKeeper: Quire's managers read them, and the trees that these managers
+write are the same, node by node: names, bytes, versions, ephemeral or not.
 
 How the data was made: tests/golden/bookkeeper/zk/README.md.
 """
@@ -39,7 +39,7 @@ class GoldenNode(NamedTuple):
 
 
 class Numbers:
-    """A source of randomness that gives what it is told."""
+    """A source of randomness with given numbers."""
 
     def __init__(self) -> None:
         self.next = 0
@@ -49,7 +49,7 @@ class Numbers:
 
 
 class ChosenId:
-    """A ledger id that its creator chose."""
+    """Ledger ids that the creator chooses."""
 
     def __init__(self, ledger_id: int) -> None:
         self._ledger_id = ledger_id
@@ -60,7 +60,7 @@ class ChosenId:
 
 
 def tree_of(name: str) -> dict[str, GoldenNode]:
-    """Below the ledgers' root of its tree, sorted by path."""
+    """Return the nodes below the ledgers' root of a tree, sorted by path."""
     nodes = json.loads((GOLDEN / f"{name}.json").read_text())
     return {
         path: GoldenNode(base64.b64decode(node["data"]), node["version"], node["ephemeral"])
@@ -86,7 +86,7 @@ async def dump(store: MetadataStore, root: str) -> dict[str, GoldenNode]:
 
 
 def ledger_id_of(root: str, path: str) -> int | None:
-    """The ledger whose metadata lies at a path."""
+    """Return the ledger whose metadata is at a path."""
     parts = path.removeprefix(f"{root}/").split("/")
     if not is_ledger_node(parts[0]) or not parts[-1].startswith("L"):
         return None
@@ -183,7 +183,7 @@ async def test_what_we_format_is_what_metaformat_leaves(store: ZooKeeperStore) -
 
 
 async def test_a_sequence_that_is_used_up_goes_on_in_buckets(store: ZooKeeperStore) -> None:
-    """The server's own counter cannot be set, so the first sequence is closed by the node that says it is used up."""
+    """The server's own counter cannot be set, so the test creates the node that marks the first sequence as used up."""
     await store.create("/ledgers/idgen-long", make_parents=True)
     ids = SequenceLedgerIds(store)
     assert [await ids.next_id() for _ in range(3)] == [1 << 32, (1 << 32) + 1, (1 << 32) + 2]

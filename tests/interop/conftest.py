@@ -1,4 +1,4 @@
-"""These tests need the Java tester, which `scripts/test --interop` builds with Maven and names; without it they do not
+"""The Java tester of these tests, which `scripts/test --interop` builds with Maven and names. Without it they do not
 exist.
 """
 

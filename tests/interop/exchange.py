@@ -1,4 +1,4 @@
-"""Our client's side of an exchange of ledgers with the Java tester: the same payloads, the same lists."""
+"""Quire's side of an exchange of ledgers with the Java tester: the same payloads, the same lists."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quire.ledger import LedgerClient, LedgerConfig, open_client
+from quire.ledger.bookies.pool import WireProtocol
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.real import real_world
 from tests.support.zookeeper import run
@@ -17,7 +18,7 @@ MIXED = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """A line of a list: a ledger as its writer knows it."""
+    """A line of a list: the data of a ledger that its writer has."""
 
     ledger: int
     digest: str
@@ -66,12 +67,14 @@ async def _write_one(
     )
 
 
-def write(uri: str, protocol: str, *, quorum: tuple[int, int, int] = (3, 2, 2), count: int = 50) -> list[Exchanged]:
-    """Write a closed ledger per digest, an empty one, and one that is left open by a client that goes."""
+def write(
+    uri: str, protocol: WireProtocol, *, quorum: tuple[int, int, int] = (3, 2, 2), count: int = 50
+) -> list[Exchanged]:
+    """Write a closed ledger per digest, an empty one, and one that its client leaves open."""
     written: list[Exchanged] = []
 
     async def main() -> None:
-        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:
             for digest in DIGEST_TYPES:
                 written.append(await _write_one(client, digest, quorum, count, True))
             written.append(await _write_one(client, "MAC", quorum, 0, True))
@@ -82,7 +85,7 @@ def write(uri: str, protocol: str, *, quorum: tuple[int, int, int] = (3, 2, 2), 
 
 
 async def verify_one(client: LedgerClient, ledger: Exchanged, *, recover: bool) -> None:
-    """Every entry is there and right, and there is none behind the last."""
+    """Check that every entry exists and is right, and that there is none behind the last."""
     reader = await client.open(
         ledger.ledger, password=ledger.password.encode(), recover=recover, digest_type=DIGEST_TYPES[ledger.digest]
     )
@@ -101,11 +104,11 @@ async def verify_one(client: LedgerClient, ledger: Exchanged, *, recover: bool) 
     reader.close()
 
 
-def verify(uri: str, protocol: str, ledgers: list[Exchanged], *, recover: bool) -> None:
-    """`verify_one` for each."""
+def verify(uri: str, protocol: WireProtocol, ledgers: list[Exchanged], *, recover: bool) -> None:
+    """Check each ledger with `verify_one`."""
 
     async def main() -> None:
-        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:  # type: ignore[arg-type]
+        async with open_client(real_world(), uri, LedgerConfig(protocol=protocol)) as client:
             for ledger in ledgers:
                 await verify_one(client, ledger, recover=recover)
 

@@ -16,7 +16,7 @@ COMMAND_DEADLINE_S = 300.0
 START_DEADLINE_S = 90.0
 _FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _OPENS = ("--add-opens", "java.base/java.io=ALL-UNNAMED")
-"""Without it a bookie of the original does not know what the page cache has, and says so."""
+"""Options without which a bookie of the original cannot query the page cache, and logs an error."""
 
 
 def classpath() -> str:

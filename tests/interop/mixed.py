@@ -1,4 +1,4 @@
-"""Bookies of ours and one of the original's in one cluster."""
+"""Quire's bookies and one of the original's in one cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.zookeeper import shared_server
 
 @contextmanager
 def mixed_bookies(folder: Path, count: int) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
-    """Run so many bookies of ours, and one of the original's; check the logs of ours at the end."""
+    """Run `count` of Quire's bookies and one of the original's; check the logs of Quire's at the end."""
     ours = BookieCluster(folder, shared_server()).initialize()
     theirs = ApacheBookie(folder / "apache", ours.uri)
     try:

@@ -1,6 +1,6 @@
-"""A bookie is lost for good. What our client wrote the original's auto recovery makes whole, and ours what the
-original's client wrote; bookies of both kinds take the copies. Every copy is read afterwards, by us, and every entry by
-the original's client.
+"""A bookie is lost permanently. The original's auto recovery repairs ledgers of Quire's client, and Quire's repairs
+those of the original's client; bookies of both kinds get the copies. Afterwards Quire reads every copy, and the
+original's client every entry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
-    """Three of ours, one of theirs."""
+    """Run three of Quire's bookies and one of the original's."""
     with mixed_bookies(tmp_path, 3) as bookies:
         yield bookies
 
@@ -60,7 +60,7 @@ def on_cluster(cluster: BookieCluster, story: Callable[[LedgerClient, MetadataSt
 
 
 async def members(client: LedgerClient, ledgers: Sequence[Exchanged]) -> dict[int, set[str]]:
-    """The bookies that each ledger names."""
+    """Return the bookies that each ledger names."""
     found: dict[int, set[str]] = {}
     for each in ledgers:
         metadata = await client.read_metadata(each.ledger)
@@ -86,7 +86,7 @@ async def repaired(
 async def read_every_copy(
     client: LedgerClient, ledgers: Sequence[Exchanged], living: Collection[str], concerned: Collection[int]
 ) -> None:
-    """Each copy of each entry is where it should be and matches its digest; the entries are what was written."""
+    """Check that each copy of each entry exists and matches its digest, and that the entries are those written."""
     for each in ledgers:
         metadata = await client.read_metadata(each.ledger)
         if each.closed and not each.entries:
@@ -108,7 +108,7 @@ async def read_every_copy(
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A bookie that is lost for good, who is left, and the ledgers that it had copies of."""
+    """A bookie that is lost permanently, the remaining bookies, and the ledgers of which it had copies."""
 
     lost: str
     left: frozenset[str]
@@ -131,7 +131,7 @@ def lose_one(ours: BookieCluster, theirs: ApacheBookie, which: str, ledgers: Seq
 
 
 def until_whole(ours: BookieCluster, ledgers: Sequence[Exchanged], loss: Loss) -> None:
-    """Wait for who repairs, and look at what was done."""
+    """Wait for the repair, and check its results."""
 
     async def story(client: LedgerClient, store: MetadataStore) -> None:
         await repaired(client, store, ours.root, ledgers, loss.lost)

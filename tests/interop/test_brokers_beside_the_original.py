@@ -1,6 +1,7 @@
-"""Brokers of ours on three bookies of the original's, and on one of theirs and two of ours: a bookie is killed while an
-official client publishes, then the broker that serves it, whose topic the other takes over and closes; then all are
-stopped and started again, and everything is there.
+"""Quire's brokers on three bookies of the original's, and on one of the original's and two of Quire's.
+
+A bookie is killed while an official client publishes, then the broker that serves it; the other broker takes the topic
+over and closes it. Then all are stopped and started again, and all messages exist.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ PATIENCE_MS = 30_000
 PART = 150
 """Messages between two events."""
 ROLLS_MAX = 50
-"""A ledger of two copies passes over any one of three bookies in one case of three."""
+"""Maximum number of rollovers until a bookie is used: of three, a ledger with two copies omits one each time."""
 
 
 class Mixed:
-    """Three bookies, some of the original's, some of ours, and two brokers with a copy of each entry on two of them."""
+    """Three bookies, some of the original's, some of Quire's, and two brokers; each entry is on two bookies."""
 
     def __init__(self, folder: Path, *, theirs: int) -> None:
         self.cluster = BrokerCluster(folder, shared_server(), bookies=3 - theirs)
@@ -94,7 +95,7 @@ class Mixed:
         return found
 
     def bad_copies(self, ledger_ids: Sequence[int]) -> list[object]:
-        """Every copy of every entry of closed ledgers is read."""
+        """Read every copy of every entry of closed ledgers; return the bad ones."""
 
         async def story(client: LedgerClient) -> list[object]:
             checker = LedgerChecker(client, rng=real_world().rng)
@@ -122,7 +123,7 @@ def mixed(folder: Path, *, theirs: int) -> Iterator[Mixed]:
 
 
 def publish(producer: pulsar.Producer, numbers: range) -> None:
-    """Each has its receipt on return."""
+    """Publish messages; on return each has its receipt."""
     failed: list[object] = []
 
     def receipt(result: pulsar.Result, _: object) -> None:

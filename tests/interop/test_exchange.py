@@ -1,4 +1,4 @@
-"""Ledgers that one client writes and the other reads, on bookies of ours: every digest, both protocol versions."""
+"""Ledgers that one client writes and the other reads, on Quire's bookies: every digest, both protocol versions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quire.ledger.bookies.pool import WireProtocol
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from tests.interop import exchange
 from tests.interop.java import run_tester
@@ -24,7 +25,9 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]
 
 @pytest.mark.parametrize("reading", PROTOCOLS)
 @pytest.mark.parametrize("writing", PROTOCOLS)
-def test_what_java_writes_we_read(writing: str, reading: str, bookies: BookieCluster, tmp_path: Path) -> None:
+def test_what_java_writes_we_read(
+    writing: WireProtocol, reading: WireProtocol, bookies: BookieCluster, tmp_path: Path
+) -> None:
     path = tmp_path / "list.jsonl"
     run_tester(bookies.uri, "write", str(path), *JAVA_OPTIONS[writing])
     ledgers = exchange.read_list(path)
@@ -37,7 +40,9 @@ def test_what_java_writes_we_read(writing: str, reading: str, bookies: BookieClu
 
 @pytest.mark.parametrize("reading", PROTOCOLS)
 @pytest.mark.parametrize("writing", PROTOCOLS)
-def test_what_we_write_java_reads(writing: str, reading: str, bookies: BookieCluster, tmp_path: Path) -> None:
+def test_what_we_write_java_reads(
+    writing: WireProtocol, reading: WireProtocol, bookies: BookieCluster, tmp_path: Path
+) -> None:
     path = tmp_path / "list.jsonl"
     ledgers = exchange.write(bookies.uri, writing)
     exchange.write_list(path, ledgers)

@@ -1,5 +1,5 @@
-"""Three bookies of the original's were killed; ours start on their folders, and the original's client finds every
-ledger in them as it was. How the data was made: ../golden/bookkeeper/README.md.
+"""Three bookies of the original's were killed. Quire's bookies start on their folders, and the original's client finds
+every ledger unchanged. How the data was made: ../golden/bookkeeper/README.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trees that we write, in each layout of ledgers and each version of their metadata, read by the original's shell."""
+"""Trees that Quire writes, in each layout of ledgers and version of their metadata, read by the original's shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = (1, 2, 3)
 
 
 class ChosenId:
-    """A ledger id that its creator chose."""
+    """Ledger ids that the creator chooses."""
 
     async def next_id(self) -> int:
         await trio.lowlevel.checkpoint()
@@ -29,8 +29,8 @@ class ChosenId:
 
 
 async def make(store: MetadataStore, layout_name: str) -> list[int]:
-    """A cluster with an open and a closed ledger of each version of metadata, and one with a long id if there can be
-    one.
+    """Make a cluster with an open and a closed ledger of each version of metadata, and one with a long id if the layout
+    permits it.
     """
     world, layout = real_world(), LAYOUTS[layout_name]
     await clusters.init_new_cluster(store, "/ledgers", rng=world.rng, layout=layout)

@@ -1,4 +1,4 @@
-"""One bookie of the original's and two of ours in one ensemble: whichever dies, nobody's client notices."""
+"""One bookie of the original's and two of Quire's in one ensemble: a kill of any of them is invisible to clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from quire.ledger import LedgerConfig, open_client
+from quire.ledger.bookies.pool import WireProtocol
 from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import MIXED, Exchanged, payload
@@ -26,18 +27,18 @@ WRITING_S = 60.0
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[tuple[BookieCluster, ApacheBookie]]:
-    """Two of ours, one of theirs."""
+    """Run two of Quire's bookies and one of the original's."""
     with mixed_bookies(tmp_path, 2) as bookies:
         yield bookies
 
 
 async def written_across_a_kill(
-    ours: BookieCluster, theirs: ApacheBookie, doomed: ApacheBookie | BookieProcess, protocol: str
+    ours: BookieCluster, theirs: ApacheBookie, doomed: ApacheBookie | BookieProcess, protocol: WireProtocol
 ) -> Exchanged:
-    """Write a ledger over all three bookies, one of which is killed meanwhile, and a spare one."""
+    """Write a ledger on all three bookies and a spare one; one of the three is killed in the meantime."""
     three = {theirs.id, *(bookie.id for bookie in ours.bookies)}
     third = COUNT // 3
-    config = LedgerConfig(protocol=protocol)  # type: ignore[arg-type]
+    config = LedgerConfig(protocol=protocol)
     with trio.fail_after(WRITING_S):
         async with open_client(real_world(), ours.uri, config) as client:
             writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=PASSWORD.encode())
@@ -62,14 +63,15 @@ async def written_across_a_kill(
 
 @pytest.mark.parametrize(("protocol", "kill"), [("v2", "theirs"), ("v2", "ours"), ("v3", "theirs")])
 def test_a_bookie_that_is_killed_costs_no_entry(
-    protocol: str, kill: str, mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
+    protocol: WireProtocol, kill: str, mixed: tuple[BookieCluster, ApacheBookie], tmp_path: Path
 ) -> None:
     ours, theirs = mixed
     doomed = theirs if kill == "theirs" else ours.bookies[0]
     ledgers = [trio.run(written_across_a_kill, ours, theirs, doomed, protocol)]
     path = tmp_path / "list.jsonl"
     exchange.write_list(path, ledgers)
-    for version, options in (("v2", ["--v2"]), ("v3", [])):
+    ways: list[tuple[WireProtocol, list[str]]] = [("v2", ["--v2"]), ("v3", [])]
+    for version, options in ways:
         exchange.verify(ours.uri, version, ledgers, recover=False)
         run_tester(ours.uri, "verify", str(path), *options)
     doomed.start()

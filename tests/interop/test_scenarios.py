@@ -1,4 +1,4 @@
-"""The tester's scenarios against bookies of ours, over hierarchical metadata."""
+"""The tester's scenarios with Quire's bookies, over hierarchical metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIVE_WIDE = {"quorum-5-3-2-v2", "quorum-5-3-2-v3"}
 
 
 def outcomes(printed: str) -> tuple[int, set[str]]:
-    """How many scenarios passed, and the names of those skipped; none may have failed."""
+    """Return the number of scenarios that passed and the names of those skipped; none may have failed."""
     passed = re.findall(r"^ok (\S+)", printed, re.MULTILINE)
     skipped = re.findall(r"^skip (\S+)", printed, re.MULTILINE)
     assert re.search(rf"^{len(passed)} passed, 0 failed, {len(skipped)} skipped, ", printed, re.MULTILINE), printed
@@ -22,7 +22,7 @@ def outcomes(printed: str) -> tuple[int, set[str]]:
 
 
 def break_one(bookies: BookieCluster) -> str:
-    """A shell command that kills a bookie."""
+    """Return a shell command that kills a bookie."""
     process = bookies.bookies[0].process
     assert process is not None
     return f"kill -9 {process.pid}"

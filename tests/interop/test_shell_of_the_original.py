@@ -1,4 +1,4 @@
-"""The original's shell against bookies of ours, which it is told of by the very file that configures one of them."""
+"""The original's shell with Quire's bookies, configured by the same file as one of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookieCluster]
 
 @pytest.fixture(scope="module")
 def written(bookies: BookieCluster) -> list[Exchanged]:
-    """Four closed ledgers of six entries, an empty one, and one left open, in this order."""
+    """Write four closed ledgers of six entries, an empty one, and one that stays open, in this order."""
     return exchange.write(bookies.uri, "v2", count=6)
 
 
@@ -56,7 +56,7 @@ def test_readledger_shows_the_bytes_that_were_written(number: int, conf: Path, w
 
 
 def undumped(dump: str) -> bytes:
-    """The bytes of lines as `00000010 53 5F A1 4E  S_.N`: 8 digits of offset, 16 times 3 of bytes, then the text."""
+    """Return the bytes of lines like `00000010 53 5F A1 4E  S_.N`: 8 digits of offset, 16 bytes as 3 each, the text."""
     return b"".join(bytes.fromhex(line[9:56]) for line in dump.splitlines())
 
 

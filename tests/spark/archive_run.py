@@ -19,7 +19,7 @@ from tests.spark.support import wait_for
 
 ARCHIVE = Path(__file__).parents[2] / "scripts" / "pipelines" / "archive.py"
 POLL_S = 0.001
-"""How closely a driver is watched that reads; one that only starts is looked at less often."""
+"""Seconds between two looks at a driver that reads; one that only starts is looked at less often."""
 STARTING_POLL_S = 0.05
 HIT_S = 90.0
 """A point that was not met for so long is not met at all; includes the start of Spark on a busy machine."""
@@ -33,7 +33,7 @@ class TraceTail:
         self.path = path
         self.events: list[dict[str, Any]] = []
         self.begun = False
-        """Whether anything was read."""
+        """True once anything was read."""
         self._offset = 0
         self._open: dict[str, int] = {}
 
@@ -109,7 +109,7 @@ class ArchiveRun:
     # What is on the disk
 
     def has(self, kind: str, batch: int) -> bool:
-        """Whether the checkpoint has `offsets/N` or `commits/N`."""
+        """Return whether the checkpoint has `offsets/N` or `commits/N`."""
         return (self.checkpoint / kind / str(batch)).is_file()
 
     def last(self, kind: str) -> int:

@@ -70,7 +70,7 @@ class Load:
     """Rows that it may send and has not; less than one between two ticks."""
 
     def due(self, share: float) -> int:
-        """How many rows to send in this tick, if `share` (0 to 1) of all may be sent now."""
+        """Return the number of rows to send in this tick, if `share` (0 to 1) of all may be sent now."""
         left = max(0.0, self.rows * share - self.sent)
         self.credit += max(left / EASE_S, TRICKLE_PER_S) * TICK_S
         count = min(int(self.credit), self.rows - self.sent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.spark.session import make_session
 
@@ -20,17 +21,17 @@ def main(folder: Path, service_url: str, admin_url: str, topic: str) -> None:
     read = spark.read.format("quire").options(**source).load().count()
     seen: list[int] = []
 
-    def take(frame: object, number: int) -> None:
-        seen.append(frame.count())  # type: ignore[attr-defined]
+    def take(frame: Any, number: int) -> None:
+        seen.append(frame.count())
 
-    def stream(name: str) -> object:
+    def stream(name: str) -> Any:
         held = {**source, "subscription": name, "maxMessagesPerTrigger": "40"}
         writer = spark.readStream.format("quire").options(**held).load().writeStream.foreachBatch(take)
         return writer.option("checkpointLocation", str(folder / name))
 
-    stream("hold-drained").trigger(availableNow=True).start().awaitTermination(60)  # type: ignore[attr-defined]
+    stream("hold-drained").trigger(availableNow=True).start().awaitTermination(60)
     drained = sum(seen)
-    query = stream("hold-stopped").start()  # type: ignore[attr-defined]
+    query = stream("hold-stopped").start()
     query.processAllAvailable()
     frame = spark.createDataFrame([(b"one",), (b"two",)], "value binary")
     frame.write.format("quire").options(**{"service.url": service_url, "topic": f"{topic}-out"}).mode("append").save()

@@ -1,4 +1,4 @@
-"""How the Spark sessions of the tests are made."""
+"""Spark sessions of the tests."""
 
 from __future__ import annotations
 

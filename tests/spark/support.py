@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 
 from quire.spark.trace import read_trace
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 DEADLINE_S = 30.0
@@ -34,12 +34,12 @@ def numbered(first: int, stop: int) -> list[bytes]:
 
 def make_partitions(server: StandaloneProcess, topic: str, count: int, *, grow: bool = False) -> None:
     url = f"{server.web}/admin/v2/{topic.replace('://', '/')}/partitions"
-    answer = httpx2.post(url, json=count) if grow else httpx2.put(url, json=count)
+    answer = web.request("POST" if grow else "PUT", url, json=count)
     assert answer.status_code == 204, answer.text
 
 
 def internal_stats(server: StandaloneProcess, topic: str) -> dict[str, Any]:
-    answer = httpx2.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/internalStats")
+    answer = web.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/internalStats")
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -28,6 +27,7 @@ from tests.spark.archive_run import ArchiveRun
 from tests.spark.generator import Drain, Generator, Load, Row, parse, quiet_client, value_of
 from tests.spark.processes import Process, sockets_to
 from tests.spark.support import internal_stats, make_partitions, mark_delete, publish, wait_for
+from tests.support import web
 from tests.support.server import StandaloneProcess, standalone
 
 pytestmark = pytest.mark.full
@@ -220,7 +220,7 @@ def note_kill(story: Story, generator: Generator) -> None:
 
 def hold(server: StandaloneProcess, topic: str, name: str) -> None:
     url = f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}"
-    answer = httpx2.put(url, json={"ledgerId": -1, "entryId": -1})
+    answer = web.request("PUT", url, json={"ledgerId": -1, "entryId": -1})
     assert answer.status_code == 204, answer.text
 
 

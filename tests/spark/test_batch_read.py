@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 
 from tests.spark.support import events, internal_stats, make_partitions, numbered, publish
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 
@@ -194,7 +194,7 @@ def test_a_batch_read_with_a_subscription_holds_from_its_start(
 ) -> None:
     publish(client, topic, numbered(0, 5))
     assert read(spark, options, topic=topic, subscription="kept").count() == 5
-    assert httpx2.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscriptions").json() == ["kept"]
+    assert web.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscriptions").json() == ["kept"]
     ledger, entry = internal_stats(server, topic)["cursors"]["kept"]["markDeletePosition"].split(":")
     assert int(entry) == -1
     assert int(ledger) >= 0

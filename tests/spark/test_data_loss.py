@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 
 from tests.spark.support import Stream, events, internal_stats, numbered, publish, wait_for
+from tests.support import web
 from tests.support.server import StandaloneProcess, standalone
 
 
@@ -43,13 +43,13 @@ def options_of(server: StandaloneProcess, topic: str, **more: str) -> dict[str, 
 
 def hold(server: StandaloneProcess, topic: str, name: str) -> None:
     url = f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}"
-    answer = httpx2.put(url, json={"ledgerId": -1, "entryId": -1})
+    answer = web.request("PUT", url, json={"ledgerId": -1, "entryId": -1})
     assert answer.status_code == 204, answer.text
 
 
 def release(server: StandaloneProcess, topic: str, name: str) -> None:
     url = f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}?force=true"
-    assert httpx2.delete(url).status_code == 204
+    assert web.request("DELETE", url).status_code == 204
 
 
 def first_ledger(server: StandaloneProcess, topic: str) -> int:
@@ -156,5 +156,5 @@ def test_a_hold_that_is_gone_with_its_data_is_data_loss_at_every_start(
 
 def _released(server: StandaloneProcess, topic: str, name: str) -> bool:
     """Drop a subscription as soon as nobody is attached."""
-    answer = httpx2.delete(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}")
+    answer = web.request("DELETE", f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}")
     return answer.status_code == 204

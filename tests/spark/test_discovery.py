@@ -1,4 +1,4 @@
-"""How Spark gets to know the source, and what it says where something is missing."""
+"""Discovery of the source by Spark, and its errors where something is missing."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 
 from tests.spark import leaks_run
 from tests.spark.processes import Process, of_session, signal_all, sockets_to
 from tests.spark.support import internal_stats, numbered, publish
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 CHECKOUT = Path(__file__).parents[2]
@@ -139,12 +139,12 @@ def test_a_program_that_ended_leaves_no_process(program: Seen) -> None:
 
 
 def test_the_broker_keeps_the_named_holds_and_nobody_who_uses_them(program: Seen, server: StandaloneProcess) -> None:
-    assert set(httpx2.get(f"{url_of(server, TOPIC)}/subscriptions").json()) == HOLDS
+    assert set(web.get(f"{url_of(server, TOPIC)}/subscriptions").json()) == HOLDS
     assert set(internal_stats(server, TOPIC)["cursors"]) == HOLDS
-    assert httpx2.get(f"{url_of(server, SINK)}/subscriptions").json() == []
+    assert web.get(f"{url_of(server, SINK)}/subscriptions").json() == []
     assert internal_stats(server, SINK)["cursors"] == {}
     # Without force, a subscription or a topic goes only if nobody is attached: no consumer, no reader, no producer.
     for name in sorted(HOLDS):
-        assert httpx2.delete(f"{url_of(server, TOPIC)}/subscription/{name}").status_code == 204
+        assert web.request("DELETE", f"{url_of(server, TOPIC)}/subscription/{name}").status_code == 204
     for topic in (TOPIC, SINK):
-        assert httpx2.delete(url_of(server, topic)).status_code == 204
+        assert web.request("DELETE", url_of(server, topic)).status_code == 204

@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 
@@ -23,6 +22,7 @@ from quire.spark.pipelines.errors import CheckpointError, PipelineError
 from quire.spark.pipelines.manifest import read_manifest
 from quire.spark.pipelines.reader import read_archive
 from quire.spark.pipelines.wordcount import wordcount
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def numbers(out: Path) -> list[int]:
 @pytest.fixture
 def source(options: dict[str, str], server: StandaloneProcess, topic: str) -> dict[str, str]:
     path = topic.replace("://", "/")
-    httpx2.put(f"{server.web}/admin/v2/{path}/partitions", json=2).raise_for_status()
+    web.request("PUT", f"{server.web}/admin/v2/{path}/partitions", json=2).raise_for_status()
     return {
         **options,
         "topic": topic,

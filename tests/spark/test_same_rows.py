@@ -128,7 +128,7 @@ def forget_last_commit(stream: Stream) -> None:
 
 
 def end_of(stream: Stream) -> dict[str, str]:
-    """Where the stream's checkpoint ends, as endingOffsets has it."""
+    """Return the end of the stream's checkpoint in the form of endingOffsets."""
     offsets = checkpoint_of(stream) / "offsets"
     last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
     places = json.loads((offsets / str(last)).read_text().splitlines()[-1])["p"]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -23,6 +22,7 @@ from tests.spark.support import (
     publish,
     wait_for,
 )
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 
@@ -146,7 +146,12 @@ def test_limits_count_the_messages_of_batches(
 
 
 def test_available_now_ends_at_what_was_there_when_it_began(
-    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+    spark: Any,
+    options: dict[str, str],
+    client: pulsar.Client,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publish(client, topic, numbered(0, 10))
     stream = Stream(spark, stream_options(options, topic, maxMessagesPerTrigger="5"), tmp_path)
@@ -156,7 +161,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(
         taken(frame, number)
         publish(client, topic, numbered(100, 110))
 
-    stream._take = publish_more  # type: ignore[method-assign]
+    monkeypatch.setattr(stream, "_take", publish_more)
     stream.drain()
     assert stream.values() == numbered(0, 10)
 
@@ -208,7 +213,13 @@ def test_a_stream_starts_at_the_latest_entry_unless_told_otherwise(
 
 
 def test_the_hold_is_made_at_the_first_offset_and_moves_only_behind_the_checkpoint(
-    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+    spark: Any,
+    options: dict[str, str],
+    server: StandaloneProcess,
+    client: pulsar.Client,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publish(client, topic, numbered(0, 10))
     asked = stream_options(options, topic, maxMessagesPerTrigger="5", chunkedMessageHold="1")
@@ -220,7 +231,7 @@ def test_the_hold_is_made_at_the_first_offset_and_moves_only_behind_the_checkpoi
         taken(frame, number)
         stands.append(mark_delete(server, topic, "hold"))
 
-    stream._take = look  # type: ignore[method-assign]
+    monkeypatch.setattr(stream, "_take", look)
     stream.drain()
     ledger = internal_stats(server, topic)["ledgers"][0]["ledgerId"]
     # Batch 0 ends at 5, which is committed when batch 1 is planned; one entry behind it is kept for chunked messages.
@@ -263,5 +274,5 @@ def test_a_query_that_ends_leaves_its_subscription_and_nothing_else(
 
     wait_for(lambda: consumers() == 0, "the end of all readers")
     assert set(internal_stats(server, topic)["cursors"]) == {"hold"}
-    answer = httpx2.delete(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
+    answer = web.request("DELETE", f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/hold")
     assert answer.status_code == 204, "somebody is attached"

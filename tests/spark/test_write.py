@@ -7,7 +7,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import httpx2
 import pulsar
 import pytest
 from pyspark.errors import PySparkException
@@ -16,6 +15,7 @@ from quire.client.routing import partition_of
 from quire.spark import activate
 from quire.spark.sink.producers import OPEN_MAX
 from quire.spark.trace import read_trace
+from tests.support import web
 from tests.support.server import StandaloneProcess
 
 RECEIVE_MS = 10_000
@@ -41,7 +41,7 @@ def read(client: pulsar.Client, topic: str, count: int) -> list[Any]:
 
 def make_partitioned(server: StandaloneProcess, topic: str, partitions: int) -> None:
     path = topic.replace("://", "/")
-    httpx2.put(f"{server.web}/admin/v2/{path}/partitions", json=partitions).raise_for_status()
+    web.request("PUT", f"{server.web}/admin/v2/{path}/partitions", json=partitions).raise_for_status()
 
 
 def test_rows_arrive_as_messages_with_everything_their_columns_say(spark, sink, client, topic):
@@ -163,7 +163,7 @@ def test_a_write_without_rows_makes_no_producer_and_no_topic(spark, sink, server
     save(spark.range(0).selectExpr("cast(id as string) value"), sink, topic=topic, trace=str(trace))
     events = read_trace(str(trace))
     assert [event["rows"] for event in events if event["event"] == "written"] in ([0], [0, 0])
-    listed = httpx2.get(f"{server.web}/admin/v2/persistent/public/default").raise_for_status().json()
+    listed = web.get(f"{server.web}/admin/v2/persistent/public/default").raise_for_status().json()
     assert topic not in listed
 
 

@@ -14,7 +14,7 @@
     async def test_a_host_crashes(universe): ...     # `universe` and `world` (tests/support/universes.py) imply seed 1,
                                                      # or the one of a parameter called `seed`
 
-A test that all tasks of which wait, with no deadline ahead, fails at once under the jumping clock; any test fails after
+Under the jumping clock a test fails at once if all its tasks wait and no deadline is ahead. Any test fails after
 `WALL_S` of real time, or the `seconds` of the marker. An exception comes out of the groups that hold nothing else, so
 that its traceback begins in the test.
 """
@@ -43,7 +43,7 @@ WALL_S = 120.0
 SHIELDED_S = 10.0
 """Seconds that a test is then given to end; a task that is shielded from that is interrupted."""
 SEED = 1
-"""The seed of a test that names none."""
+"""Seed of a test that names none."""
 
 
 class TestTooSlowError(Exception):
@@ -92,6 +92,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
         function = _yielding(function)
     arguments = {name: request.getfixturevalue(name) for name in fixturedef.argnames}
     made = AsyncFixture(str(fixturedef.argname), asynccontextmanager(function), arguments)
+    # pytest types the request as the private class it makes itself, and offers no other way to give a fixture a value.
     fixturedef.cached_result = (made, fixturedef.cache_key(request), None)  # type: ignore[arg-type]
     return made
 
@@ -188,7 +189,7 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
 
 
 def seed_of(item: pytest.Function) -> int | None:
-    """The seed of a test's loop, which its parameter `seed` may give; None where trio takes its own choices."""
+    """Return the seed of a test's loop, which its parameter `seed` may give; None if trio makes its own choices."""
     marker = item.get_closest_marker("seeded")
     if marker is None and "universe" not in item.fixturenames:
         return None
@@ -232,7 +233,7 @@ def _ending(seconds: float, scope: trio.CancelScope, ended: list[bool]) -> Itera
 
 @pytest.fixture
 async def nursery() -> AsyncIterator[trio.Nursery]:
-    """Tasks beside the test; cancelled at its end."""
+    """Yield a nursery for tasks beside the test; it is cancelled at the test's end."""
     async with trio.open_nursery() as nursery:
         yield nursery
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""`quire autorecovery` as processes of their own."""
+"""`quire autorecovery` as processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ SESSION_MS = 2000
 
 
 class AutoRecoveryProcess(ServerProcess):
-    """One candidate for auditor, with its worker, that waits for nothing longer than a test does. `name` is that of its
-    files in `folder` and in votes and locks."""
+    """One candidate for auditor, with its worker; its delays are short enough for tests.
+
+    `name` is the name of its files in `folder` and its name in votes and locks.
+    """
 
     def __init__(self, folder: Path, metadata_uri: str, name: str, **settings: object) -> None:
         self.name = name
@@ -37,7 +39,7 @@ class AutoRecoveryProcess(ServerProcess):
 def auto_recovery(
     folder: Path, metadata_uri: str, *names: str, **settings: object
 ) -> Iterator[list[AutoRecoveryProcess]]:
-    """Started processes; killed at the end, their logs checked."""
+    """Start processes; at the end kill them and check their logs."""
     made = [AutoRecoveryProcess(folder, metadata_uri, name, **settings) for name in names]
     try:
         start_all(*made)

@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 FAR = "127.0.0.2"
-"""Where servers behind a link are announced."""
+"""Address under which servers behind a link are announced."""
 CHUNK_BYTES = 65536
 
 
 class BadLink:
-    """To `port` on 127.0.0.1, from the same port on `host`. All methods may be called from any thread."""
+    """A link from `port` on `host` to the same port on 127.0.0.1. All methods may be called from any thread."""
 
     def __init__(self, port: int, host: str = FAR) -> None:
         self.requests = threading.Event()
-        """Set: what clients send arrives. Else it waits, and the windows fill."""
+        """While set, data from clients is forwarded. Otherwise it waits, and the windows fill."""
         self.answers = threading.Event()
         self.change: Callable[[bytes], bytes] = lambda data: data
-        """Treatment of the clients' bytes."""
+        """Change that is applied to the clients' bytes."""
         self.passed = 0
-        """Bytes that clients have sent and that have arrived."""
+        """Bytes from clients that have been forwarded."""
         self._port = port
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class BadLink:
         self.answers.set()
 
     def reset(self) -> None:
-        """Every connection ends, and what was on its way is gone."""
+        """End every connection; data in transit is lost."""
         with self._lock:
             for each in self._sockets:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""`quire bookie` as a process of its own, to be killed and started again on the same folders and port."""
+"""`quire bookie` as a process that can be killed and started again on the same folders and port."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class BookieProcess(ServerProcess):
         return f"ready bookie={re.escape(self.id)} "
 
     def connect(self) -> Wire:
-        """A client of it; closed when the process goes."""
+        """Return a client of the bookie; it is closed when the process ends."""
         wire = Wire(self.port)
         self._wires.append(wire)
         return wire
 
     def lose_for_good(self) -> None:
-        """SIGKILL, and its disks are empty."""
+        """Kill the bookie and empty its disks."""
         self.kill()
         for folder in ("journal", "ledgers"):
             shutil.rmtree(self.folder / folder)
@@ -93,6 +93,6 @@ class Wire:
 
 
 def entry(ledger_id: int, entry_id: int) -> bytes:
-    """A whole entry, sealed."""
+    """Return a whole sealed entry."""
     payload = pack("!qq", ledger_id, entry_id) * 4
     return DIGEST.seal(ledger_id, entry_id, entry_id - 1, len(payload), payload) + payload

@@ -1,5 +1,5 @@
-"""`quire bookie` as processes on a real ZooKeeper, each to be killed, paused and started again on its folders and its
-port."""
+"""`quire bookie` as processes on a real ZooKeeper, which can be killed, paused and started again on their folders and
+ports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.process import start_all
 from tests.support.zookeeper import ZooKeeperProcess, own_root, run, shared_server
 
 LOOPBACK = {"listeningInterface": "lo", "allowLoopback": "true"}
-"""For the original's shell, which is given our bookies' files."""
+"""Settings for the original's shell, which reads the configuration files of Quire's bookies."""
 
 
 class BookieCluster:
-    """A cluster with a root of its own on a ZooKeeper, and bookies of ours."""
+    """A cluster with a root of its own on a ZooKeeper, and Quire's bookies."""
 
     def __init__(self, folder: Path, zookeeper: ZooKeeperProcess, *, root: str | None = None) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class BookieCluster:
         return self
 
     def add(self, count: int = 1, conf: Mapping[str, object] | None = None) -> list[BookieProcess]:
-        """Bookies that serve, started at once."""
+        """Start bookies at the same time; return them when they serve."""
         first = len(self.bookies)
         self.bookies += [
             BookieProcess(self.folder / f"bookie-{number}", self.uri, **LOOPBACK, **(conf or {}))
@@ -75,7 +75,7 @@ class BookieCluster:
 def cluster(
     folder: Path, count: int = 3, conf: Mapping[str, object] | None = None, zookeeper: ZooKeeperProcess | None = None
 ) -> Iterator[BookieCluster]:
-    """A cluster of started bookies; their logs are checked and they are gone at the end."""
+    """Run a cluster of bookies; at the end check their logs and stop them."""
     made = BookieCluster(folder, zookeeper or shared_server()).initialize()
     try:
         made.add(count, conf)
@@ -87,7 +87,7 @@ def cluster(
 
 
 async def sees(client: LedgerClient, count: int) -> bool:
-    """Could a ledger over so many bookies be created? It is deleted again."""
+    """Return whether a ledger on this many bookies can be created; it is deleted again."""
     try:
         probe = await client.create(ensemble_size=count)
     except LedgerError:

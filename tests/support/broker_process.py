@@ -1,5 +1,4 @@
-"""Brokers as processes of their own, on a cluster of their own: a node of a ZooKeeper, and bookies; and official
-clients of them."""
+"""Brokers as processes, on a cluster of their own (a node of a ZooKeeper, and bookies), and official clients."""
 
 from __future__ import annotations
 
@@ -49,12 +48,12 @@ class BrokerProcess(ServerProcess):
         return f"ready broker={self.url} web={self.web} pid="
 
     def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """Over REST, redirects not followed."""
+        """Make a REST request; redirects are not followed."""
         return web.request(method, f"{self.web}{path}", timeout=60, **options)
 
 
 class BrokerCluster:
-    """A cluster that was initialised, with as many bookies; brokers are made by the test."""
+    """An initialised cluster with a number of bookies; the test creates the brokers."""
 
     def __init__(self, folder: Path, server: ZooKeeperProcess, *, bookies: int = 3) -> None:
         self.folder = folder
@@ -97,11 +96,11 @@ class BrokerCluster:
         return made
 
     def start_bookies(self, *bookies: BookieProcess) -> None:
-        """All of them, or these."""
+        """Start these bookies, or all of them, and wait until they serve."""
         start_all(*(bookies or self.bookies))
 
     def owner_of(self, topic: str) -> BrokerProcess:
-        """By the lookup of a broker that lives."""
+        """Return the owner of a topic by the lookup of a live broker."""
         broker = next(each for each in self.brokers if each.process is not None)
         path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
         found = broker.ask("GET", path, follow_redirects=True).json()["brokerUrl"]
@@ -111,7 +110,7 @@ class BrokerCluster:
         return next(each for each in self.brokers if each is not broker)
 
     def move(self, topic: str, target: BrokerProcess, seconds: float = 30.0) -> None:
-        """Have the topic's bundle unloaded to that broker, whoever has it; wait until it is there."""
+        """Unload the topic's bundle to that broker from its owner, and wait until it has arrived."""
         bundle = target.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle").text
         path = f"{ADMIN}/namespaces/public/default/{bundle}/unload?destinationBroker={target.id}"
         answer = target.ask("PUT", path, follow_redirects=True)
@@ -127,7 +126,7 @@ class BrokerCluster:
 
 @contextmanager
 def client_of(*brokers: BrokerProcess, timeout_s: int = 30) -> Iterator[pulsar.Client]:
-    """An official client that knows all of them; closed at the end."""
+    """Open an official client with the addresses of all these brokers; it is closed at the end."""
     url = "pulsar://" + ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     with closing(pulsar.Client(url, operation_timeout_seconds=timeout_s, logger=logger)) as made:

@@ -1,4 +1,4 @@
-"""A broker in memory that can be killed: enough of one to walk the demo's whole way, and to spoil it on purpose."""
+"""A broker in memory that can be killed, with as much of one as the whole demo needs, and with planted errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tools.demo.messaging import Consumer, Publisher, Received
 
 
 class FakeServer:
-    """Alive or not. What is published is stored at once and answered by a thread, a little later; acknowledgements
-    are kept at once. A kill loses answers on the way, so publishers send again, as the real client does."""
+    """A server, alive or not. A published message is stored at once and answered by a thread a little later;
+    acknowledgements are stored at once. A kill loses answers in transit, so publishers send again, as the real client
+    does."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

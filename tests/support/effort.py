@@ -1,4 +1,4 @@
-"""How often a test does the same again, where each time is another chance to find a mistake and not another promise."""
+"""Number of repetitions of tests in which each one is another chance to find a mistake, and not another promise."""
 
 from __future__ import annotations
 

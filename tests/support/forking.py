@@ -1,7 +1,7 @@
-"""Servers as processes that are forked off one that has imported what they import.
+"""Servers as processes that are forked from one that has imported their modules.
 
-A start then costs what the server does, and not its imports, which are most of it. Everything else is as if it had been
-started by `python -m quire.cli.main`: arguments, environment, folder, output, signals and exit code.
+A start then has the cost of the server's own work, without its imports, which are most of it. Everything else is the
+same as with `python -m quire.cli.main`: arguments, environment, folder, output, signals and exit code.
 
 `python -m tests.support.forking` is the process that forks. It reads requests, one JSON value a line, answers each with
 one line, and ends with its standard input:
@@ -52,7 +52,7 @@ LOADED = (
 
 
 def load() -> None:
-    """Import them all; what there is by now no collection looks at, so that the pages stay shared."""
+    """Import all modules; exclude existing objects from garbage collection, so that their pages stay shared."""
     for name in LOADED:
         importlib.import_module(name)
     gc.collect()
@@ -152,7 +152,7 @@ class ForkServer:
 
 @functools.cache
 def _server() -> ForkServer:
-    """The one of this test session; it ends with it."""
+    """Return the fork server of this test session, with which it ends."""
     made = ForkServer()
     atexit.register(made.close)
     return made
@@ -164,7 +164,7 @@ def fork(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Make this process, which was just forked, the one that was asked for."""
+    """Turn this process, which was just forked, into the requested one."""
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])

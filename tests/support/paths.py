@@ -1,9 +1,9 @@
-"""The main paths as files: which functions of Quire run, and in which file, for one publish, dispatch, acknowledgement,
-ledger recovery and range of Spark.
+"""The main paths as files: the functions of Quire, with their files, that run for one publish, dispatch,
+acknowledgement, ledger recovery and range of Spark.
 
 A standalone server runs on a simulated machine, so the same seed gives the same calls in the same order. Each path is
-recorded when the topic is warm: what only the first message of a topic causes is not in it. `docs/paths` holds the
-paths, and `tests/unit/test_paths.py` compares; after a change that is meant, write them anew and review the diff:
+recorded when the topic is warm, without the work that only the first message of a topic causes. `docs/paths` has the
+paths, and `tests/unit/test_paths.py` compares; after an intended change, write them again and review the diff:
 
     python -m tests.support.paths --write
 """
@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -53,20 +53,20 @@ TOPIC = "persistent://public/default/a"
 OTHER = "persistent://public/default/b"
 ROOMS = ("autorecovery", "bookie", "broker", "cursors", "managed_ledger", "quire")
 LOG = "quire/service/log.py"
-"""Not recorded: its calls depend on what the process has logged before."""
+"""File that is not recorded: its calls depend on earlier lines of the process's log."""
 INLINED = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
-"""From Python 3.12 on most of them have no frame of their own."""
+"""Names of code without frames of its own in some Python versions: most of them from 3.12 on."""
 WARM = 20
 """Messages published before the first path: more than a broker reads in full before it knows what the metadata of a
 producer look like (`EntryFeatures`).
 """
 SETTLED_S = 0.5
-"""Virtual seconds after which nothing is left of what came before."""
+"""Virtual seconds after which earlier work has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One line of a path. `resumed`: a task that waited goes on; only its name is shown, it is no call."""
+    """One line of a path. `resumed`: a waiting task continues; its name is shown, but it is no call."""
 
     depth: int
     function: str
@@ -84,7 +84,7 @@ def floors() -> list[str]:
 
 
 def floor_of(file: str) -> str:
-    """The floor of a file: its package in the import contracts.
+    """Return the floor of a file: its package in the import contracts.
 
     >>> floor_of("quire/ledger/writing/appender.py"), floor_of("broker/turn.py")
     ('quire.ledger', 'broker')
@@ -133,9 +133,9 @@ class Recorder:
         self._host = host
         self._begin = begin
         self._stack: list[tuple[CodeType, bool]] = []
-        """Functions of ours that run, and whether they have a line; of other hosts too."""
+        """Running functions of Quire, of other hosts too, and whether each has a line."""
         self._foreign = False
-        """The stack is another host's."""
+        """True while the stack is another host's."""
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -180,7 +180,7 @@ class Recorder:
 
 
 def text_of(calls: list[Call]) -> str:
-    """A path as its file has it."""
+    """Return the text of a path in its file."""
     begun = [call for call in calls if not call.resumed]
     lines = [f"{len(begun)} calls in {len({call.file for call in begun})} files"]
     for call in calls:
@@ -216,7 +216,7 @@ class Rig:
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection, None]:
-        """A client's."""
+        """Open a client's connection."""
         world = self.universe.host(f"client {len(self.universe.hosts)}").world(self.universe.nursery)
         connection = await Connection.open(world, SERVER, PORT)
         async with trio.open_nursery() as nursery:
@@ -242,12 +242,16 @@ async def answered(condition: Callable[[], object], connection: Connection) -> N
         await connection.changed()
 
 
+def has_receipts(connection: Connection, count: int) -> bool:
+    return len(connection.receipts) >= count
+
+
 async def publish(rig: Rig, connection: Connection) -> None:
-    """One SEND until its receipt."""
+    """Record one SEND until its receipt."""
     await connection.producer(TOPIC, 0, "p")
     for number in range(WARM):
         connection.publish(0, "p", number, [("", b"warm")])
-        await answered(lambda count=number: len(connection.receipts) > count, connection)  # type: ignore[misc]
+        await answered(partial(has_receipts, connection, number + 1), connection)
     await trio.sleep(SETTLED_S)
     with rig.record("publish"):
         connection.publish(0, "p", WARM, [("", b"x" * 100)])
@@ -255,7 +259,7 @@ async def publish(rig: Rig, connection: Connection) -> None:
 
 
 async def dispatch_and_acknowledge(rig: Rig, connection: Connection) -> None:
-    """From the moment an entry is confirmed until an Exclusive consumer has it; and its ACK until the answer."""
+    """Record a dispatch, from the confirmation of an entry to an Exclusive consumer, and its ACK until the answer."""
     await connection.subscribe(TOPIC, "s", 1, pb.CommandSubscribe.Exclusive)
     connection.flow(1, 1000)
     await answered(lambda: len(connection.messages) == WARM + 1, connection)
@@ -271,7 +275,7 @@ async def dispatch_and_acknowledge(rig: Rig, connection: Connection) -> None:
 
 
 async def range_of_spark(rig: Rig, connection: Connection) -> None:
-    """A planned range until its record batches are made, with a client that is connected."""
+    """Record a planned range until its record batches are made, with a connected client."""
     place = place_of(connection.messages[0][1])
     world = rig.universe.host(SPARK).world(rig.universe.nursery)
     done = trio.Event()
@@ -296,7 +300,7 @@ async def range_of_spark(rig: Rig, connection: Connection) -> None:
 
 
 class _Runtime:
-    """Stands for the loop of an executor's process: this very one."""
+    """Replacement of the loop of an executor's process: the current loop."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -308,7 +312,7 @@ class _Runtime:
 
 
 async def recovery(rig: Rig) -> None:
-    """A ledger whose writer was killed, from its recovery's begin until it is closed."""
+    """Record the recovery of a ledger whose writer was killed, from its begin until the close."""
     await rig.kill()
     await rig.start()
 
@@ -323,7 +327,7 @@ async def recovery(rig: Rig) -> None:
 
 
 def record(*, only_publish: bool = False) -> dict[str, str]:
-    """Text by name of the path."""
+    """Return the texts by name of the path."""
 
     async def main(universe: Universe) -> dict[str, list[Call]]:
         rig = Rig(universe)
@@ -345,7 +349,7 @@ def record(*, only_publish: bool = False) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the files, or print the heads of what is recorded."""
+    """Write the files, or print the heads of the recorded paths."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--write", action="store_true", help="write docs/paths anew")
     write = parser.parse_args().write

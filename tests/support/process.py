@@ -1,5 +1,4 @@
-"""One of our commands as a process of its own, to be killed, paused and started again on its folder and
-configuration."""
+"""A command of Quire as a process that can be killed, paused and started again with its folder and configuration."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
@@ -24,7 +24,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0) 
 
 
 def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
-    """After SIGSTOP: until no thread of the process runs."""
+    """Wait after SIGSTOP until no thread of the process runs."""
     deadline = time.monotonic() + seconds
     tasks = Path(f"/proc/{pid}/task")
 
@@ -39,9 +39,12 @@ def wait_until_stopped(pid: int, seconds: float = 10.0) -> None:
         time.sleep(0.001)
 
 
-class ServerProcess:
-    """`quire COMMAND --conf FILE`, one process at a time. `settings` are written to the file at every start, so they
-    may be changed between two. `name` is that of its files in `folder`."""
+class ServerProcess(ABC):
+    """`quire COMMAND --conf FILE`, one process at a time.
+
+    `settings` are written to the file at every start, so they may be changed between two. `name` is the name of its
+    files in `folder`.
+    """
 
     def __init__(self, command: str, folder: Path, settings: Mapping[str, object], *, name: str | None = None) -> None:
         self.folder = folder
@@ -57,19 +60,19 @@ class ServerProcess:
         self._write_conf()
 
     def _write_conf(self) -> None:
-        """Its configuration file, as `settings` are now."""
+        """Write the configuration file with the present `settings`."""
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
     def options(self) -> list[str]:
-        """Options behind the command."""
+        """Return the options behind the command."""
         return ["--conf", str(self.conf)]
 
+    @abstractmethod
     def ready_line(self) -> str:
-        """A regular expression of what it prints when it serves."""
-        raise NotImplementedError
+        """Return a regular expression of the line that the command prints when it serves."""
 
     def launch(self) -> Process:
-        """Start it, and do not wait."""
+        """Start the process without waiting."""
         assert self.process is None
         self._write_conf()
         self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
@@ -77,7 +80,7 @@ class ServerProcess:
         return self.process
 
     def _started(self, command: list[str], cwd: Path) -> Process:
-        """The command in that folder: forked if it is one of ours, unchanged."""
+        """Start a command in that folder; an unchanged command of Quire is forked."""
         if command[: len(QUIRE)] == QUIRE:
             return fork(command[len(QUIRE) :], self.log_path, cwd)
         with open(self.log_path, "ab") as log:
@@ -99,7 +102,7 @@ class ServerProcess:
         return self
 
     def start(self) -> Self:
-        """Start it and wait until it serves."""
+        """Start the process and wait until it serves."""
         self.launch()
         return self.wait_ready()
 
@@ -111,25 +114,24 @@ class ServerProcess:
         return code
 
     def refused(self) -> tuple[int, str]:
-        """Start it, wait until it has ended by itself: its exit code, and what it said."""
+        """Start the process and wait until it has ended by itself; return the exit code and the log since the start."""
         self.launch()
         return self.wait_ended(), self.said()
 
     def stop(self, seconds: float = 30) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM, wait for the end, and return the exit code."""
         self.send_signal(signal.SIGTERM)
         return self.wait_ended(seconds)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.gone()
 
     def pause(self) -> None:
-        """Stands still on return: a signal is on its way for a moment, and a thread of another core goes on
-        meanwhile."""
+        """Stop the process, and wait until all its threads have stopped: on another core one may run for a moment."""
         self.send_signal(signal.SIGSTOP)
         assert self.process is not None
         wait_until_stopped(self.process.pid)
@@ -142,14 +144,14 @@ class ServerProcess:
         self.process.send_signal(number)
 
     def gone(self) -> None:
-        """The process has ended."""
+        """Forget the process, which has ended."""
         self.process = None
 
     def log(self) -> str:
         return self.log_path.read_text() if self.log_path.exists() else ""
 
     def said(self) -> str:
-        """The log since the last start."""
+        """Return the log since the last start."""
         if not self.log_path.exists():
             return ""
         with open(self.log_path, "rb") as log:
@@ -157,7 +159,7 @@ class ServerProcess:
             return log.read().decode()
 
     def check_log(self) -> None:
-        """Any ERROR or traceback that the test did not announce fails it."""
+        """Fail the test if the log has an ERROR or traceback that the test did not announce."""
         bad = [
             line
             for line in self.log().splitlines()
@@ -168,7 +170,7 @@ class ServerProcess:
 
 
 def start_all(*processes: ServerProcess) -> None:
-    """At once, and wait until all serve."""
+    """Start all processes at the same time, and wait until all serve."""
     for process in processes:
         process.launch()
     for process in processes:

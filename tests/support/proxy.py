@@ -1,5 +1,6 @@
-"""A TCP proxy on the loopback that can stop forwarding, forget what came, and cut: the ways in which an answer is lost.
-Where frames begin with their length, as ZooKeeper's do, it can also change, hold back and drop single ones."""
+"""A TCP proxy on the loopback that can hold data, drop it, and cut: the ways in which an answer is lost.
+
+If frames begin with their length, as ZooKeeper's do, it can also change, hold back and drop single ones."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def untouched(frame: bytes) -> Iterable[bytes]:
 
 
 class Frames:
-    """Cuts what comes into frames, and puts the tampered ones together again."""
+    """Cuts received data into frames, and joins the tampered ones."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -36,18 +37,18 @@ class Frames:
 
 
 class Proxy:
-    """Between clients and `port` on 127.0.0.1. Made by `proxy`."""
+    """A proxy between clients and `port` on 127.0.0.1. `proxy` creates it."""
 
     def __init__(self, target_port: int, nursery: trio.Nursery, *, framed: bool = False) -> None:
         self.port = 0
         self.tamper_requests: Tamper = untouched
         self.tamper_answers: Tamper = untouched
-        """Both only if it is framed."""
+        """Changes of frames; both need a framed proxy."""
         self.answers_flow = True
-        """False: what the server says is swallowed."""
+        """False to drop the data from the server."""
         self._framed = framed
         self.target_port = target_port
-        """Where new connections go."""
+        """Port to which new connections go."""
         self._nursery = nursery
         self._streams: set[trio.SocketStream] = set()
         self._refusing = False
@@ -58,14 +59,14 @@ class Proxy:
         self._nursery.start_soon(trio.serve_listeners, self._serve, listeners)
 
     def cut(self, *, refuse: bool = False) -> None:
-        """Close every connection; new ones are taken, and cut at once if `refuse`."""
+        """Close every connection; new ones are accepted, and cut at once if `refuse`."""
         self.refuse(refuse)
         for stream in self._streams:
             stream.socket.close()
         self._streams.clear()
 
     def refuse(self, refusing: bool = True) -> None:
-        """Whether new connections are cut at once; those there are stay."""
+        """Cut new connections at once, or no longer; existing ones stay."""
         self._refusing = refusing
 
     async def _serve(self, client: trio.SocketStream) -> None:

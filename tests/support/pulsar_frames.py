@@ -1,9 +1,10 @@
-"""Pulsar's frames as protobuf and the reference describe them, made and read the slow way: what the fast code is
-compared with, and what clients and brokers of the tests speak."""
+"""Pulsar's frames, encoded and decoded with protobuf: a slow implementation with which the fast code is compared, and
+which the clients and brokers of tests use."""
 
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,7 +88,7 @@ def send(sequence_id: int, producer_id: int = 0, stored: bytes | None = None, **
     return frame(command("SEND", "send", producer_id=producer_id, sequence_id=sequence_id, **fields), body)
 
 
-class Commands:
+class Commands(ABC):
     """Requests of a client, sent without waiting for their answers."""
 
     def __init__(self) -> None:
@@ -97,8 +98,9 @@ class Commands:
         self._requests += 1
         return self._requests
 
+    @abstractmethod
     def send(self, command: pb.BaseCommand, tail: bytes = b"") -> None:
-        raise NotImplementedError
+        """Send one frame."""
 
     def pong(self) -> None:
         self.send(C(type=C.PONG, pong=pb.CommandPong()))

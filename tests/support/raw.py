@@ -1,4 +1,4 @@
-"""A blocking client that speaks the Pulsar protocol by hand: what the official clients never send can be sent."""
+"""A blocking client that makes frames of the Pulsar protocol by hand, also those that official clients never send."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RawClient(Commands):
         return self.receive_frame()[0]
 
     def expect(self, kind: int) -> pb.BaseCommand:
-        """The next command of this type; PING is answered, MESSAGE and others of interest are not skipped silently."""
+        """Return the next command of this type. PINGs are answered; an unexpected command fails the test."""
         while True:
             command = self.receive()
             if command.type == kind:
@@ -69,7 +69,7 @@ class RawClient(Commands):
             raise AssertionError(f"expected {C.Type.Name(kind)}, got {command}")
 
     def closed_by_server(self, seconds: float = 10) -> bool:
-        """Whether the server closes the connection, whatever it still sends before."""
+        """Return whether the server closes the connection, whatever it still sends before."""
         self.socket.settimeout(seconds)
         try:
             while self.socket.recv(65536):
@@ -81,7 +81,7 @@ class RawClient(Commands):
             return False
 
     def silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing arrives for a while."""
+        """Return whether nothing arrives for a while."""
         if self._received:
             return False
         self.socket.settimeout(seconds)
@@ -113,7 +113,7 @@ class RawClient(Commands):
         self.expect(C.SUCCESS)
 
     def message(self) -> tuple[pb.MessageIdData, bytes]:
-        """The next MESSAGE: its id and payload."""
+        """Return the id and payload of the next MESSAGE."""
         while True:
             command, tail = self.receive_frame()
             if command.type == C.MESSAGE:

@@ -1,6 +1,6 @@
-"""A process that recovers one ledger, to be killed on the way: `python -m tests.support.recoverer URI LEDGER`.
+"""A process that recovers one ledger and may be killed meanwhile: `python -m tests.support.recoverer URI LEDGER`.
 
-It says `ready` when it is connected, waits for a line on its standard input, recovers, and says `closed LAST_ENTRY`.
+It prints `ready` when it is connected, waits for a line on its standard input, recovers and prints `closed LAST_ENTRY`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quire.world.real import real_world
 
 
 class Recoverer:
-    """One such process."""
+    """A process that recovers a ledger."""
 
     def __init__(self, uri: str, ledger_id: int) -> None:
         command = [sys.executable, "-m", "tests.support.recoverer", uri, str(ledger_id)]
@@ -30,7 +30,7 @@ class Recoverer:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         with self._process:
             self._process.kill()
 

@@ -1,4 +1,4 @@
-"""`quire standalone` as a process of its own, to be killed and started again on the same data and ports."""
+"""`quire standalone` as a process that can be killed and started again on the same data and ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.local_cluster.ports import free_ports
 
 
 def free_port() -> int:
-    """A port that nobody has, and that no connection and no other test run will be given before its server binds it."""
+    """Return a free port that no connection and no other test run is given before its server binds it."""
     while True:
         [found] = free_ports(1, _given)
         name = socket.socket(socket.AF_UNIX)
@@ -56,7 +56,7 @@ class StandaloneProcess(ServerProcess):
         return "ready broker="
 
     def metric(self, name: str) -> float:
-        """The sum of a metric over its label sets."""
+        """Return the sum of a metric over its label sets."""
         text = web.get(f"{self.web}/metrics", timeout=10).text
         values = re.findall(rf"^{name}(?:_total)?(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
@@ -70,7 +70,7 @@ class StandaloneProcess(ServerProcess):
 
 @contextlib.contextmanager
 def standalone(folder: Path, conf: dict[str, object] | None = None) -> Iterator[StandaloneProcess]:
-    """A started server; its log is checked and it is gone at the end."""
+    """Run a server; at the end check its log and stop it."""
     server = StandaloneProcess(folder, conf)
     try:
         server.start()

@@ -1,5 +1,4 @@
-"""How long one step of the event loop takes: what a task does from one checkpoint to the next, while nothing else
-runs."""
+"""Duration of one step of the event loop: what a task does from one checkpoint to the next, while nothing else runs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def processes() -> list[Any]:
 
 
 def declarations() -> Counter[str]:
-    """How often the product's code calls `conf_key` with each name."""
+    """Return the number of calls of `conf_key` in the product's code, by name."""
     found: Counter[str] = Counter()
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):

@@ -28,7 +28,9 @@ ROOMS = (
     "tests",
     "tools",
 )
-REFUSED = frozenset({"Of", "Who", "Whom", "Whose", "Until", "Those", "What", "Which"})
+REFUSED = frozenset(
+    ("Of", "Who", "Whom", "Whose", "Until", "Those", "What", "Which", "Whether", "If", "That", "How", "Where")
+)
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
@@ -67,7 +69,7 @@ class Room:
     size: int
     """Until it is full."""
     async def enter(self) -> None:
-        """Who enters."""
+        """Whether it is open."""
         self.door = 1
         """What is open."""
         if self.door:

@@ -7,6 +7,7 @@ import importlib.util
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from pyspark import cloudpickle
@@ -86,8 +87,5 @@ def test_register_registers_this_very_class():
         def register(self, source: type) -> None:
             registered.append(source)
 
-    class Session:
-        dataSource = Registry()  # noqa: N815 - Spark's name
-
-    quire.spark.register(Session())
+    quire.spark.register(SimpleNamespace(dataSource=Registry()))
     assert registered == [DefaultSource]

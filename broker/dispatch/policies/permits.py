@@ -22,7 +22,7 @@ class Slot(Generic[C]):
         """Requested messages not delivered yet. An entry is delivered while this is above 0 and takes as many as it has
         messages, so one batch may bring it below 0."""
         self.paused = False
-        """Whether it is paused: it receives nothing, whatever it asked for."""
+        """True while it is paused: it receives nothing, whatever it asked for."""
         self.held: dict[int, int] = {}
         """Key_Shared: entries held and not acknowledged, by hash."""
 

@@ -110,7 +110,7 @@ class Redelivery:
         """The hash of each position that waits."""
         self._heaps: dict[int, list[Position]] = {}
         self._waiting: dict[int, int] = {}
-        """How many wait, by hash."""
+        """Number of entries that wait, by hash."""
         self._heads: dict[Hashable, list[tuple[Position, int]]] = {}
         """By group: the oldest position of a hash, and the hash. Valid only if `_listed` has the same."""
         self._listed: dict[int, tuple[Hashable, Position]] = {}

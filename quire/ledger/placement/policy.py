@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Adherence(Enum):
-    """How well an ensemble meets its policy."""
+    """Degree to which an ensemble meets its policy."""
 
     FAIL = "FAIL"
     MEETS_SOFT = "MEETS_SOFT"

@@ -59,7 +59,7 @@ class ClusterMetadataKeys(ZooKeeperKeys):
 
     @property
     def connect_string(self) -> ConnectString:
-        """That URI taken apart. InvalidConnectStringError."""
+        """Return the parts of that URI. Raises InvalidConnectStringError."""
         uri = self.metadata_service
         plain = uri.removeprefix(PULSAR_PREFIX)
         if plain != uri and _scheme(plain) != "zk":
@@ -76,7 +76,7 @@ class ClusterMetadataKeys(ZooKeeperKeys):
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:
-        """How a tool reaches it. InvalidConnectStringError."""
+        """Return the configuration with which a tool reaches it. Raises InvalidConnectStringError."""
         where = self.connect_string
         seconds = self.timeout_ms / 1000
         return ZooKeeperConfig(
@@ -91,7 +91,10 @@ class ClusterMetadataKeys(ZooKeeperKeys):
 
     @property
     def zookeeper_of_server(self) -> ZooKeeperConfig:
-        """How a server reaches it, which connects again for as long as it runs. InvalidConnectStringError."""
+        """Return the configuration of a server, which connects again for as long as it runs.
+
+        Raises InvalidConnectStringError.
+        """
         return replace(
             self.zookeeper,
             retry_first_s=self.retry_first_ms / 1000,

@@ -14,8 +14,10 @@ from quire.wire.bookkeeper import v2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerClientKeys:
-    """How bookies are written to and read, and when one gets no new ledgers. The client itself has other keys in other
-    programs."""
+    """Keys of writes to bookies, of reads, and of the quarantine of bookies that fail.
+
+    The client itself has other keys in other programs.
+    """
 
     timeout_s: int = conf_key(
         "bookkeeperClientTimeoutInSeconds",

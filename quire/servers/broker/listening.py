@@ -10,7 +10,7 @@ from quire.service.config import MS_IN_S, conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig(AddressKeys):
-    """Where a broker listens, and by which host it is known."""
+    """Ports on which a broker listens, and the host by which it is known."""
 
     bind_address: str = conf_key("bindAddress", "0.0.0.0", doc="Address to listen on, for both ports.")
     broker_port: int = conf_key(

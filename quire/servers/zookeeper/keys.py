@@ -1,4 +1,4 @@
-"""Where ZooKeeper is, the credentials for it, and how connections to it are kept private: keys, and what they mean
+"""Keys of the addresses of ZooKeeper, the credentials for it and the encryption of its connections, and what they mean
 (pure)."""
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def java_command(
 
 
 def client_address(conf: Path) -> tuple[str, int]:
-    """Where a zoo.cfg has the server listen for clients."""
+    """Return the address on which a zoo.cfg has the server listen for clients."""
     lines = (line.partition("=") for line in conf.read_text().splitlines() if not line.lstrip().startswith("#"))
     settings = {key.strip(): value.strip() for key, _, value in lines}
     if not settings.get("clientPort", "").isdigit():

@@ -1,4 +1,4 @@
-"""Where to begin and to end, as users write it. Pure.
+"""Start and end of a read, as users write them. Pure.
 
 earliest | latest
 {"persistent://public/default/x-partition-0": "12:40", "y": -2}     the next entry; -2 earliest, -1 latest
@@ -18,7 +18,7 @@ from quire.spark.topics import PARTITION_MARK, full_name
 
 
 def boundaries(given: Given, use: Use) -> tuple[Boundary, Boundary]:
-    """Where a read begins, if there is no checkpoint, and where it ends (a batch read). OptionError."""
+    """Return where a read begins without a checkpoint, and where a batch read ends. Raises OptionError."""
     starting = _boundary(given, "startingOffsets", "startingTimestamp", "latest" if use == "stream" else "earliest")
     ending = _boundary(given, "endingOffsets", "endingTimestamp", "latest")
     if use == "batch":

@@ -1,7 +1,7 @@
-"""The bookie protocol as BookKeeper's bookie speaks it, in frames made by hand, against a bookie on a (simulated) port.
+"""The protocol of BookKeeper's bookie in frames made by hand, against a bookie on a (simulated) port.
 
-Each test quotes what it holds the bookie to: "..." from BookKeeper's BookkeeperProtocol.proto, its processors of
-requests, or what a running 4.17.3 was seen to answer.
+Each test quotes the rule that it checks: "..." is from BookKeeper's BookkeeperProtocol.proto, from its processors of
+requests, or from observed answers of a running 4.17.3.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.world.doors import Stream, World
 from simulation.machines.world import in_world
+from tests.support.waiting import until
 from tests.unit.bookie.build import CONFIG, KEY, OTHER_KEY, entry, opened
 
 pytestmark = pytest.mark.seeded
@@ -51,7 +52,7 @@ class Peer:
                 await self._stream.wait_writable()
 
     async def frame(self) -> bytes | None:
-        """The body of the next frame, None at the end of the connection."""
+        """Return the body of the next frame, None at the end of the connection."""
         buffer = bytearray(1 << 16)
         with trio.fail_after(PATIENCE_S):
             while len(self._received) < 4 or len(self._received) < 4 + unpack_from("!i", self._received)[0]:
@@ -67,7 +68,7 @@ class Peer:
         return body
 
     async def answers_within(self, seconds: float) -> bytes | None:
-        """The next frame if it comes in that time."""
+        """Return the next frame, or None if none arrives in that time."""
         with trio.move_on_after(seconds):
             return await self.frame()
         return None
@@ -75,7 +76,7 @@ class Peer:
     # --- version 2
 
     async def ask2(self, body: bytes) -> tuple[Any, ...]:
-        """(version, opcode, flags, rc, ledger id, entry id) and the bytes behind them."""
+        """Send a request; return (version, opcode, flags, rc, ledger id, entry id, the rest) of the answer."""
         await self.send(body)
         return await self.answer2()
 
@@ -97,11 +98,10 @@ class Peer:
     def request(self, operation: int, *, version: int = 3, priority: int = 0) -> pb.Request:
         self._txn += 1
         request = pb.Request()
-        request.header.version = version  # type: ignore[assignment]
-        request.header.operation = operation  # type: ignore[assignment]
-        request.header.txnId = self._txn
+        header: Any = request.header  # also codes that the protocol does not have
+        header.version, header.operation, header.txnId = version, operation, self._txn
         if priority:
-            request.header.priority = priority
+            header.priority = priority
         return request
 
     async def ask3(self, request: pb.Request) -> pb.Response:
@@ -121,10 +121,10 @@ class Peer:
         self, ledger_id: int, entry_id: int, *, key: bytes = KEY, flag: int = 0, priority: int = 0, write_flags: int = 0
     ) -> pb.Request:
         request = self.request(pb.ADD_ENTRY, priority=priority)
-        add = request.addRequest
+        add: Any = request.addRequest
         add.ledgerId, add.entryId, add.masterKey, add.body = ledger_id, entry_id, key, entry(ledger_id, entry_id)
         if flag:
-            add.flag = flag  # type: ignore[assignment]
+            add.flag = flag
         if write_flags:
             add.writeFlags = write_flags
         return request
@@ -424,7 +424,7 @@ async def test_auth_is_answered_by_the_plugin_that_asks_nothing_and_tls_is_refus
 
 
 async def test_an_explicit_lac_is_kept_with_its_key_and_told_with_the_last_entry() -> None:
-    """READ_LAC: "lacBody, lastEntryBody"; the body is kept as it came."""
+    """READ_LAC: "lacBody, lastEntryBody"; the body is stored unchanged."""
     async with converse() as (_, connect):
         peer = await connect()
         await peer.add3(7, 0)
@@ -612,8 +612,7 @@ async def test_a_peer_that_goes_takes_its_long_polls_with_it() -> None:
         assert await reader.answers_within(1.0) is None
         assert bookie.long_polls == 1
         reader._stream.close()
-        await trio.sleep(1)
-        assert bookie.long_polls == 0
+        await until(lambda: bookie.long_polls == 0, within=1)
         await writer.add3(4, 1)
 
 

@@ -1,4 +1,4 @@
-"""One server for all protocol tests of a run: each test takes a topic of its own."""
+"""One server for all protocol tests of a run; each test uses a topic of its own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tenants, namespaces and policies over the admin REST beside official clients, which see at once what was made
-there."""
+"""Tenants, namespaces and policies over the admin REST, and official clients that see the results at once."""
 
 from __future__ import annotations
 
@@ -49,8 +48,10 @@ def test_a_tenant_and_a_namespace_are_used_as_soon_as_they_are_made(http: httpx2
 
 
 def received_until(consumer: pulsar.Consumer, last: bytes) -> set[bytes]:
-    """Return what is received and acknowledged before that. A message whose acknowledgement was still with the client
-    when its topic was unloaded comes again."""
+    """Return the messages that are received and acknowledged before `last`.
+
+    A message whose acknowledgement had not left the client when its topic was unloaded is delivered again.
+    """
     earlier: set[bytes] = set()
     while True:
         message = consumer.receive(RECEIVE_MS)

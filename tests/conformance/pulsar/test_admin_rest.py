@@ -1,6 +1,6 @@
-"""The admin REST beside the binary protocol of one server: what either does, the other sees.
+"""The admin REST and the binary protocol of one server: each sees the changes made through the other.
 
-Requests are those of the official clients' own suites, and of tools: bare integers, message ids, escaped names.
+The requests are those of the official clients' own suites and of tools: bare integers, message ids, escaped names.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def as_json(message_id: MessageId) -> dict[str, int]:
 
 
 def http_put(url: str, data: str) -> None:
-    """As the official Python client's suite does it: an error that says 409 is fine."""
+    """Make a PUT like the official Python client's suite, which accepts the status 409."""
     request = urllib.request.Request(url, data.encode("utf-8"), method="PUT")
     request.add_header("Content-Type", "application/json")
     try:

@@ -1,7 +1,7 @@
-"""The official client's messages, read by our Opener from what the server stored; and ours, packed, read by the
-official client.
+"""Messages of the official client, stored by the server and read by Quire's Opener; and messages packed by Quire, read
+by the official client.
 
-"Metadata and payload are never re-encoded by the broker", so what a raw reader gets is what the client wrote.
+The broker never encodes metadata and payload again, so a raw reader gets the bytes that the client wrote.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def raw(server: StandaloneProcess) -> Iterator[RawClient]:
 
 
 def stored(raw: RawClient, topic: str, messages: int) -> Deliveries:
-    """The topic's entries from its start on, until they hold so many messages (a piece of a chunked one is one)."""
+    """Return the topic's first entries up to this number of messages; a piece of a chunked one counts as one."""
     raw.subscribe(topic, "raw")
     raw.flow(100_000)
     got = Deliveries()
@@ -128,7 +128,7 @@ def test_a_chunked_message_of_the_official_client_is_put_together(
 
 
 def publish(raw: RawClient, topic: str, packed: list[Packed]) -> None:
-    """Send entries by hand, each with its receipt."""
+    """Send entries by hand, and wait for the receipt of each."""
     name = raw.producer(topic)
     for number, each in enumerate(packed):
         command = pb.BaseCommand(type=pb.BaseCommand.SEND)

@@ -1,5 +1,5 @@
-"""The official Python client (C++ core) against a running server: what its users rely on, and what its own suite
-does not notice (two exclusive consumers, shared consumers starved, keys ignored, permits miscounted ...)."""
+"""The official Python client (C++ core) with a running server: behaviour that its users need, and errors that its own
+suite does not detect (two exclusive consumers, shared consumers starved, keys ignored, permits miscounted ...)."""
 
 from __future__ import annotations
 

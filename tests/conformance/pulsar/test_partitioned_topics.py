@@ -13,6 +13,7 @@ import pytest
 from pulsar import ConsumerType, InitialPosition, MessageId
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support import web
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess, standalone
 
@@ -21,7 +22,7 @@ RECEIVE_MS = 10_000
 
 @pytest.fixture(scope="module")
 def partitioning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    """A server that makes every topic partitioned."""
+    """Run a server that creates every topic as a partitioned one."""
     conf = {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": 3}
     with standalone(tmp_path_factory.mktemp("partitioning"), conf) as running:
         yield running
@@ -43,7 +44,7 @@ def connect(server: StandaloneProcess) -> Iterator[Callable[..., pulsar.Client]]
 
 def rest(server: StandaloneProcess, method: str, topic: str, rest_of_path: str = "", **options: Any) -> httpx2.Response:
     path = f"/admin/v2/{topic.replace('://', '/')}{rest_of_path}"
-    return httpx2.request(method, f"{server.web}{path}", timeout=30, **options)
+    return web.request(method, f"{server.web}{path}", timeout=30, **options)
 
 
 def make(server: StandaloneProcess, topic: str, partitions: int) -> None:

@@ -1,4 +1,4 @@
-"""quire.client against a real standalone server, beside the official client."""
+"""quire.client with a real standalone server that the official client uses too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def ours(server: StandaloneProcess) -> AsyncIterator[Client]:
 
 
 async def publish(client: Client, topic: str, values: list[bytes], *, batch: bool = False) -> MessageId:
-    """The place of the last."""
+    """Publish the values; return the id of the last message."""
     producer = await client.producer(topic)
     await producer.send(pack(values, [None] * len(values), None, None, batch=batch))
     await producer.flush()
@@ -39,7 +39,7 @@ async def publish(client: Client, topic: str, values: list[bytes], *, batch: boo
 
 
 async def read(reader: Reader, count: int) -> list[bytes]:
-    """Payloads of `count` entries, which must be all that have come."""
+    """Return the payloads of `count` entries; no more may have arrived."""
     found: list[bytes] = []
     while len(found) < count:
         found += [bytes(entry[metadata_span(entry)[1] :]) for entry in (await reader.receive()).entries]

@@ -466,8 +466,8 @@ def test_a_consumer_closed_before_it_was_there_keeps_nobody_out(server: Standalo
 
 
 def test_an_entry_whose_metadata_is_no_protobuf_stops_nobody(server: StandaloneProcess, topic: str) -> None:
-    """Its checksum is right, and no client could take it: it is refused. What comes behind it is delivered in every
-    type of subscription."""
+    """Its checksum is right, but no client could read it, so it is refused. Later messages are delivered in every type
+    of subscription."""
     with RawClient(server.port) as client:
         client.producer(topic)
         types = (

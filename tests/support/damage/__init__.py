@@ -1,8 +1,8 @@
-"""Damage to the files of a stopped server, case by case, and what becomes of what was acknowledged.
+"""Damage to the files of a stopped server, case by case, and its effect on acknowledged data.
 
-places.py       which files there are, and the kinds of damage (pure, but for the file that is damaged)
-verdicts.py     what a case may end with, and the table
-standalone.py   a standalone server: how its folders are made, and the check of a damaged copy
-alone.py        the same of a bookie alone
-runner.py       a process for each case, as many beside each other as asked
+places.py       kinds of files and of damage (pure, except for the damage itself)
+verdicts.py     verdicts on a case, and their table
+standalone.py   a standalone server: the making of its folders, and the check of a damaged copy
+alone.py        the same for a single bookie
+runner.py       a process for each case, and a bound on those that run at once
 """

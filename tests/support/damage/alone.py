@@ -1,7 +1,7 @@
-"""A bookie alone: ledgers of several writers, fences, explicit LACs, a ledger deleted while fenced; and who asks for
-them later.
+"""A single bookie: ledgers of several writers, fences, explicit LACs, a ledger deleted while fenced, and the requests
+for them after the damage.
 
-The metadata store of the cluster is not damaged: it is made anew each time, with the bookie's cookie in it.
+The metadata store of the cluster is not damaged: each case has a new one that has the bookie's cookie.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def _add(client: Client, ledger_id: int, first: int, count: int) -> None:
 
 
 def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[str, Any]:
-    """One incarnation; what was acknowledged until its end."""
+    """Run one incarnation; return the acknowledged data at its end."""
     log.configure("info")
     done: dict[str, Any] = {"entries": dict(before.get("entries", {})), "fenced": list(before.get("fenced", []))}
 
@@ -147,7 +147,7 @@ class _KilledError(Exception):
 
 
 def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -> dict[str, str]:
-    """Start the bookie on the damaged copy and ask for everything."""
+    """Start the bookie on the damaged copy and request all acknowledged data."""
     log.configure("info")
     found: list[dict[str, str]] = []
 

@@ -1,4 +1,4 @@
-"""From what a damaged server said and answered to a verdict (pure)."""
+"""Verdicts from the log and the answers of a damaged server (pure)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer(verdict: Verdict, detail: str) -> dict[str, str]:
 
 
 def refused(case: Case, reason: str) -> dict[str, str]:
-    """The start was refused, with this reason."""
+    """Return the outcome of a start that was refused with this reason."""
     if case.place.kind.endswith(HARMLESS):
         return answer(Verdict.FALSE, reason)
     folder, _, name = case.place.path.rpartition("/")
@@ -27,17 +27,17 @@ def refused(case: Case, reason: str) -> dict[str, str]:
 
 
 def troubles(log: str) -> list[str]:
-    """Lines of level warning and error."""
+    """Return the lines of level warning and error."""
     return _TROUBLE.findall(log) and [line for line in log.splitlines() if _TROUBLE.search(line)]
 
 
 def dropped_tail(log: str) -> str:
-    """The line that names a dropped tail, empty if there is none."""
+    """Return the line that names a dropped tail, empty if there is none."""
     return next((line for line in log.splitlines() if _TAIL in line), "")
 
 
 def diagnosed(answered: dict[str, str], damaged: list[str]) -> dict[str, str]:
-    """The answer of a server, held against what `quire doctor` had found damaged before."""
+    """Return the answer of a server, compared with the earlier findings of `quire doctor`."""
     verdict = Verdict[answered["verdict"]]
     if verdict is Verdict.RIGHT and damaged:
         return answer(Verdict.ALARM, "; ".join(damaged))

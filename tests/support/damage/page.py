@@ -15,14 +15,14 @@ _ROCKSDB: Final = re.compile(r"(?:metadata|locations|ledgers) (?!VERSION)(.*)")
 
 
 def row_of(kind: str) -> str:
-    """The name of the row that a kind of file has: that of RocksDB's files without the map they are of."""
+    """Return the name of the row of a kind of file; for RocksDB's files it does not name their map."""
     if match := _ROCKSDB.fullmatch(kind):
         return f"RocksDB {match[1]}"
     return kind.rpartition(" ")[2] if kind.endswith("VERSION") else kind
 
 
 def promises() -> dict[tuple[str, Damage], frozenset[Verdict]]:
-    """By row and kind of damage."""
+    """Return the allowed verdicts by row and kind of damage."""
     section = PAGE.read_text().split("\n## Damage to files\n")[1].split("\n## ")[0]
     found: dict[tuple[str, Damage], frozenset[Verdict]] = {}
     for line in section.splitlines():
@@ -37,7 +37,7 @@ def promises() -> dict[tuple[str, Damage], frozenset[Verdict]]:
 
 
 def _names(cell: str) -> list[str]:
-    """The kinds in a row's first cell: what stands before a pattern, else each of the names."""
+    """Return the kinds in a row's first cell: the part before a pattern, otherwise each of the names."""
     if cell.endswith(("`*.txn`", "`*.log`")):
         return [cell.rpartition(" ")[0]]
     prefix = "RocksDB " if cell.startswith("RocksDB's ") else ""

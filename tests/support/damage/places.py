@@ -1,4 +1,4 @@
-"""The files of a data directory by kind, and what can happen to one: a bit, a sector, a cut, its loss."""
+"""The files of a data directory by kind, and the kinds of damage to one: a bit, a sector, a cut, its loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Damage(Enum):
 
 
 class Stop(Enum):
-    """How the server ended whose files are damaged."""
+    """Ways in which the server whose files are damaged has ended."""
 
     CLEAN = "clean stop"
     KILLED = "kill -9"
@@ -51,11 +51,11 @@ HARMLESS: Final = ("LOCK", "quire.lock", "DIRTY", " LOG", " OPTIONS", " IDENTITY
 
 
 TURNS: Final = {"journal": 2, "log": 3, "MANIFEST": 2}
-"""By the last word of a kind."""
+"""Number of places that are tried, by the last word of a kind."""
 
 
 def kind_of(path: str) -> str:
-    """The kind of a file, from its path below the data directory; the name itself for what has no pattern."""
+    """Return the kind of a file, from its path below the data directory; a name without a pattern is its own kind."""
     for pattern, kind in _PATTERNS:
         if kind is not None and (match := re.fullmatch(pattern, path)):
             return match.expand(kind)
@@ -78,7 +78,7 @@ class Place:
 
 
 def places(root: Path) -> list[Place]:
-    """All files below `root`."""
+    """Return all files below `root`."""
     found: dict[str, list[tuple[str, int]]] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
@@ -93,7 +93,7 @@ def places(root: Path) -> list[Place]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`shape`: which server; `turn`: the how-manieth place in the same file."""
+    """`shape` names the server; `turn` counts the places in the same file."""
 
     shape: str
     stop: Stop
@@ -103,13 +103,15 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Also the seed."""
+        """Return the name of the case, which is also its seed."""
         return f"{self.shape}/{self.stop.value}/{self.place.kind}#{self.place.index}/{self.damage.value}/{self.turn}"
 
 
 def cases_of(shape: str, stop: Stop, root: Path) -> Iterator[Case]:
-    """All that can happen to the files below `root`: one place of each damage, more of those where it matters where. Of
-    files that are harmless only the newest of each kind."""
+    """Yield all cases for the files below `root`: one place of each damage, more where the place matters.
+
+    Of harmless files only the newest one of each kind is damaged.
+    """
     found = places(root)
     newest = {place.kind: place.index for place in found}
     for place in found:
@@ -125,14 +127,14 @@ def cases_of(shape: str, stop: Stop, root: Path) -> Iterator[Case]:
 
 
 def _turns(place: Place, damage: Damage) -> int:
-    """How many places of this damage are tried: more where it matters where."""
+    """Return the number of places at which this damage is tried: more where the place matters."""
     if place.kind == "lastMark":
         return 6 if damage is Damage.FLIP else 1
     return TURNS.get(place.kind.rpartition(" ")[2], 1)
 
 
 def inflict(case: Case, root: Path) -> str:
-    """Damage the file below `root`; returns what was done, in words."""
+    """Damage the file below `root`; return a description of the damage."""
     rng = random.Random(case.name)
     path = root / case.place.path
     if case.damage is Damage.MISSING:

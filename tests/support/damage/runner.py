@@ -1,8 +1,7 @@
-"""A process for each server: forked off one that has everything loaded, so that a start costs what the server does, not
-the imports.
+"""A process for each server, forked from one that has imported everything, so that a start does not pay for imports.
 
-`python -m tests.support.damage.runner` is that one. It reads jobs, one JSON value a line, and answers each with one
-line.
+`python -m tests.support.damage.runner` is the process that forks. It reads jobs, one JSON value per line, and answers
+each with one line.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -34,7 +34,7 @@ CHECKOUT: Final = Path(__file__).parents[3]
 
 
 class Runner:
-    """One such process; jobs go one after the other."""
+    """A process that forks; its jobs run one after the other."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -62,8 +62,7 @@ class Runner:
 
 
 def prepare(folder: Path, shapes: Iterable[str] = SHAPES, stops: Iterable[Stop] = Stop) -> None:
-    """Make the folders of each shape and stop below `folder`: `<shape>/<stop>/data`, beside it what was
-    acknowledged."""
+    """Make the folders of each shape and stop below `folder`: `<shape>/<stop>/data` and the acknowledged data."""
     runner = Runner()
     try:
         for shape in shapes:
@@ -77,7 +76,7 @@ def prepare(folder: Path, shapes: Iterable[str] = SHAPES, stops: Iterable[Stop] 
 
 
 def all_cases(folder: Path) -> list[Case]:
-    """Every case on what `prepare` made."""
+    """Return every case for the folders that `prepare` made."""
     return [
         case
         for shape in sorted(path.name for path in folder.iterdir() if path.name in SHAPES)
@@ -87,7 +86,7 @@ def all_cases(folder: Path) -> list[Case]:
 
 
 def run_cases(folder: Path, cases: list[Case], at_once: int = 2) -> Iterator[tuple[Case, Outcome]]:
-    """The outcome of each, in order."""
+    """Yield the outcome of each case, in order."""
     runners: SimpleQueue[Runner] = SimpleQueue()
     for _ in range(at_once):
         runners.put(Runner())
@@ -157,13 +156,13 @@ def _forked(job: Callable[[], dict[str, Any]], log_path: Path) -> dict[str, Any]
 
 
 def _prepare(job: dict[str, Any]) -> dict[str, Any]:
-    """Some incarnations one after the other; each says in a file what was acknowledged."""
+    """Run incarnations one after the other; each writes the acknowledged data into a file."""
     root, stop = Path(job["root"]), Stop[job["stop"]]
     shape = SHAPES[job["shape"]]
     known = root / "acknowledged.json"
     for number in range(shape.incarnations(stop)):
         before = json.loads(known.read_text()) if known.exists() else {}
-        answer = _forked(lambda n=number, b=before: shape.live(root / "data", stop, n, b), root / "log")  # type: ignore[misc]
+        answer = _forked(partial(shape.live, root / "data", stop, number, before), root / "log")
         if "failed" in answer:
             return answer
         known.write_text(json.dumps(answer))

@@ -1,4 +1,4 @@
-"""A standalone server: topics of several ledgers, subscriptions with acknowledgements; and who asks for them later."""
+"""A standalone server: topics of several ledgers, subscriptions with acknowledgements, and the requests for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.raw import RawClient
 TOPICS: Final = tuple(f"persistent://public/default/damage-{number}" for number in range(3))
 _PER_SESSION: Final = 14
 _STALL_S: Final = 1.5
-"""Without a message for so long, a reader that wants more stands still."""
+"""Seconds without a message after which a reader that expects more has stalled."""
 _CONF: Final = """
 bindAddress=127.0.0.1
 brokerServicePort=0
@@ -59,7 +59,7 @@ def _config(flush_ms: int) -> StandaloneConfig:
 
 
 class _KilledError(Exception):
-    """The process is killed by its parent as soon as the answer is there: nothing is closed before."""
+    """Raised in place of a close: the parent kills the process as soon as it has the answer."""
 
 
 def _served(data: Path, flush_ms: int, job: Callable[[int], dict[str, Any]], *, clean: bool) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _served(data: Path, flush_ms: int, job: Callable[[int], dict[str, Any]], *, 
 
 
 def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[str, Any]:
-    """One incarnation; what was acknowledged until its end."""
+    """Run one incarnation; return the acknowledged data at its end."""
     log.configure("info")
     last = number + 1 == incarnations(stop)
     job = partial(_write, data, number, before, flushes=stop is not Stop.UNFLUSHED)
@@ -137,7 +137,7 @@ def _publish(client: RawClient, known: dict[str, Any], turn: int) -> None:
 
 
 def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -> dict[str, str]:
-    """Start a server on the damaged copy and ask for everything."""
+    """Start a server on the damaged copy and request all acknowledged data."""
     log.configure("info")
     try:
         return _served(data, 500, partial(_ask, log_path, acknowledged), clean=False)
@@ -182,7 +182,7 @@ class _Client(RawClient):
 
 
 def _ask(log_path: Path, acknowledged: dict[str, Any], port: int) -> dict[str, str]:
-    """All topics at once, since a reader that stands still takes its time."""
+    """Read all topics at the same time, because a reader that stalls takes long."""
     given: dict[str, list[tuple[Verdict, str]]] = {topic: [] for topic in TOPICS}
     ledgers = {message[0] for messages in acknowledged["messages"].values() for message in messages}
 

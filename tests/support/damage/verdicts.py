@@ -12,9 +12,9 @@ from tests.support.damage.places import Case
 
 class Verdict(Enum):
     RIGHT = "right"
-    """Everything acknowledged is there, and right."""
+    """All acknowledged data exist and are right."""
     REFUSED = "refused"
-    """The start was refused, and the file named."""
+    """The start was refused with an error that names the file."""
     ERROR = "error"
     """Missing data are answered with an error."""
     TAIL = "tail dropped"
@@ -22,14 +22,14 @@ class Verdict(Enum):
     UNNAMED = "REFUSED UNNAMED"
     FALSE = "FALSE REFUSAL"
     ALARM = "FALSE ALARM"
-    """Everything is right, and `quire doctor` says that something is damaged."""
+    """All data are right, and `quire doctor` reports damage."""
     MISSED = "DOCTOR MISSED IT"
-    """`quire doctor` says that nothing is damaged, and the server refuses to start, or to read something."""
+    """`quire doctor` reports no damage, and the server refuses to start or to read some data."""
     CRASHED = "CRASHED"
     """A traceback, a signal, or no end."""
     SILENT = "SILENT LOSS"
     WRONG = "WRONG DATA"
-    """Other bytes, an acknowledged message again, an id twice, a fence undone."""
+    """Other bytes, an acknowledged message delivered again, an id used twice, or a fence undone."""
 
 
 GOOD = (Verdict.RIGHT, Verdict.REFUSED, Verdict.ERROR)
@@ -37,7 +37,7 @@ GOOD = (Verdict.RIGHT, Verdict.REFUSED, Verdict.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`done` is what was done to the file, `detail` the first thing that was noticed."""
+    """Verdict on a case. `done` describes the damage, `detail` the first observation."""
 
     verdict: Verdict
     detail: str
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def table(outcomes: Iterable[tuple[Case, Outcome]]) -> str:
-    """Kinds of files by verdicts, those that occur."""
+    """Return a table of kinds of files by the verdicts that occur."""
     counts: Counter[tuple[str, Verdict]] = Counter()
     for case, outcome in outcomes:
         counts[case.place.kind, outcome.verdict] += 1

@@ -1,4 +1,4 @@
-"""A cluster in memory for tests of the auditor: bookies that come and go, ledgers, marks."""
+"""A cluster in memory for tests of the auditor: bookies that start and end, ledgers, marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCH_MS = 1_795_258_634_733
 
 
 def closed(*bookie_ids: str, last: int = 9, length: int = 1000) -> LedgerMetadata:
-    """A closed ledger with one fragment on these bookies."""
+    """Return the metadata of a closed ledger with one fragment on these bookies."""
     return LedgerMetadata(
         ensemble_size=len(bookie_ids),
         write_quorum=len(bookie_ids),
@@ -82,7 +82,7 @@ class Cluster:
             await self.come(bookie_id)
 
     async def come(self, bookie_id: str, *, read_only: bool = False) -> None:
-        """The bookie registers."""
+        """Register a bookie."""
         store = self._bookies.setdefault(bookie_id, MemoryStore(self.tree))
         await bookies.register(store, bookie_id, INFO, read_only=read_only)
         if await bookies.read_cookie(store, bookie_id) is None:
@@ -90,7 +90,7 @@ class Cluster:
             await bookies.write_cookie(store, made, None)
 
     async def go(self, bookie_id: str) -> None:
-        """The bookie dies; its session ends at once."""
+        """Kill a bookie; its session ends at once."""
         self.tree.expire(self._bookies.pop(bookie_id).session)
 
     async def ledger(self, metadata: LedgerMetadata) -> int:

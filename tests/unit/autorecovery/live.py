@@ -1,4 +1,4 @@
-"""A cluster of real bookies on a simulated host, with ledgers, and auto recovery beside it."""
+"""A cluster of real bookies on a simulated host, with ledgers and auto recovery."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ async def write(
     close: bool = True,
     on: str | None = None,
 ) -> int:
-    """A ledger, which the bookie `on` has a part in; its id."""
+    """Write a ledger with the bookie `on` as a member; return its id."""
     ledger_id, _ = await fake_bookie.write(client, count, quorums=quorums, close=close, on=on)
     return ledger_id
 
 
 async def nobody_names(client: LedgerClient, bookie_id: str, ledger_ids: Iterable[int]) -> bool:
-    """None of the ledgers is on the bookie."""
+    """Return whether none of the ledgers names the bookie."""
     found = [await client.read_metadata(each) for each in ledger_ids]
     return not any(bookie_id in fragment.bookies for each in found for fragment in each.fragments)
 
@@ -62,7 +62,7 @@ async def is_closed(client: LedgerClient, ledger_id: int) -> bool:
 
 
 async def all_copies_are_good(cluster: LiveCluster, client: LedgerClient, ledger_id: int, count: int) -> None:
-    """Every copy of every entry, read from its bookie; and what is in them."""
+    """Check the content of every copy of every entry, read from its bookie."""
     metadata = await client.read_metadata(ledger_id)
     assert metadata.last_entry_id == count - 1, metadata
     checker = LedgerChecker(client, rng=cluster.world.rng)
@@ -73,14 +73,14 @@ async def all_copies_are_good(cluster: LiveCluster, client: LedgerClient, ledger
 
 
 async def damage(client: LedgerClient, ledger_id: int, bookie_id: str, entry_id: int) -> None:
-    """The bookie's copy ends with another byte."""
+    """Change the last byte of the bookie's copy."""
     copies = client.copies(ledger_id, await client.read_metadata(ledger_id))
     [good], _ = await copies.read(bookie_id, [entry_id])
     await copies.write(bookie_id, [entry_id], [memoryview(bytes(good[:-1]) + b"?")])
 
 
 async def bookie_stops(cluster: LiveCluster, name: str) -> None:
-    """It is registered no more, and serves nobody."""
+    """Stop a bookie: it is no longer registered, and serves no client."""
     cluster.stops[name].set()
     store = cluster.store()
 
@@ -100,7 +100,7 @@ async def recovering(
     worker: bool = True,
     store: MetadataStore | None = None,
 ) -> AsyncIterator[RecoveryStats]:
-    """Auto recovery runs, in a session of its own, or `store`'s, which is closed in the end."""
+    """Run auto recovery in a session of its own, or in that of `store`, which is closed at the end."""
     stats = RecoveryStats()
     stop, is_ready = trio.Event(), trio.Event()
     store = store or cluster.store()

@@ -23,7 +23,7 @@ async def repairing(cluster: FakeCluster, **config) -> AsyncIterator[tuple[Ledge
 
 
 def wrong_copies(cluster: FakeCluster, ledger_id: int, metadata: LedgerMetadata, written: Sequence[bytes]) -> list[str]:
-    """The copies that should be there and are not what was written. Of a closed ledger."""
+    """Return the copies of a closed ledger that are missing or differ from the written entries."""
     assert metadata.state is LedgerState.CLOSED
     assert metadata.last_entry_id == len(written) - 1
     digest = Digest(metadata.digest_type, metadata.password)

@@ -1,4 +1,4 @@
-"""Against our own bookie, on a simulated host."""
+"""Lists of entries from Quire's own bookie, on a simulated host."""
 
 from __future__ import annotations
 

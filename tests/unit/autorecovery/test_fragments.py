@@ -1,4 +1,4 @@
-"""Fragments: who should have what."""
+"""Fragments: the entries that each bookie should have."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def test_a_ledger_must_be_closed_only_if_its_open_end_lost_a_member() -> None:
     assert not must_be_closed(stored, 9, everybody)
     assert must_be_closed(stored, 9, everybody - {"d"})
     assert not must_be_closed(stored, 9, everybody - {"c"})
-    assert must_be_closed(stored, 8, everybody - {"c"})  # entry 9 may yet be written again
+    assert must_be_closed(stored, 8, everybody - {"c"})  # entry 9 may still be written again
     assert not must_be_closed(stored, 9, None)
     assert not must_be_closed(metadata((0, ("a", "b", "c")), last=3), 3, set())

@@ -1,4 +1,4 @@
-"""The checker: whose copies are not what they should be."""
+"""The checker: bookies whose copies are missing or damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto recovery as a whole, with real bookies: what is lost is copied, whatever the ledger is like."""
+"""Auto recovery as a whole, with real bookies: lost copies of ledgers of every kind are made again."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -9,6 +10,7 @@ import pytest
 
 from tools.demo.cluster import ClusterServer
 from tools.demo.server import DemoError
+from tools.local_cluster import lookup
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import Kind, Node
@@ -30,17 +32,20 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
+def answer_lookups(monkeypatch: pytest.MonkeyPatch, answer: Callable[[httpx2.Request], httpx2.Response]) -> None:
+    client = httpx2.Client(transport=httpx2.MockTransport(answer))
+    monkeypatch.setattr(lookup, "http", lambda: client)
+
+
 def serve_from(monkeypatch: pytest.MonkeyPatch, server: ClusterServer, number: int) -> None:
-    """The lookup answers that broker from now on."""
+    """Let lookups answer that broker from now on."""
     broker = server.cluster.nodes(Kind.BROKER)[number]
 
-    def answer(url: str, **_: object) -> httpx2.Response:
-        assert url == f"{server.web}/lookup/v2/topic/persistent/public/default/demo"
-        return httpx2.Response(
-            200, json={"brokerUrl": f"pulsar://127.0.0.1:{broker.port}"}, request=httpx2.Request("GET", url)
-        )
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.url == f"{server.web}/lookup/v2/topic/persistent/public/default/demo"
+        return httpx2.Response(200, json={"brokerUrl": f"pulsar://127.0.0.1:{broker.port}"})
 
-    monkeypatch.setattr(httpx2, "get", answer)
+    answer_lookups(monkeypatch, answer)
 
 
 def test_each_kill_ends_the_broker_that_serves_the_topic_and_another_bookie(tmp_path: Path, did, monkeypatch) -> None:
@@ -71,9 +76,9 @@ def test_what_the_cluster_cannot_do_ends_the_demo(tmp_path: Path, did, monkeypat
 
 
 def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypatch) -> None:
-    def refuse(url: str, **_: object) -> httpx2.Response:
+    def refuse(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
 
-    monkeypatch.setattr(httpx2, "get", refuse)
+    answer_lookups(monkeypatch, refuse)
     with pytest.raises(DemoError, match="the owner of the topic is unknown"):
         ClusterServer(tmp_path).start()

@@ -40,9 +40,9 @@ class FakeArchive:
     def __init__(self, server: FakeProcess) -> None:
         self.server = server
         self.held: int | None = None
-        """How many lines had been published when the hold was made."""
+        """Number of lines published when the hold was made."""
         self.consumed: int | None = None
-        """How many had been acknowledged when it was run."""
+        """Number of lines acknowledged when it was run."""
         self.spoil: Callable[[list[Line]], list[Line]] = lambda lines: lines
 
     def hold(self) -> None:
@@ -147,18 +147,20 @@ def test_lines_of_a_file_that_come_out_of_order_are_a_failure(tmp_path: Path) ->
     assert "came after line" in shown
 
 
-def test_a_changed_byte_is_a_difference(tmp_path: Path) -> None:
+def test_a_changed_byte_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeProcess()
     store = server._store
-    server._store = lambda line: store(line._replace(payload=line.payload.replace(b"line 7\n", b"line 8\n")))  # type: ignore[method-assign]
+    monkeypatch.setattr(
+        server, "_store", lambda line: store(line._replace(payload=line.payload.replace(b"line 7\n", b"line 8\n")))
+    )
     problems, shown, _ = go(server, tmp_path)
     assert problems == 12
     assert "folder/file-0: differs from byte" in shown
 
 
-def test_an_error_in_the_servers_log_is_a_failure(tmp_path: Path) -> None:
+def test_an_error_in_the_servers_log_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeProcess()
-    server.errors = lambda: ["level=error event=oh"]  # type: ignore[method-assign]
+    monkeypatch.setattr(server, "errors", lambda: ["level=error event=oh"])
     problems, shown, _ = go(server, tmp_path)
     assert problems == 1
     assert "server log: level=error event=oh" in shown

@@ -22,8 +22,8 @@ SMALL_CACHE = replace(CONFIG, write_cache_mb=2)
 """Size of a write cache for about four of these entries; a flush begins with the second one."""
 
 
-def hold_flushes(bookie: Bookie) -> trio.Event:
-    """Flushes wait until the event is set."""
+def hold_flushes(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """Hold all flushes until the returned event is set."""
     gate = trio.Event()
     flush: Callable[[], Awaitable[None]] = bookie.storage.flush
 
@@ -31,7 +31,7 @@ def hold_flushes(bookie: Bookie) -> trio.Event:
         await gate.wait()
         await flush()
 
-    bookie.storage.flush = held  # type: ignore[method-assign]
+    monkeypatch.setattr(bookie.storage, "flush", held)
     return gate
 
 
@@ -50,10 +50,12 @@ async def acks(client: Client, count: int) -> list[tuple[int, int]]:
     return found
 
 
-async def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush() -> None:
+async def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(client, 0, 12)
         await trio.sleep(WAIT_S / 2)
         answered = len(await acks(client, 1))
@@ -67,10 +69,10 @@ async def test_adds_above_the_write_cache_are_answered_in_order_after_the_flush(
             assert bytes((await client.read(7, i)).entry) == entry(7, i, PAYLOAD)
 
 
-async def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
+async def test_adds_that_wait_too_long_are_refused_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         began = trio.current_time()
         send_adds(client, 0, 6)
         found = await acks(client, 6)
@@ -87,10 +89,10 @@ async def test_adds_that_wait_too_long_are_refused_and_not_stored() -> None:
         assert await acks(client, 1) == [(Rc.OK, 6)]
 
 
-async def test_each_add_has_its_own_deadline() -> None:
+async def test_each_add_has_its_own_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(client, 0, 5)
         taken = await acks(client, 4)
         assert {rc for rc, _ in taken} == {Rc.OK}
@@ -103,10 +105,10 @@ async def test_each_add_has_its_own_deadline() -> None:
         gate.set()
 
 
-async def test_reads_are_answered_while_adds_wait() -> None:
+async def test_reads_are_answered_while_adds_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, reader = Client(bookie), Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(writer, 0, 6)
         await acks(writer, 1)
         for client in (reader, writer):
@@ -118,10 +120,10 @@ async def test_reads_are_answered_while_adds_wait() -> None:
         gate.set()
 
 
-async def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
+async def test_adds_of_others_do_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         first, second = Client(bookie), Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(first, 0, 6)
         second.send(add_frame(8, 0))
         await trio.sleep(1)
@@ -131,10 +133,10 @@ async def test_adds_of_others_do_not_overtake_those_that_wait() -> None:
         assert [rc for rc, _ in await acks(first, 6)] == [Rc.OK] * 6
 
 
-async def test_a_fence_refuses_the_adds_that_wait() -> None:
+async def test_a_fence_refuses_the_adds_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, recovery = Client(bookie), Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(writer, 0, 5)
         assert {rc for rc, _ in await acks(writer, 4)} == {Rc.OK}
         assert bytes((await recovery.fence(7)).entry) == entry(7, 3, PAYLOAD)
@@ -152,24 +154,26 @@ async def test_adds_above_the_journals_bound_wait_until_it_has_written() -> None
         assert await acks(client, 4) == [(Rc.OK, i) for i in range(4)]
 
 
-async def test_what_waits_is_bounded_in_all() -> None:
+async def test_what_waits_is_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         bookie.adds.waiting_max = 600_000
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(client, 0, 6)
         assert client.answers == [v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 5, 5)]
         assert bookie.adds.waiting_bytes <= 600_000
         gate.set()
 
 
-async def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_room() -> None:
+async def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_found_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         client = Client(bookie)
         session = client.session
         room = trio.Event()
         session.on_room = room.set
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         sent = 0
         while not session.is_paused:
             send_adds(client, sent, 1)
@@ -184,10 +188,10 @@ async def test_a_session_with_much_that_waits_is_paused_until_half_of_it_has_fou
         assert [rc for rc, _ in await acks(client, sent)] == [Rc.OK] * sent
 
 
-async def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
+async def test_adds_of_a_client_that_has_gone_are_still_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with with_bookie(config=SMALL_CACHE) as bookie:
         writer, reader = Client(bookie), Client(bookie)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(writer, 0, 5)
         writer.session.close()
         gate.set()
@@ -195,13 +199,13 @@ async def test_adds_of_a_client_that_has_gone_are_still_carried_out() -> None:
         assert bytes((await reader.read(7, 4)).entry) == entry(7, 4, PAYLOAD)
 
 
-async def test_a_bookie_that_stops_refuses_the_adds_that_wait() -> None:
+async def test_a_bookie_that_stops_refuses_the_adds_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     clients: list[Client] = []
 
     async def story(bookie: Bookie) -> None:
         client = Client(bookie)
         clients.append(client)
-        gate = hold_flushes(bookie)
+        gate = hold_flushes(bookie, monkeypatch)
         send_adds(client, 0, 5)
         assert len(await acks(client, 4)) == 4
         gate.set()

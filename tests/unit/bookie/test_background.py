@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import trio
@@ -25,7 +25,7 @@ from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import World
+from quire.world.doors import Offload, World
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
 from tests.unit.bookie.build import CONFIG, Client, cluster
@@ -132,22 +132,25 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(world: World, seed: int) -> None:
+async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(
+    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = await cluster(MemoryTree(), world)
     running: list[str] = []
     async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
         client = Client(bookie)
         for ledger_id in range(20):
             await client.add(ledger_id, 0)
-        run, close = world.offload.run, bookie.storage._close
+        offload = type(world.offload)
+        run, close = offload.run, bookie.storage._close
 
-        async def noted(job: Callable[[], T], *, name: str = "") -> T:
+        async def noted(self: Offload, job: Callable[[], T], *, name: str = "") -> T:
             running.append(name)
             try:
                 if name == "ledgers of the index":
                     with trio.CancelScope(shield=True):
                         await trio.sleep(5)
-                return await run(job, name=name)
+                return await run(self, job, name=name)
             finally:
                 running.remove(name)
 
@@ -155,8 +158,8 @@ async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that
             assert running == ["close storage"], "nothing else uses the indexes"
             close()
 
-        object.__setattr__(bookie.world.offload, "run", noted)
-        bookie.storage._close = closed  # type: ignore[method-assign]
+        monkeypatch.setattr(offload, "run", noted)
+        monkeypatch.setattr(bookie.storage, "_close", closed)
         nursery.start_soon(bookie.collect_garbage, store, bookie.instance_id)
         await trio.sleep(world.rng.uniform(0.01, 5))
 
@@ -188,12 +191,12 @@ async def test_a_registered_bookie_is_registered_again_after_an_error_that_nobod
         create = MemoryStore.create
         calls = 0
 
-        async def broken(self: MemoryStore, *arguments: object, **options: object) -> str:
+        async def broken(self: MemoryStore, *arguments: Any, **options: Any) -> str:
             nonlocal calls
             calls += 1
             if calls < 3:
                 raise TypeError("x")
-            return await create(self, *arguments, **options)  # type: ignore[arg-type]
+            return await create(self, *arguments, **options)
 
         monkeypatch.setattr(MemoryStore, "create", broken)
         bookie.set_read_only(True)

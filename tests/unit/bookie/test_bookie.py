@@ -167,7 +167,9 @@ async def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journ
         assert ids[-1] == bookie.journal.mark().file_id
 
 
-async def test_the_mark_is_taken_before_the_flush_and_written_after_it(bookie: Bookie) -> None:
+async def test_the_mark_is_taken_before_the_flush_and_written_after_it(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = Client(bookie)
     start = last_mark(bookie.world)
     await client.add(7, 0)
@@ -181,9 +183,9 @@ async def test_the_mark_is_taken_before_the_flush_and_written_after_it(bookie: B
         seen.append(bookie.journal.mark())
         await flush()
 
-    bookie.storage.flush = slow_flush  # type: ignore[method-assign]
-    await bookie.checkpoint()
-    bookie.storage.flush = flush  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.storage, "flush", slow_flush)
+        await bookie.checkpoint()
     assert last_mark(bookie.world) == before
     assert seen[0] > before
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -154,7 +155,7 @@ def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
 
 
 @pytest.mark.expect_error("journal failed")
-async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie) -> None:
+async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client3(bookie)
     await client.add(7, 0, deferred=True)
     file = bookie.journal._writer._file
@@ -163,7 +164,7 @@ async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie) -> None
     def fail() -> None:
         raise OSError(5, "EIO")
 
-    file.sync = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(file, "sync", fail)
     assert await client.force(7) == Rc.IO
     assert bookie.failed.is_set()
     assert await client.add(7, 1) == Rc.IO
@@ -213,22 +214,24 @@ class Client3:
 
 @asynccontextmanager
 async def with_syncs() -> AsyncIterator[tuple[Bookie, list[str]]]:
-    """A bookie whose journal records its syncs, and its writes without a sync."""
+    """Open a bookie whose journal records its syncs, and its writes without a sync."""
     async with with_bookie(config=replace(CONFIG, flush_interval_ms=60_000)) as bookie:
         events: list[str] = []
         writer = bookie.journal._writer
         synced, written = writer._write_synced, writer._write
 
-        def note_synced(file: object, parts: object) -> None:
+        def note_synced(file: Any, parts: Any) -> None:
             events.append("synced")
-            synced(file, parts)  # type: ignore[arg-type]
+            synced(file, parts)
 
-        def note_written(file: object, parts: object) -> None:
+        def note_written(file: Any, parts: Any) -> None:
             events.append("written")
-            written(file, parts)  # type: ignore[arg-type]
+            written(file, parts)
 
-        writer._write_synced, writer._write = note_synced, note_written  # type: ignore[method-assign]
-        yield bookie, events
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer, "_write_synced", note_synced)
+            patch.setattr(writer, "_write", note_written)
+            yield bookie, events
 
 
 async def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() -> None:

@@ -72,7 +72,8 @@ async def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_ta
 async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_lac(bookie: Bookie) -> None:
     client = Client(bookie)
     (answer,) = await client.ask(v2.read_request(END, -1, DO_FENCING, KEY))
-    assert answer.rc == Rc.BAD_REQUEST  # type: ignore[union-attr]
+    assert isinstance(answer, v2.ReadResponse)
+    assert answer.rc == Rc.BAD_REQUEST
     package = pack("!qq", END, 3) + b"digest"
     for frame in (
         v3.read_request(1, END, -1, DO_FENCING, KEY),

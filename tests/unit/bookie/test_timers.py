@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
 from bookie.timers import Timers
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -22,9 +25,13 @@ async def timers(events: list[str], nursery: trio.Nursery) -> Timers:
 
 async def test_each_is_called_at_its_time_in_order_with_one_after_per_pass(timers: Timers, events: list[str]) -> None:
     now = trio.current_time()
+
+    def called(name: str) -> None:
+        events.append(f"{name} {trio.current_time() - now:g}")
+
     for name, delay in (("c", 3), ("a", 1), ("b", 1)):
-        timers.at(now + delay, lambda name=name: events.append(f"{name} {trio.current_time() - now:g}"))  # type: ignore[misc]
-    await trio.sleep(10)
+        timers.at(now + delay, partial(called, name))
+    await until(lambda: len(events) == 5, within=10)
     assert events == ["a 1", "b 1", "after", "c 3", "after"]
 
 
@@ -33,7 +40,7 @@ async def test_one_that_is_earlier_than_all_others_is_not_late(timers: Timers, e
     timers.at(now + 100, lambda: events.append("late"))
     await trio.sleep(1)
     timers.at(now + 2, lambda: events.append(f"early {trio.current_time() - now:g}"))
-    await trio.sleep(5)
+    await until(lambda: len(events) == 2, within=5)
     assert events == ["early 2", "after"]
 
 
@@ -51,5 +58,5 @@ async def test_cancelled_ones_do_not_gather(timers: Timers, events: list[str]) -
             timer.cancel()
     assert len(timers._heap) <= 2000
     timers.at(trio.current_time() + 1, lambda: events.append("called"))
-    await trio.sleep(5)
+    await until(lambda: len(events) == 2, within=5)
     assert events == ["called", "after"]

@@ -91,7 +91,7 @@ class Peer(Commands):
         super().__init__()
         self.stream = stream
         self.dead = False
-        """If set, PINGs are not answered."""
+        """True if PINGs are not answered."""
         self.pings = 0
         self._frames: deque[tuple[pb.BaseCommand, bytes]] = deque()
         self._cutter = Frames()

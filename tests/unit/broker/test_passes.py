@@ -106,7 +106,7 @@ async def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_noth
         assert stage.subscription._unacked == stage.subscription.unacked_of(stays) == ENTRIES - 1
 
 
-async def test_many_keys_that_wait_are_given_to_new_owners_in_steps() -> None:
+async def test_many_keys_that_wait_are_given_to_new_owners_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     async with on_stage(KEY_SHARED, **NO_LIMIT) as stage:
         first = stage.join("first")
         for number in range(3000):
@@ -122,7 +122,7 @@ async def test_many_keys_that_wait_are_given_to_new_owners_in_steps() -> None:
             asked.append(key_hash)
             return group_of(key_hash)
 
-        replay._group_of = asking
+        monkeypatch.setattr(replay, "_group_of", asking)
         second = stage.join("second")
         finish(stage.turn)
         stage.turn.flush()

@@ -1,11 +1,11 @@
 """A broker in memory for tests of quire.client, on the simulated network under virtual time; written with protobuf
 only.
 
-story(body): runs `body(client, broker)` on a host of its own. A test changes what the broker does:
+A test changes the broker's behaviour:
 - `broker.refuse[kind]`: (code, message) pairs, one per request of that kind, before it is answered as usual
 - `broker.silent`: kinds of requests that get no answer
-- `broker.on[kind] = handler(session, command, payload) -> bool`: True: that was all
-- `broker.drop()`: every connection ends; `broker.deaf`: received bytes are not looked at
+- `broker.on[kind] = handler(session, command, payload) -> bool`: True if the request needs no further answer
+- `broker.drop()` ends every connection; with `broker.deaf` received bytes are not read
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FakeBroker:
     universe: Universe
     entries: list[bytes] = field(default_factory=list)
     mark_delete: dict[str, int] = field(default_factory=dict)
-    """Entry id, per durable subscription."""
+    """Entry id of the mark-delete position, by durable subscription."""
     received: list[pb.BaseCommand] = field(default_factory=list)
     refuse: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     silent: set[int] = field(default_factory=set)
@@ -155,7 +155,7 @@ class Session:
         if work is not None:
             work(command, payload)
 
-    def _refuse(self, command: pb.BaseCommand, code: int, message: str) -> None:
+    def _refuse(self, command: pb.BaseCommand, code: Any, message: str) -> None:
         if command.type == B.LOOKUP:
             self.send(_answer(B.LOOKUP_RESPONSE, "lookupTopicResponse", command.lookupTopic.request_id,
                               response=2, error=code, message=message))  # fmt: skip
@@ -170,7 +170,7 @@ class Session:
             answer = B(type=B.SEND_ERROR)
             answer.send_error.producer_id = command.send.producer_id
             answer.send_error.sequence_id = command.send.sequence_id
-            answer.send_error.error = code  # type: ignore[assignment]
+            answer.send_error.error = code
             answer.send_error.message = message
             self.send(answer)
         else:
@@ -308,14 +308,14 @@ def _answer(kind: pb.BaseCommand.Type, part: str, request_id: int, **fields: Any
 
 @asynccontextmanager
 async def story(*, url: str = URL, seed: int = 0, **options: Any) -> AsyncIterator[tuple[Client, FakeBroker]]:
-    """A client, of these options, and the broker it is connected to; each on a host."""
+    """Yield a client with these options and the broker that it is connected to, each on a host of its own."""
     async with in_universe(seed, keep=True) as universe, connected(universe, url=url, **options) as both:
         yield both
 
 
 @asynccontextmanager
 async def connected(universe: Universe, *, url: str = URL, **options: Any) -> AsyncIterator[tuple[Client, FakeBroker]]:
-    """A client, of these options, and the broker it is connected to; each on a host of the universe."""
+    """Yield a client with these options and the broker that it is connected to, each on a host of the universe."""
     broker = FakeBroker(universe)
     universe.host(HOST).start(broker.serve)
     async with on_host(universe, "client") as world, open_client(world, url, ClientOptions(**options)) as client:

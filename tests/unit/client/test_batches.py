@@ -67,7 +67,7 @@ def opened(payload: bytes, count: int) -> tuple[list[Row], list[int]]:
 
 
 def by_protobuf(payload: bytes, count: int) -> tuple[list[Row], list[int]] | None:
-    """The same with nothing but protobuf, None if it cannot be read."""
+    """Return the result of protobuf alone, None if it cannot be read."""
     rows: list[Row] = []
     left_out: list[int] = []
     for index in range(count):
@@ -132,7 +132,7 @@ tails = st.fixed_dictionaries(
 
 
 def tail_of(metadata: MessageMetadata) -> bytes:
-    """The fields behind the first three, which `read_tail` begins at."""
+    """Return the encoded fields behind the first three; `read_tail` begins there."""
     metadata = MessageMetadata.FromString(metadata.SerializeToString())
     for field in ("producer_name", "sequence_id", "publish_time"):
         metadata.ClearField(field)
@@ -189,7 +189,7 @@ def test_metadata_that_makes_more_than_a_plain_message_is_left_to_protobuf(speci
 
 
 def test_the_usual_metadata_is_read_by_hand() -> None:
-    """Otherwise the tests above would pass with everything left to protobuf."""
+    """Without this the tests above would also pass if protobuf parsed everything."""
     metadata = filled([("a", "1"), ("b", "")], partition_key="k", event_time=1763737000123, schema_version=b"\0" * 8)
     assert read(tail_of(metadata)) == (b"k", 1763737000123, [("a", "1"), ("b", "")])
     java = filled(uncompressed_size=70000, partition_key="aw==", partition_key_b64_encoded=True, ordering_key=b"o")

@@ -1,4 +1,4 @@
-"""Pieces of chunked messages become the message the official clients make of them, wherever the range begins."""
+"""Pieces of chunked messages give the same message as in the official clients, wherever the range begins."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def piece(chunk: int, chunks: int = 3, *, uuid: str = "p-1", producer: str = "p"
 
 
 def body(entry_id: int, chunk: int) -> bytes:
-    """Tells the same piece sent twice apart."""
+    """Return a body by which two sends of the same piece can be distinguished."""
     return f"[{chunk}@{entry_id}]".encode()
 
 
 def official(log: list[int], chunks: int = 3) -> dict[int, bytes]:
-    """The rules of the C++ client, over a whole topic of one message's pieces: what is delivered at which entry."""
+    """Return the deliveries by entry that the rules of the C++ client give for a topic of one message's pieces."""
     delivered: dict[int, bytes] = {}
     context: list[bytes] | None = None
     for entry_id, chunk in enumerate(log):
@@ -43,7 +43,7 @@ def official(log: list[int], chunks: int = 3) -> dict[int, bytes]:
 
 
 def read(log: list[int], begin: int, *, step: int = 2) -> dict[int, bytes]:
-    """The same by Chunks, from entry `begin` on, looking back in steps of entries, nearest first."""
+    """Return the deliveries by Chunks from entry `begin` on; it looks back in steps of entries, nearest first."""
     chunks = Chunks(1000)
     delivered: dict[int, bytes] = {}
     gaps: list[ChunkGap] = []
@@ -66,7 +66,7 @@ def read(log: list[int], begin: int, *, step: int = 2) -> dict[int, bytes]:
 
 
 def test_every_order_of_pieces_read_from_any_entry_on_gives_what_the_official_client_gives() -> None:
-    """All logs of five pieces of a message in three: sent again, lost, cut anywhere."""
+    """Covers all logs of five pieces of a message in three: sent again, lost, cut anywhere."""
     complete = 0
     for log in itertools.product(range(3), repeat=5):
         expected = official(list(log))

@@ -1,4 +1,4 @@
-"""Every codec gives back what went in, in the framing of the official clients, and never more than it was allowed."""
+"""Every codec returns its input, in the framing of the official clients, and never more than the limit."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_a_size_above_the_bound_is_refused_whatever_the_bytes_are(kind: int) -> 
 
 
 def zeros_as_lz4() -> bytes:
-    """256 MiB and a little, made without having them: one literal, repeated, and the five literals a block ends
-    with."""
+    """Return slightly more than 256 MiB of zeros, encoded without having them in memory: one literal, repeated, and the
+    five literals that end a block."""
     return b"\x1f\x00\x01\x00" + b"\xff" * (BOMB // 255) + b"\x00" + b"\x50" + bytes(5)
 
 
@@ -59,12 +59,12 @@ def zeros_as_zstd() -> bytes:
 
 
 def zeros_as_snappy() -> bytes:
-    """The size of all of it, one literal and copies of up to 64 bytes."""
+    """Return the same zeros as Snappy: their size, one literal, and copies of up to 64 bytes."""
     return encode_varint(1 + 64 * (BOMB // 64)) + b"\x00\x00" + b"\xfe\x01\x00" * (BOMB // 64)
 
 
 def resident(line: str) -> int:
-    """Bytes of VmRSS, or of VmHWM, its highest since it was reset."""
+    """Return the bytes of VmRSS, or of VmHWM, its maximum since the last reset."""
     (found,) = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith(line)]
     return int(found.split()[1]) << 10
 

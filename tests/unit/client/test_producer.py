@@ -67,7 +67,7 @@ async def test_no_more_than_the_bound_is_under_way(client: Client, broker: FakeB
         for each in held[:4]:
             each[0]._send(each[1], each[2])
         await trio.sleep(1)
-        assert len(held) == 10  # it waits until half of them are answered
+        assert len(held) == 10  # the producer waits until half of them are answered
         each = held[4]
         each[0]._send(each[1], each[2])
         await until(lambda: len(held) == 15)

@@ -21,7 +21,7 @@ def entries(count: int, size: int = 20, **fields: int) -> list[bytes]:
 
 
 async def take(reader: Reader, count: int) -> Deliveries:
-    """`count` entries, which must be all that come."""
+    """Return `count` entries; no more may arrive."""
     found = Deliveries()
     while len(found) < count:
         got = await reader.receive()
@@ -104,7 +104,7 @@ async def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss(clie
     broker.drop()
     await until(lambda: len(broker.of(B.SUBSCRIBE)) == 2)
     await trio.sleep(1)
-    # 20 wait in the queue: no more is asked for, not even the one that comes again.
+    # 20 wait in the queue: no more permits are sent, not even for the one that is delivered again.
     assert broker.consumers[0].next == 21
     await take(reader, 20)
 
@@ -114,7 +114,7 @@ async def test_a_reader_at_the_end_comes_again_where_it_began(client: Client, br
     broker.append(*stored[:10])
     reader = await client.reader(TOPIC, MessageId.LATEST)
     broker.drop()
-    broker.append(*stored[10:])  # nobody is attached
+    broker.append(*stored[10:])  # no consumer is connected
     assert (await take(reader, 10)).entries == stored[10:]
 
 

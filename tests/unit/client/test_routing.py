@@ -1,4 +1,4 @@
-"""Keys go to the partitions the official clients send them to."""
+"""Keys select the same partitions as in the official clients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_murmur_is_that_of_its_vectors(key: bytes, code: int) -> None:
 
 @pytest.mark.parametrize(
     ("key", "partition"),
-    [  # Where the official Python client 3.13 with its default scheme sent these keys, of 64 partitions
+    [  # Partitions, of 64, to which the official Python client 3.13 sent these keys with its default scheme
         ("a", 28),
         ("ab", 54),
         ("abc", 61),

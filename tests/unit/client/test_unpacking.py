@@ -1,4 +1,4 @@
-"""Stored entries become the messages that were sent; whatever is wrong with one is told with its position."""
+"""Stored entries give the messages that were sent; an error of an entry names its position."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_entry_gives_what_protobuf_reads_of_it(messages) -> None:
 
 @given(st.data())
 def test_a_changed_byte_never_goes_unnoticed(data) -> None:
-    """CRC-32C finds every change within 32 bits. (The sixth byte on is what it covers, or what it is compared with.)"""
+    """CRC-32C detects every change within 32 bits. (From the sixth byte on, a byte is covered or is the checksum.)"""
     original = data.draw(
         st.sampled_from([entry(b"x" * 50, partition_key="k"), batch(b"a", b"b"), batch(b"a" * 99, compression="zstd")])
     )
@@ -288,7 +288,7 @@ def test_rows_of_gaps_that_stay_open_are_taken_out_and_the_others_stay_right() -
 
     opener, into = Opener(), Messages()
     gaps = opener.open(deliveries(*(part(uuid, 1, uuid.encode()) for uuid in "abcd"), entry(b"e")), into)
-    # of b there is nothing; of c everything, so that what is in the range only repeats it
+    # nothing of b exists, and all of c, so the part of c in the range only repeats it
     opener.look_back(
         deliveries(part("a", 0, b"A"), part("c", 0, b"C"), part("c", 1, b"c"), part("d", 0, b"D"), ledger=4)
     )

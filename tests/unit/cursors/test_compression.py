@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import cramjam
 import pytest
@@ -13,8 +14,8 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 
-def compressed(kind: int, body: bytes, size: int) -> bytes:
-    head = pb.ManagedLedgerInfoMetadata(compressionType=kind, uncompressedSize=size).SerializeToString()  # type: ignore[arg-type]
+def compressed(kind: Any, body: bytes, size: int) -> bytes:
+    head = pb.ManagedLedgerInfoMetadata(compressionType=kind, uncompressedSize=size).SerializeToString()
     return b"\x47\x78" + len(head).to_bytes(4, "big") + head + body
 
 

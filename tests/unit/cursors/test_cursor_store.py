@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -345,7 +346,7 @@ async def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node(benc
 
 
 async def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_taken_back_by_that_one(
-    bench: Bench,
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = await new(bench)
     cursor.ack_individual(at((1, 0)))
@@ -353,14 +354,14 @@ async def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_ta
     opened = bench.ledgers.open
 
     async def late(ledger_id: int, *, recover: bool) -> ReadOnlyLedger:
-        bench.ledgers.open = opened  # type: ignore[method-assign]
+        monkeypatch.setattr(bench.ledgers, "open", opened)
         owners = await again(bench)
         owners.ack_individual(at((1, 1)))
         await owners.wait_persisted()
         await until(lambda: ledger_id not in bench.ledgers.listed())
         return await opened(ledger_id, recover=recover)
 
-    bench.ledgers.open = late  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(bench.ledgers, "open", late)
     with pytest.raises(CursorFencedError):
         await again(bench)
     assert (await again(bench)).mark_delete == Position(1, 1)
@@ -432,7 +433,7 @@ async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() ->
             cursor.ack_individual(places)
             outcome: list[CursorError | None] = []
             cursor.persisted(outcome.append)
-            await until(lambda outcome=outcome: bool(outcome))  # type: ignore[misc]
+            await until(partial(bool, outcome))
             assert outcome == [None]
             answered |= set(places)
             if kind == 5:

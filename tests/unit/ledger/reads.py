@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quire.ledger.client import LedgerClient
 from quire.ledger.reading.reader import LedgerReader
 from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
 
 
-async def written(client: LedgerClient, quorum: tuple[int, int, int], count: int, **options: object) -> LedgerReader:
+async def written(client: LedgerClient, quorum: tuple[int, int, int], count: int, **options: Any) -> LedgerReader:
     """Write and close a ledger of `count` entries in runs of 7."""
     size, write, ack = quorum
-    writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack, **options)  # type: ignore[arg-type]
+    writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack, **options)
     seen = Confirmations(writer)
     for first in range(0, count, 7):
         writer.append(payloads(first, min(first + 6, count - 1)))

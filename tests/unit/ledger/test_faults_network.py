@@ -54,7 +54,7 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(
     answers: bool, replaced: bool
 ) -> None:
-    """Whether the bookie is replaced or gets the entries again, each member has them once, with the same bytes."""
+    """Each member has the entries once, with the same bytes, if the bookie is replaced and if it gets them again."""
     places = [*range(0, 120, effort(quick=2, full=1)), *range(120, STREAM, 7)]
 
     async def story(at: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 import pytest
@@ -51,18 +51,18 @@ async def over_the_network(world: World, bookie: Bookie) -> AsyncIterator[tuple[
         nursery.cancel_scope.cancel()
 
 
-Way = Callable[..., object]
+Way = Callable[[World, Bookie], AbstractAsyncContextManager[tuple[Connect, str]]]
 WAYS = pytest.mark.parametrize("way", [in_process, over_the_network])
 
 
 @asynccontextmanager
 async def with_clients(way: Way) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
-    """Two clients of one bookie."""
+    """Open two clients of one bookie."""
     tree = MemoryTree()
     async with in_world(5) as world:
         store = await cluster(tree, world)
         ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=world.rng)
-        async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):  # type: ignore[attr-defined]
+        async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):
             make = partial(open_ledger_client, world, ledgers, connect, lambda: [bookie_id])
             async with make() as one, make() as two:
                 yield one, two

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from managed_ledger.errors import (
     NoSuchCursorError,
 )
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.log_cursors import Initial
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from managed_ledger.writing.state import State
@@ -189,6 +191,14 @@ async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_wh
     assert await read_all(log) == [b"0", b"1"]
 
 
+def is_open(log: ManagedLedger) -> bool:
+    return log.state is State.OPEN
+
+
+def all_confirmed(sinks: list[tuple[Sink, list[bytes]]]) -> bool:
+    return all(sink.count == len(payloads) for sink, payloads in sinks)
+
+
 async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(
     factory: ManagedLedgerFactory, cluster: Cluster
 ) -> None:
@@ -201,7 +211,7 @@ async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_f
         log.append([b"lost"], sink)
         begun = trio.current_time()
         with trio.fail_after(20):
-            await until(lambda sink=sink: bool(sink.errors))  # type: ignore[misc]
+            await until(partial(bool, sink.errors))
         assert 3 < trio.current_time() - begun <= 5, "retry_timeout_s is 5"
         assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
         assert "the disk is full" in str(sink.errors[0])
@@ -272,18 +282,19 @@ async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster
         assert (told, log.state) == (["fenced"], State.FENCED)
 
 
-async def test_an_entry_too_large_fails_alone(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
+async def test_an_entry_too_large_fails_alone(
+    factory: ManagedLedgerFactory, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = await factory.open(NAME)
     writer = current(cluster, log)
-    real = writer.append
 
     def refuse(payloads: object) -> int:
         raise LedgerEntryTooLargeError("too large")
 
-    writer.append = refuse  # type: ignore[method-assign]
     sink = Sink()
-    log.append(numbered(0, 25), sink)
-    writer.append = real  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "append", refuse)
+        log.append(numbered(0, 25), sink)
     assert [type(error) for error in sink.errors] == [EntryTooLargeError]
     assert await publish(log, b"fine") == [(0, 0)]
 
@@ -376,7 +387,7 @@ async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours
 async def test_a_new_cursor_stands_where_it_was_asked_to(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
     log = await factory.open(NAME)
     await publish(log, *numbered(0, 25))
-    expected: list[tuple[str, object, Position]] = [
+    expected: list[tuple[str, Initial, Position]] = [
         ("latest", "latest", Position(2, 5)),
         ("earliest", "earliest", Position(0, 0)),
         ("there", Position(1, 4), Position(1, 5)),
@@ -386,7 +397,7 @@ async def test_a_new_cursor_stands_where_it_was_asked_to(factory: ManagedLedgerF
         ("nowhere", Position(0, 70), Position(1, 0)),
     ]
     for name, initial, read in expected:
-        cursor = await log.open_cursor(name, initial=initial)  # type: ignore[arg-type]
+        cursor = await log.open_cursor(name, initial=initial)
         assert cursor.read_position == read, name
         assert await log.open_cursor(name, initial="latest") is cursor
     assert log.cursors["earliest"].backlog() == 25
@@ -508,7 +519,7 @@ async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cl
                     sinks.append((sink, numbered(number, count)))
                     number += count
                 kind = rng.randrange(6)
-                await until(lambda log=log: log.state is State.OPEN)  # type: ignore[misc]
+                await until(partial(is_open, log))
                 writer = current(cluster, log)
                 if kind == 0:
                     writer.confirm(rng.randint(-1, writer.last_pushed))
@@ -521,7 +532,7 @@ async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cl
                 elif kind == 3:
                     cluster.ledgers.failures["close"] = [MetadataUnavailableError("lost")]
                 with trio.fail_after(10):
-                    await until(lambda sinks=sinks: all(s.count == len(p) for s, p in sinks))  # type: ignore[misc]
+                    await until(partial(all_confirmed, sinks))
                 for sink, payloads in sinks:
                     assert not sink.errors
                     assert len(sink.ids()) == len(payloads)

@@ -102,10 +102,10 @@ async def test_of_two_that_open_at_once_one_owns_the_log(cluster: Cluster) -> No
         cluster.ledgers.delay_s = 0.1
         outcomes: list[object] = []
 
-        async def attempt(factory: object, delay_s: float) -> None:
+        async def attempt(factory: ManagedLedgerFactory, delay_s: float) -> None:
             await trio.sleep(delay_s)
             try:
-                outcomes.append(await factory.open(NAME))  # type: ignore[attr-defined]
+                outcomes.append(await factory.open(NAME))
             except ManagedLedgerFencedError as error:
                 outcomes.append(error)
 

@@ -12,7 +12,10 @@ LEDGERS = [LedgerInfo(ledger_id=n, entries=10, size=100, closed_ms=1000 * n) for
 ]
 
 
-def trim(slowest: Position | None, retention: Retention = Retention(), now_ms: int = 10_000) -> list[int]:  # noqa: B008
+NOTHING_KEPT = Retention()
+
+
+def trim(slowest: Position | None, retention: Retention = NOTHING_KEPT, now_ms: int = 10_000) -> list[int]:
     return trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=now_ms)
 
 

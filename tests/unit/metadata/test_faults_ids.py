@@ -25,7 +25,7 @@ def blocks(store: MemoryStore) -> LedgerIds:
 async def test_m14_a_hundred_creators_whose_connections_break_never_get_the_same_id(
     make: Callable[[MemoryStore], LedgerIds], seed: int
 ) -> None:
-    """Whether what they asked for was done or not when the connection went."""
+    """The request may or may not have been carried out when the connection broke."""
     rng = random.Random(seed)
     tree = MemoryTree()
     taken: list[int] = []

@@ -57,7 +57,7 @@ def test_every_form_of_the_uri_is_taken(uri: str, chroot: str, root: str) -> Non
 
 def test_another_metadata_store_is_refused() -> None:
     with pytest.raises(InvalidConnectStringError):
-        SHELL.build({"metadataServiceUri": "etcd:http://h:2379"}).zookeeper  # noqa: B018 - it raises
+        _ = SHELL.build({"metadataServiceUri": "etcd:http://h:2379"}).zookeeper
 
 
 def test_what_a_bookie_alone_is_told_does_not_matter(tmp_path: Path) -> None:

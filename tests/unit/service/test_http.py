@@ -19,9 +19,10 @@ import trio
 from quire.service.http import Health, make_app, serve_web
 from quire.service.log import captured
 from quire.service.metrics import Metrics
-from quire.service.serve import ACCEPT_PAUSE_S, ConnectionCounts, serve_connections
+from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.doors import Stream
 from quire.world.real_network import RealNetwork, descriptors_kept
+from tests.support.waiting import until
 
 
 async def well() -> None: ...
@@ -111,6 +112,10 @@ def few_descriptors(left: int) -> int:
 @pytest.mark.real_clock
 async def test_connections_leave_descriptors_for_files_whatever_port_they_come_to() -> None:
     """They wait in the queue of the port, with one line in the log when that begins and one when it is over."""
+    began, over = "accepting no connections until descriptors are free", "accepting connections again"
+
+    def told(event: str) -> set[object]:
+        return {line.get("server") for line in lines if line["event"] == event}
 
     async def main() -> None:
         app = make_app(Metrics(), Health(is_ready=lambda: True, check=well))
@@ -132,19 +137,18 @@ async def test_connections_leave_descriptors_for_files_whatever_port_they_come_t
                 stack.callback(set_limit, before)
                 for number, client in enumerate(clients):
                     client.connect(("127.0.0.1", port if number < 20 else listener.address[1]))
-                await trio.sleep(3 * ACCEPT_PAUSE_S)
+                await until(lambda: told(began) == {"http", "server"}, "both ports accept no more")
                 with ExitStack() as files:
                     for _ in range(descriptors_kept(64)):
                         files.callback(os.close, os.dup(0))
                 for client in clients[:39]:
                     client.close()
-                await trio.sleep(0.5)
-                assert counts.active == 1
+                await until(lambda: told(over) == {"http", "server"}, "both ports accept again")
+                await until(lambda: counts.active == 1, "the connection that is left is served")
                 stop.set()
 
     with captured() as lines, patch("quire.service.serve.ACCEPT_QUIET_S", 0.2):
         await main()
-    began, over = "accepting no connections until descriptors are free", "accepting connections again"
     for server in ("http", "server"):
         assert [line["event"] for line in lines if line.get("server") == server] == [began, over]
     assert not [line for line in lines if line["level"] in ("error", "critical")]

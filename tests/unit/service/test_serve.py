@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -60,20 +61,20 @@ class FakeListener:
 class Served:
     """A server under test, in a nursery."""
 
-    def __init__(self, nursery: trio.Nursery, handle: Callable[[Stream], Awaitable[None]], **more: object) -> None:
+    def __init__(self, nursery: trio.Nursery, handle: Callable[[Stream], Awaitable[None]], **more: Any) -> None:
         self.listener = FakeListener()
         self.stop = trio.Event()
         self.ended = trio.Event()
         self.counts = ConnectionCounts()
         nursery.start_soon(partial(self._serve, handle, **more))
 
-    async def _serve(self, handle: Callable[[Stream], Awaitable[None]], **more: object) -> None:
+    async def _serve(self, handle: Callable[[Stream], Awaitable[None]], **more: Any) -> None:
         await serve_connections(
             self.listener,
             handle,
             stop=self.stop,
             counts=self.counts,
-            **more,  # type: ignore[arg-type]
+            **more,
         )
         self.ended.set()
 

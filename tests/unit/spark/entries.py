@@ -10,13 +10,13 @@ from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
 
 
 def plain(value: bytes, sequence_id: int = 0) -> bytes:
-    """One message."""
+    """Return the entry of one message."""
     (packed,) = pack([value], batch=False)
     return packed.encode("producer", sequence_id, 1_700_000_000_000)
 
 
 def chunk(value: bytes, number: int, count: int, *, uuid: str = "producer-1", total: int = 100) -> bytes:
-    """One piece of a chunked message."""
+    """Return the entry of one piece of a chunked message."""
     metadata = MessageMetadata(producer_name="producer", sequence_id=1, publish_time=1_700_000_000_000, uuid=uuid)
     metadata.chunk_id = number
     metadata.num_chunks_from_msg = count

@@ -1,5 +1,7 @@
-"""A cluster in memory, as the planner sees it: logs by REST, subscriptions and readers by a client. No loop, no
-threads."""
+"""A cluster in memory, as the planner sees it: logs by REST, subscriptions and readers by a client.
+
+It needs no loop and no threads.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ from tests.unit.spark.logs_of_brokers import stats_of
 
 
 class FakeTopics:
-    """Topics with ledgers and subscriptions. It is its own Admin, Runtime, Lease and Client; `calls` is what was
-    asked."""
+    """Topics with ledgers and subscriptions. It is its own Admin, Runtime, Lease and Client; `calls` records the
+    requests."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[list[int]]] = {}
-        """Topic to [ledger, entries], the last one open."""
+        """Ledgers by topic, each as [id, entries]; the last one is open."""
         self.partition_counts: dict[str, int] = {}
         self.marks: dict[tuple[str, str], tuple[int, int]] = {}
-        """(topic, subscription) to its mark-delete position."""
+        """Mark-delete position by (topic, subscription)."""
         self.busy: set[str] = set()
         self.unknown: set[str] = set()
-        """Topics that a look-up of partitions refuses, as a broker does that knows of none."""
+        """Topics for which a look-up of partitions fails, as at a broker that does not have them."""
         self.failing: Exception | None = None
-        """End of every acknowledgement."""
+        """Error that every acknowledgement raises."""
         self.calls: list[tuple[Any, ...]] = []
         self.times: dict[int, MessageId] = {}
         self.entry = plain(b"value")
@@ -49,7 +51,7 @@ class FakeTopics:
         self.logs[topic].append([ledger_id, 0])
 
     def trim(self, topic: str) -> None:
-        """Delete all ledgers but the open one, whatever holds them."""
+        """Delete all ledgers but the open one, held or not."""
         del self.logs[topic][:-1]
 
     # Admin

@@ -1,4 +1,4 @@
-"""A log as its broker has it: it grows, rolls, is trimmed and opened again, and says so as internalStats."""
+"""A log of a broker: it grows, rolls, is trimmed and opened again, and has internalStats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def log_of(*ledgers: tuple[int, int], last: tuple[int, int] | None = None, name:
 
 
 def stats_of(*ledgers: tuple[int, int], last: tuple[int, int] | None = None) -> dict[str, object]:
-    """As the original answers: the open ledger is listed as 0/0."""
+    """Return the internalStats of the original, in which the open ledger has 0 entries and 0 bytes."""
     ids = [ledger_id for ledger_id, entries in ledgers if entries] or [ledgers[-1][0]]
     confirmed = last or (ids[-1], dict(ledgers)[ids[-1]] - 1)
     listed = [{"ledgerId": each, "entries": entries, "size": entries * SIZE} for each, entries in ledgers[:-1]]
@@ -36,13 +36,13 @@ class Broker:
     def __init__(self) -> None:
         self._next_id = 5
         self.ledgers: list[list[int]] = []
-        """[id, entries], the last one open."""
+        """Ledgers as [id, entries]; the last one is open."""
         self.confirmed = (-1, -1)
         self.mark_delete: tuple[int, int] | None = None
         self.restart()
 
     def append(self, entries: int) -> list[tuple[int, int]]:
-        """The ids of the new entries."""
+        """Append entries; return their ids."""
         ledger = self.ledgers[-1]
         ids = [(ledger[0], ledger[1] + number) for number in range(entries)]
         ledger[1] += entries
@@ -50,12 +50,12 @@ class Broker:
         return ids
 
     def roll(self) -> None:
-        """Another ledger; ids belong to the cluster, so some are skipped."""
+        """Begin another ledger. Some ids are skipped, because they belong to the whole cluster."""
         self._open()
         self.trim()
 
     def restart(self) -> None:
-        """Opened by another broker: empty ledgers are dropped, cursors in what is gone go to the start."""
+        """Open the log at another broker: empty ledgers are dropped, cursors in deleted ledgers move to the start."""
         self.ledgers = [ledger for ledger in self.ledgers if ledger[1]]
         self._open()
         closed = self.ledgers[:-1]

@@ -19,7 +19,7 @@ BASE = "/admin/v2/persistent/public/default"
 
 
 class Web:
-    """Answers by path, each answer once and the last for ever; notes what was asked."""
+    """A server with answers by path, each given once and the last one repeatedly. It records the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, object]]] = {}

@@ -13,7 +13,7 @@ from quire.spark.errors import MissingDependencyError
 
 
 def java(folder: Path, script: str) -> dict[str, str]:
-    """An environment whose JAVA_HOME has a `java` that runs `script`."""
+    """Return an environment whose JAVA_HOME has a `java` that runs `script`."""
     (folder / "bin").mkdir(parents=True)
     program = folder / "bin" / "java"
     program.write_text(f"#!/bin/sh\n{script}\n")

@@ -111,7 +111,7 @@ def test_one_more_entry_of_every_unfinished_partition_would_be_too_much(
 
 
 def _less(most: int | None) -> int | None:
-    """One less, for what is as large as the limit may have been rounded over it."""
+    """Return one less: a sum as large as the limit may have been rounded above it."""
     return None if most is None else most - 1
 
 

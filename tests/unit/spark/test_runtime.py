@@ -1,4 +1,4 @@
-"""One loop per process, made late; clients shared, and closed when nobody uses them."""
+"""The loop of a process, which is created at its first use, and clients that are shared and closed when unused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = ClientOptions()
 
 
 class Opened:
-    """Stands for the client package: notes what is opened and closed."""
+    """Replacement of the client package that records the clients that are opened and closed."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -86,7 +86,7 @@ def test_clients_of_one_cluster_are_shared(loop: Runtime, opened: Opened):
     assert other.client is not first.client
     assert (opened.now, loop.clients) == (2, 2)
     release(loop, first)
-    release(loop, first)  # twice is once
+    release(loop, first)  # a second close has no effect
     release(loop, other)
     wait_until(lambda: opened.now == 1)
     assert loop.call(loop.lease, URL, OPTIONS).client is second.client

@@ -36,7 +36,7 @@ WORK = TopicRange(partition=TOPIC, ranges=(LedgerRange(1, 0, 4),))
 
 
 class FakePlanner:
-    """Notes the calls; made in the process that plans, at the first of them."""
+    """A planner that records its calls. It is created at the first call, in the process that plans."""
 
     made = 0
 
@@ -198,7 +198,8 @@ def test_limits_go_to_spark_and_come_back(options: dict[str, str], limit: object
     reader = stream_reader(**options)
     mine = reader.getDefaultReadLimit()
     assert mine == limit
-    carried = ReadLimitRegistry().get({"_type": type(mine).__name__, **vars(mine)})  # as the planner's process gets it
+    # as received by the planner's process
+    carried = ReadLimitRegistry().get({"_type": type(mine).__name__, **vars(mine)})
     reader.latestOffset(START.to_json_dict(), carried)
     assert calls_of(reader) == [("latest", START, limits)]
     reader.latestOffset(START.to_json_dict(), ReadAllAvailable())

@@ -23,7 +23,7 @@ from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
 SOON_S = 0.5
-"""Virtual time in which an auditor is done with all it can do."""
+"""Virtual seconds in which an auditor completes everything that it can do."""
 
 
 def auditor_of(
@@ -34,7 +34,7 @@ def auditor_of(
     adheres: Adheres | None = None,
     **settings: Any,
 ) -> Auditor:
-    """`check`: called for each ledger whose copies are to be read; all of them are good."""
+    """Return an auditor. `check` is called for each ledger whose copies are to be read; all copies are good."""
     store = store or cluster.store
     config = AutoRecoveryConfig(**{"ledger_check_interval_s": 0, **settings})
     ledgers = cluster.ledgers if store is cluster.store else cluster.ledgers_of(store)
@@ -143,7 +143,7 @@ async def test_a_rolling_restart_marks_nothing(cluster: Cluster, auditor: Audito
 async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(
     cluster: Cluster, auditor: Auditor
 ) -> None:
-    """Nobody saw it, and it has no cookie: there is nothing to wait for."""
+    """No auditor has seen it, and it has no cookie, so its return is not waited for."""
     assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
 
 
@@ -284,7 +284,7 @@ async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
 
 @story_of(*ALL, bookie_check_interval_s=3600)
 async def test_the_bookies_are_looked_at_from_time_to_time(cluster: Cluster, auditor: Auditor) -> None:
-    """For what nobody was told of: a ledger that names a bookie long gone."""
+    """This finds changes without an event: a ledger that names a bookie which was lost long ago."""
     late = await cluster.ledger(closed("b2", "b9"))
     await trio.sleep(3590)
     assert await cluster.marked() == {}
@@ -317,7 +317,7 @@ async def test_two_auditors_at_once_do_what_one_does(cluster: Cluster, nursery: 
 
 @pytest.mark.parametrize("marks_made", [0, 1, 7, 29])
 async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest(
-    marks_made: int, cluster: Cluster, nursery: trio.Nursery
+    marks_made: int, cluster: Cluster, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.begin("b1", "b2", "b3")
     for _ in range(30):
@@ -336,7 +336,7 @@ async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest
             made += 1
         return await multi(ops)
 
-    store.multi = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "multi", counted)
     with trio.CancelScope() as scope:
         await auditor_of(cluster, store, open_ledgers_max=1).run()
     assert len(await cluster.marked()) == marks_made
@@ -398,7 +398,7 @@ async def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_ot
     await trio.sleep(1150)
     assert sorted((round(at), name) for at, name in made) == [
         (0, "ledgers"),
-        (110, "placement"),  # due at 100, while the other check is on
+        (110, "placement"),  # due at 100, while the other check runs
         (410, "placement"),
         (710, "placement"),
         (1010, "placement"),

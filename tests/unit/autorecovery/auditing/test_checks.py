@@ -28,7 +28,7 @@ CONFIG = AutoRecoveryConfig()
 
 
 class Checker:
-    """Finds `bad` bookies bad; takes its time."""
+    """A slow checker that reports the copies of the `bad` bookies."""
 
     def __init__(self, *bad: str, seconds: float = 0.0) -> None:
         self.bad = bad
@@ -141,7 +141,7 @@ async def test_ledgers_that_lack_copies_for_too_long_are_counted(cluster: Cluste
 
 
 class Lists:
-    """Lists of bookies: all entries up to 9, except those of `without`; `silent` ones do not answer."""
+    """Lists of entries, by bookie: all up to 9, except those in `without`; `silent` bookies do not answer."""
 
     def __init__(self, without: dict[tuple[str, int], set[int]], silent: Collection[str] = ()) -> None:
         self.without = without
@@ -208,7 +208,7 @@ async def test_ledgers_that_are_open_or_empty_are_not_asked_for(cluster: Cluster
 async def test_a_ledger_that_changed_while_its_bookies_were_asked_is_not_blamed(
     cluster: Cluster, nursery: trio.Nursery
 ) -> None:
-    """It was deleted, so that its bookies forgot it; or its copies have moved."""
+    """Either it was deleted, and its bookies have no entries of it any more, or its copies have moved."""
     await cluster.begin()
     for _ in range(2):
         await cluster.ledger(closed("b1", "b2"))

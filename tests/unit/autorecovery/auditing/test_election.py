@@ -134,7 +134,9 @@ async def test_an_auditor_without_a_connection_goes_on_until_it_knows_better(
     assert first.audits == 1
 
 
-async def test_a_vote_whose_answer_was_lost_is_not_waited_for(tree: MemoryTree, nursery: trio.Nursery) -> None:
+async def test_a_vote_whose_answer_was_lost_is_not_waited_for(
+    tree: MemoryTree, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     candidate = Candidate(tree, "b1")
     create = candidate.store.create
     lost = 0
@@ -147,7 +149,7 @@ async def test_a_vote_whose_answer_was_lost_is_not_waited_for(tree: MemoryTree, 
             raise MetadataUnavailableError("the answer is lost")
         return made
 
-    candidate.store.create = lossy  # type: ignore[method-assign]
+    monkeypatch.setattr(candidate.store, "create", lossy)
     await nursery.start(candidate.run)
     await wait_all_tasks_blocked()
     assert candidate.auditing

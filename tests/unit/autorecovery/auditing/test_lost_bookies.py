@@ -138,7 +138,7 @@ def test_whoever_is_lost_is_audited_before_long(delay_s: int, events: list[objec
     present = ALL
     made.registered(now, present)
     unseen: frozenset[str] = frozenset()
-    """Lost, and not audited since."""
+    """Bookies that were lost and not audited since."""
     for event in events:
         now += 1.0
         if isinstance(event, frozenset):

@@ -1,4 +1,4 @@
-"""Copies that never reached their bookie are found when it returns, and where a writer noted it:
+"""Copies that never reached their bookie are found when it returns, and in ledgers for which a writer noted it:
 autorecovery/auditing/missed_copies.py, returned.py, listed_copies.py, quire/metadata/unacked.py."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DELAY_S = 30
 
 
 class Copies:
-    """Entries of bookies that do not have all, by bookie and ledger."""
+    """Entries of the bookies that do not have all of them, by bookie and ledger."""
 
     def __init__(self) -> None:
         self.has: dict[tuple[str, int], range] = {}
         self.silent: set[str] = set()
         self.asked: list[tuple[str, int]] = []
         self.originals: set[str] = set()
-        """Bookies that read and do not list."""
+        """Bookies that answer reads and do not list entries."""
 
     async def list_entries(self, bookie_id: str, ledger_id: int) -> Availability:
         self.asked.append((bookie_id, ledger_id))
@@ -44,7 +44,7 @@ class Copies:
         return Availability.of(self.has.get((bookie_id, ledger_id), range(1000)))
 
     async def check(self, ledger_id: int, metadata: LedgerMetadata, *, percentage: int = 0) -> list[BadFragment]:
-        """By the last entry of each closed fragment."""
+        """Check only the last entry of each closed fragment."""
         found: list[BadFragment] = []
         for fragment in fragments_of(ledger_id, metadata):
             faults = {
@@ -64,7 +64,7 @@ class Stage:
         self.copies = Copies()
 
     async def audit(self) -> trio.CancelScope:
-        """An auditor begins; cancel the scope to kill it."""
+        """Start an auditor; cancel the returned scope to kill it."""
         scope = trio.CancelScope()
         store = MemoryStore(self.cluster.tree)
         config = AutoRecoveryConfig(ledger_check_interval_s=0, lost_bookie_recovery_delay_s=DELAY_S)
@@ -92,7 +92,7 @@ class Stage:
 
 
 def staged(story: Callable[[Stage], Awaitable[None]]) -> Callable[[Cluster, trio.Nursery], Awaitable[None]]:
-    """A test on bookies b1 to b4 and two ledgers, closed ten minutes ago, with everything checked since."""
+    """Run a test on bookies b1 to b4 and two ledgers, closed ten minutes ago; everything was checked since."""
 
     async def test(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin("b1", "b2", "b3", "b4")

@@ -1,4 +1,4 @@
-"""One ledger gets its copies back, as far as that goes."""
+"""Repair of one ledger: it gets back all copies that can be made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.seeded
 
 
 async def with_one_entry_lost(client: LedgerClient) -> int:
-    """A closed ledger that has, by its metadata, one entry more than its bookies."""
+    """Return a closed ledger that has one entry more in its metadata than on its bookies."""
     ledger_id = await write(client, 3)
     metadata = await client.read_metadata(ledger_id)
     more = replace(metadata, last_entry_id=3, length=metadata.length + 1)
@@ -58,8 +58,10 @@ async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error
             await reader.read(3, 3)
 
 
-async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost() -> None:
-    """Its bookies say that they have no such ledger, as soon as they have looked for what is theirs."""
+async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bookies answer that they have no such ledger once their garbage collection has run."""
     async with with_bookies(count=4) as cluster, client_of(cluster) as client:
         ledger_id = await with_one_entry_lost(client)
         repairs = LedgerRepair(cluster.world, client, CONFIG, WorkerStats())
@@ -68,7 +70,7 @@ async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
             await client.delete(ledger_id)
             raise NoSuchEntryError("nobody has the ledger any more")
 
-        repairs._replicator.replicate = replicate  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(repairs._replicator, "replicate", replicate)
         with pytest.raises(NoSuchLedgerError):
             await repairs.repair(ledger_id, ["b1"])
 

@@ -31,7 +31,7 @@ async def one_bad(checker: LedgerChecker, ledger_id: int, metadata: LedgerMetada
 
 
 def lost_member(ledger_id: int, metadata: LedgerMetadata) -> BadFragment:
-    """As if the first member of the first fragment were not registered any more."""
+    """Return the finding for a first member of the first fragment that is no longer registered."""
     return BadFragment(fragment=fragments_of(ledger_id, metadata)[0], faults={0: LostReason.LOST})
 
 

@@ -1,4 +1,4 @@
-"""The replication worker: which ledger when, and what becomes of those it cannot repair."""
+"""The replication worker: the order of its ledgers, and the state of those that it cannot repair."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_several_ledgers_are_repaired_at_once_and_no_more(monkeypatch: pyt
 
 
 class Forgetful(MemoryStore):
-    """The answer to the first lock is lost."""
+    """A store that loses the answer to the first lock."""
 
     lost = 0
 

@@ -180,7 +180,7 @@ async def test_a_mark_merged_during_the_repair_stays(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("goes", [True, False])
 async def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool, cluster: Cluster) -> None:
-    """The mark goes, or changes, between the look at it and the lock."""
+    """The mark is removed, or changes, between its read and the lock."""
     store, ledgers = cluster.process()
     _, other = cluster.process()
     await ledgers.mark(1, ["b1"])
@@ -216,7 +216,7 @@ async def test_the_lock_of_a_worker_that_died_goes_with_its_session(cluster: Clu
 
 
 async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Callable[[], Awaitable[object]]) -> None:
-    """`wait_for_work` waits before `act`, and not after it."""
+    """Check that `wait_for_work` waits before `act`, and not after it."""
     async with trio.open_nursery() as nursery:
         over = trio.Event()
 
@@ -243,7 +243,7 @@ async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
     await is_waiting(ledgers, {1, 2}, lambda: other.release(locked))
     for ledger_id in (1, 2, 5_000_000_000):
         await other.unmark(ledger_id)
-    # As the originals do it: the folder first.
+    # In the order of the originals: the folder first.
     folder = f"{BASE}/ledgers/0000/0000/0000/0009"
     await is_waiting(ledgers, set(), lambda: other.mark(8, ["b1"]))
     await store.create(folder)
@@ -360,7 +360,9 @@ async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(cluster
         assert await store.children(f"{BASE}/locks") == []
 
 
-async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluster) -> None:
+async def test_marks_are_made_in_one_call_and_their_folders_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, ledgers = cluster.process()
     calls = 0
     multi = store.multi
@@ -370,7 +372,7 @@ async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluste
         calls += 1
         return await multi(ops)
 
-    store.multi = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "multi", counted)
     async with trio.open_nursery() as nursery:
         for ledger_id in range(100):
             nursery.start_soon(ledgers.mark, ledger_id, ["b1"])

@@ -184,7 +184,9 @@ async def test_no_crash_amid_a_deletion_loses_a_fence(universe: Universe, seed: 
     pytest.fail("it never came to its end")
 
 
-async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(host: Host) -> None:
+async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = await with_ledgers(host)
     deleted = storage._ledgers.delete_rows
 
@@ -192,7 +194,7 @@ async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(host
         storage.set_fenced(2)
         deleted(ledgers)
 
-    storage._ledgers.delete_rows = late  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(storage._ledgers, "delete_rows", late)
     await storage.delete_ledgers([1, 2])
     assert storage.ledgers() == [2]
     await storage.flush()

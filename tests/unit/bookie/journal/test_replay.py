@@ -13,7 +13,7 @@ from bookie.journal.group_writer import GroupWriter, Item
 from bookie.journal.replay import Replay, replay
 from quire.service.log import Event
 from quire.wire.bookkeeper.run import Run
-from simulation.machines.disk import _SimFile
+from simulation.machines.disk import SimFile
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 from tests.unit.bookie.build import KEY, entry, run_of
@@ -108,14 +108,14 @@ def test_a_journal_of_small_groups_is_read_about_once(monkeypatch: pytest.Monkey
     host = machine()
     (*_, end) = write(host, [[run_of(1, number, 1)] for number in range(300)])
     sizes: list[int] = []
-    pread = _SimFile.pread
+    pread = SimFile.pread
 
-    def noted(self: _SimFile, size: int, offset: int) -> bytes:
+    def noted(self: SimFile, size: int, offset: int) -> bytes:
         data = pread(self, size, offset)
         sizes.append(len(data))
         return data
 
-    monkeypatch.setattr(_SimFile, "pread", noted)
+    monkeypatch.setattr(SimFile, "pread", noted)
     seen, _ = read(host)
     assert len(seen) == 300
     assert sum(sizes) < 3 * end + (4 << 20)

@@ -20,7 +20,7 @@ from bookie.journal.replay import Replay, journal_ids
 from bookie.journal.writer import ITEM_OVERHEAD, Journal
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File, World
-from simulation.machines.disk import DiskImage
+from simulation.machines.disk_image import DiskImage
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, in_world, on_host
 from tests.unit.bookie.build import KEY, run_of

@@ -164,7 +164,9 @@ async def test_nothing_published_to_a_new_partition_escapes_a_subscription_of_th
     await raises(PartitionCountError, admin.grow_partitioned_topic(NAME, 2))
 
 
-async def test_a_subscription_made_while_the_topic_grows_is_on_the_new_partitions_too(room: Room) -> None:
+async def test_a_subscription_made_while_the_topic_grows_is_on_the_new_partitions_too(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await admin.create_partitioned_topic(NAME, 1)
     partitioned = room.broker.topics.partitioned
@@ -176,7 +178,7 @@ async def test_a_subscription_made_while_the_topic_grows_is_on_the_new_partition
         await publish(peer, part(1), b"m0")
         return before
 
-    partitioned.grow = late  # type: ignore[method-assign]
+    monkeypatch.setattr(partitioned, "grow", late)
     await admin.grow_partitioned_topic(NAME, 2)
     assert await read(peer, part(1), 1, "late", initialPosition=SUB.Latest) == [b"m0"]
 
@@ -204,7 +206,9 @@ async def test_a_partitioned_topic_in_use_is_deleted_by_force_only_and_nothing_o
     await admin.delete_partitioned_topic(NAME)
 
 
-async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(room: Room) -> None:
+async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await admin.create_partitioned_topic(NAME, 2)
     await peer.producer(part(1))
@@ -220,7 +224,7 @@ async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(r
             answers.append((await peer.error())[0])
         await delete(name)
 
-    room.factory.delete = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(room.factory, "delete", watched)
     await admin.delete_partitioned_topic(NAME, force=True)
     assert answers == [pb.MetadataError]  # an error that clients retry
     assert await admin.topics_of_namespace(SPACE) == []
@@ -228,14 +232,14 @@ async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(r
 
 @pytest.mark.parametrize("step", ["first log", "second log", "node"])
 async def test_a_deletion_that_was_broken_off_leaves_nothing_that_can_be_used_and_can_be_repeated(
-    step: str, room: Room
+    step: str, room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await admin.create_partitioned_topic(NAME, 2)
     for index in (0, 1):
         await publish(peer, part(index), b"old")
     store, deleted = room.cluster.stores[0], 0
-    delete, multi = store.delete, store.multi
+    multi = store.multi
 
     async def cut(*_: object) -> None:
         raise MetadataError("cut")
@@ -248,12 +252,12 @@ async def test_a_deletion_that_was_broken_off_leaves_nothing_that_can_be_used_an
                 raise MetadataError("cut")
         return await multi(ops)
 
-    store.delete = cut  # type: ignore[method-assign, assignment]
-    if step != "node":
-        store.multi = cut_after  # type: ignore[method-assign]
-    with pytest.raises((MetadataUnavailableError, ServiceNotReadyError)):
-        await admin.delete_partitioned_topic(NAME)
-    store.delete, store.multi = delete, multi  # type: ignore[method-assign]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete", cut)
+        if step != "node":
+            patch.setattr(store, "multi", cut_after)
+        with pytest.raises((MetadataUnavailableError, ServiceNotReadyError)):
+            await admin.delete_partitioned_topic(NAME)
     room.broker.topics.partitioned.on_half_deleted = lambda name: None
     for index in (0, 1):
         peer.ask_producer(part(index))
@@ -333,9 +337,11 @@ async def test_a_deletion_goes_on_when_whoever_asked_is_gone(room: Room) -> None
     room.cluster.ledgers.delay_s = 1
     with trio.move_on_after(0.1):
         await admin.delete_topic(NAME)
-    with trio.fail_after(60):
-        while await room.broker.topics.exists(NAME):  # noqa: ASYNC110 - it has no event of its own
-            await trio.sleep(0.1)
+
+    async def is_gone() -> bool:
+        return not await room.broker.topics.exists(NAME)
+
+    await until(is_gone)
 
 
 async def test_a_topic_is_deleted_after_it_was_loaded_or_closed_by_somebody_else(room: Room) -> None:
@@ -353,17 +359,19 @@ async def test_a_topic_is_deleted_after_it_was_loaded_or_closed_by_somebody_else
     assert not room.broker.topics.loaded()
 
 
-async def test_a_deletion_that_fails_half_way_lets_the_topic_be_used_and_deleted_again(room: Room) -> None:
+async def test_a_deletion_that_fails_half_way_lets_the_topic_be_used_and_deleted_again(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await publish(peer, TOPIC, b"old")
 
     async def fails(ledger_id: int) -> None:
         raise LedgerError("away")
 
-    ledgers: Any = room.cluster.ledgers
-    delete, ledgers.delete = ledgers.delete, fails
-    await raises(ServiceNotReadyError, admin.delete_topic(NAME))
-    ledgers.delete = delete
+    ledgers = room.cluster.ledgers
+    with monkeypatch.context() as patch:
+        patch.setattr(ledgers, "delete", fails)
+        await raises(ServiceNotReadyError, admin.delete_topic(NAME))
     await publish(peer, TOPIC, b"new")
     assert await read(peer, TOPIC, 1) == [b"new"]
     await admin.delete_topic(NAME)
@@ -487,7 +495,9 @@ async def test_a_subscription_is_durable_when_it_was_answered_and_holds_what_com
     await raises(NotAllowedError, admin.create_subscription(NAME, " ", EARLIEST))
 
 
-async def test_of_a_creation_and_a_subscribe_at_once_one_makes_the_subscription(room: Room) -> None:
+async def test_of_a_creation_and_a_subscribe_at_once_one_makes_the_subscription(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await publish(peer, TOPIC, b"m0")
     topic = await room.topic()
@@ -498,7 +508,7 @@ async def test_of_a_creation_and_a_subscribe_at_once_one_makes_the_subscription(
         await trio.sleep(1)
         return await create(*args, **options)
 
-    store.create = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "create", slow)
     peer.ask_subscribe(initialPosition=SUB.Latest)
     await trio.sleep(0.1)
     await raises(SubscriptionExistsError, admin.create_subscription(NAME, "s", EARLIEST))

@@ -137,7 +137,9 @@ async def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_h
         assert rest.administration.asked[-1] == ("delete_left_over", "public/default")
 
 
-async def test_clients_that_make_their_topics_anew_again_and_again_do_not_keep_a_namespace_from_being_deleted() -> None:
+async def test_clients_that_make_their_topics_anew_again_and_again_do_not_keep_a_namespace_from_being_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with on_cluster(force_delete_namespace=True) as rest:
         administration, log = rest.administration, "/managed-ledgers/public/default/persistent/a"
         delete = administration.delete_wherever
@@ -156,7 +158,7 @@ async def test_clients_that_make_their_topics_anew_again_and_again_do_not_keep_a
                 await rest.store.create(log, make_parents=True)
             under_way = not refused
 
-        administration.delete_wherever = made_anew  # type: ignore[method-assign]
+        monkeypatch.setattr(administration, "delete_wherever", made_anew)
         assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
         assert await rest.store.get("/managed-ledgers/public/default") is None
 

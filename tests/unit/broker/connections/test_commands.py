@@ -91,7 +91,9 @@ async def test_where_no_topic_may_be_made_one_that_is_not_there_is_not_found() -
         await peer.producer(f"{TOPIC}-partition-1")
 
 
-async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(room: Room) -> None:
+async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peer = await room.connect()
     await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
     assert await partition_count(peer, TOPIC) == 2
@@ -100,7 +102,7 @@ async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(room: Roo
     async def never(path: str) -> None:
         raise AssertionError(f"the store was asked for {path}")
 
-    room.cluster.stores[0].get = never  # type: ignore[method-assign]
+    monkeypatch.setattr(room.cluster.stores[0], "get", never)
     assert await partition_count(peer, TOPIC) == 2
     assert await partition_count(peer, "persistent://public/default/plain") == 0
     assert await partition_count(peer, f"{TOPIC}-partition-1") == 0
@@ -180,25 +182,29 @@ async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_cod
         ).partitionMetadataResponse.error == pb.NotAllowedError
 
 
-async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(room: Room) -> None:
+async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peer = await room.connect()
     store = room.cluster.stores[0]
 
     async def away(path: str) -> None:
         raise MetadataError("away")
 
-    store.get = away  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "get", away)
     assert (await peer.lookup()).error == pb.MetadataError
 
 
 @pytest.mark.expect_error("request failed")
-async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives(room: Room) -> None:
+async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peer = await room.connect()
 
     async def wrong(*_: object) -> None:
         raise ZeroDivisionError
 
-    room.broker.topics.namespaces.exists = wrong  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(room.broker.topics.namespaces, "exists", wrong)
     assert (await peer.lookup()).error == pb.UnknownError
     peer.send(C(type=C.PING, ping=pb.CommandPing()))
     await peer.expect(C.PONG)
@@ -381,7 +387,9 @@ async def test_the_policies_of_a_topic_are_read_once_while_a_producer_has_it_loa
         nursery.cancel_scope.cancel()
 
 
-async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up(room: Room) -> None:
+async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peer = await room.connect()
     await peer.producer()
     asked: list[str] = []
@@ -392,7 +400,7 @@ async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_loo
         asked.append(path)
         return await real(path)
 
-    room.cluster.stores[0].get = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(room.cluster.stores[0], "get", noted)
     async with trio.open_nursery() as nursery:
         await nursery.start(room.broker.policies.run)
         await peer.producer(producer_id=2)

@@ -239,7 +239,7 @@ async def receipts(peer: Peer, count: int) -> list[int]:
 
 
 async def test_a_full_publish_buffer_stops_those_who_publish_and_nobody_else() -> None:
-    """If its PING and acks are not read, a client closes the connection after 30 s, with all its other consumers."""
+    """A client whose PING and acks are not read closes the connection after 30 s, with all its other consumers."""
     async with in_broker(publish_buffer_bytes_max=2000) as room:
         publisher, consumer = await room.connect(), await room.connect()
         await publisher.producer()

@@ -428,7 +428,7 @@ async def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
             await test(stage)
 
 
-async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> None:
+async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with on_stage(KEY_SHARED) as stage:
         x, y = stage.join("x"), stage.join("y")
         [key_y] = keys_of(stage, y)
@@ -449,7 +449,7 @@ async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers() -> Non
             asked.append(key_hash)
             return policy.group_of(key_hash)
 
-        replay._group_of = group_of
+        monkeypatch.setattr(replay, "_group_of", group_of)
         stage.log.cached = 0
         for _ in range(10):
             stage.subscription.flow(y, 1)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import trio
 
 from broker import replies
@@ -75,7 +76,7 @@ class Host:
         self.metadata.disconnect()
         self.scope.cancel()
 
-    def writes_below(self, path: str) -> list[str]:
+    def writes_below(self, path: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the list of paths that this host tries to write from now on, successfully or not."""
         found: list[str] = []
         multi, put = self.metadata.multi, self.metadata.put
@@ -88,8 +89,8 @@ class Host:
             found.extend([where] if where.startswith(path) else [])
             return await put(where, value, version)
 
-        self.metadata.multi = noted_multi  # type: ignore[method-assign]
-        self.metadata.put = noted_put  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(self.metadata, "multi", noted_multi)
+        monkeypatch.setattr(self.metadata, "put", noted_put)
         return found
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -108,7 +109,7 @@ class FakeBrokers:
         self.nursery = nursery
 
     async def listen(self, host: str, port: int) -> Any:
-        raise NotImplementedError
+        raise AssertionError(f"brokers of this network are only connected to; one listens on {host}:{port}")
 
     async def connect(self, host: str, port: int) -> Stream:
         await trio.sleep(0.001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 
 from broker.ownership.bundles import even
@@ -25,22 +26,22 @@ class Silent:
         pass
 
 
-def deafen(host: Host) -> None:
+def deafen(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Suppress all watch events of a broker from now on; it only has what it reads itself."""
-    host.metadata.watch = lambda *_, **__: Silent()  # type: ignore[method-assign]
+    monkeypatch.setattr(host.metadata, "watch", lambda *_, **__: Silent())
 
 
-async def start_deaf(cluster: Cluster, name: str) -> Host:
+async def start_deaf(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> Host:
     host = cluster.add(name)
-    deafen(host)
+    deafen(host, monkeypatch)
     await cluster.nursery.start(host.run)
     return host
 
 
 async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_minute_and_loads_nothing_meanwhile(
-    cluster: Cluster,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = await start_deaf(cluster, "a")
+    a = await start_deaf(cluster, "a", monkeypatch)
     await until(lambda: a.ownership.brokers.is_leader)
     b = await cluster.start("b")
     assert (await a.lookup(authoritative=True)).mine
@@ -56,10 +57,10 @@ async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_m
 
 
 async def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_within_half_a_minute(
-    cluster: Cluster,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = await cluster.start_many("a", "b")
-    deaf = await start_deaf(cluster, "deaf")
+    deaf = await start_deaf(cluster, "deaf", monkeypatch)
     assert (await a.lookup(authoritative=True)).mine
     assert (await deaf.lookup()).broker_url == a.me.broker_url
     await a.ownership.unload(BUNDLE)
@@ -71,11 +72,11 @@ async def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_with
 
 
 async def test_m8_a_broker_that_was_not_told_that_the_leader_is_gone_finds_out_within_half_a_minute(
-    cluster: Cluster,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = await cluster.start("a")
     await until(lambda: a.ownership.brokers.is_leader)
-    deaf = await start_deaf(cluster, "deaf")
+    deaf = await start_deaf(cluster, "deaf", monkeypatch)
     assert not deaf.ownership.brokers.is_leader
     a.kill()
     await until(lambda: deaf.ownership.brokers.is_leader, within=ROW_S + 5.0)

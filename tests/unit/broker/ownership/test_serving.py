@@ -159,7 +159,9 @@ async def test_a_killed_owner_s_topic_is_served_by_the_other_with_everything_tha
     assert await b.payloads(3) == [b"m0", b"m1", b"m2"]
 
 
-async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_is_written(scene: Scene) -> None:
+async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_is_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = await scene.a.connect(), await scene.b.connect()
     await a.lookup()
     await a.producer()
@@ -184,7 +186,7 @@ async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_no
     await trio.sleep(0.1)
     assert topic.ledger.pending_bytes > 0
     versions = await scene.versions()
-    attempts = scene.a.host.writes_below("/managed-ledgers")
+    attempts = scene.a.host.writes_below("/managed-ledgers", monkeypatch)
     lose = scene.a.host.ownership.on_lost
     seen: list[tuple[int, bool]] = []
 

@@ -211,11 +211,10 @@ async def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept(room: Roo
         ledger.appends.fence("a test says so")
         return ledger
 
-    room.factory.open = lost  # type: ignore[method-assign, assignment]
-    peer.ask_producer()
-    assert (await peer.error())[0] == pb.ServiceNotReady
-    assert not room.broker.topics.loaded()
-    room.factory.open = opens  # type: ignore[method-assign]
+    with patch.object(room.factory, "open", lost):
+        peer.ask_producer()
+        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert not room.broker.topics.loaded()
     await peer.producer()
 
 

@@ -58,7 +58,7 @@ def test_a_value_that_cannot_be_read_is_an_error_and_not_a_topic_without_partiti
         decode(value)
 
 
-async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write() -> None:
+async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     async with in_store() as (store, topics):
         writes: list[int] = []
         multi = store.multi
@@ -67,7 +67,7 @@ async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write() ->
             writes.append(len(ops))
             return await multi(ops)
 
-        store.multi = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "multi", counted)
         await topics.create(NAME, 3, {"a": "b"})
         assert writes == [4]
         node = await store.get(NODE)
@@ -124,7 +124,9 @@ async def test_counts_and_names_that_cannot_be_are_refused() -> None:
             await topics.grow(TopicName.parse("other"), 2)
 
 
-async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_write_that_makes_them() -> None:
+async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_write_that_makes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with in_store() as (store, topics):
         await topics.create(NAME, 2)
         await cursor(store, 0, "s+1", team="x")
@@ -138,7 +140,7 @@ async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_w
             versions.append([await store.get(f"{LOG}-partition-{index}/t") is not None for index in (2, 3)])
             return done
 
-        store.multi = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "multi", watched)
         assert await topics.grow(NAME, 4) == 2
         assert versions == [[True, True]]
         assert await topics.get(NAME) == 4
@@ -181,7 +183,9 @@ async def test_a_count_is_remembered_for_a_while_and_dropped_with_every_change()
         assert await topics.get(NAME) == 5
 
 
-async def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remembered() -> None:
+async def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with in_store() as (store, topics):
         get = store.get
 
@@ -190,11 +194,11 @@ async def test_an_answer_that_was_on_its_way_when_the_topic_changed_is_not_remem
             await trio.sleep(1)
             return node
 
-        store.get = slow  # type: ignore[method-assign, assignment]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(topics.get, NAME)
-            await trio.sleep(0.5)
-            store.get = get  # type: ignore[method-assign]
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "get", slow)
+                nursery.start_soon(topics.get, NAME)
+                await trio.sleep(0.5)
             await topics.create(NAME, 2)
         assert await topics.get(NAME) == 2
 
@@ -223,25 +227,25 @@ async def test_a_topic_that_is_being_deleted_is_neither_used_nor_made_and_its_fi
             await topics.mark(NAME, deleted=True)
 
 
-async def test_who_loses_a_race_looks_again() -> None:
+async def test_who_loses_a_race_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with in_store() as (store, topics):
         other = PartitionedTopics(store)
         multi = store.multi
 
         async def create_first(ops: Sequence[Op]) -> list[str]:
-            store.multi = multi  # type: ignore[method-assign]
+            monkeypatch.setattr(store, "multi", multi)
             await other.create(NAME, 5)
             return await multi(ops)
 
         async def grow_first(ops: Sequence[Op]) -> list[str]:
-            store.multi = multi  # type: ignore[method-assign]
+            monkeypatch.setattr(store, "multi", multi)
             await other.grow(NAME, 6)
             return await multi(ops)
 
-        store.multi = create_first  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "multi", create_first)
         with pytest.raises(TopicExistsError):
             await topics.create(NAME, 2)
-        store.multi = grow_first  # type: ignore[method-assign]
+        monkeypatch.setattr(store, "multi", grow_first)
         assert await topics.grow(NAME, 8) == 6
         assert await topics.get(NAME) == 8
         assert len(await topics.existing_partitions(NAME)) == 8

@@ -117,7 +117,7 @@ async def test_our_own_change_is_known_when_it_is_stored() -> None:
         assert await policies.get(NAME) is None
 
 
-async def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
+async def test_a_change_made_while_the_topic_is_read_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched() as (tree, store, policies):
         await policies.load(TopicName.parse("persistent://t/n/another"))
         get, reads = store.get, [NODE]
@@ -129,7 +129,7 @@ async def test_a_change_made_while_the_topic_is_read_is_not_missed() -> None:
                 await trio.sleep(2)
             return found
 
-        store.get = slow  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(store, "get", slow)
         asks: list[Callable[[], LogConfig]] = []
 
         async def load() -> None:

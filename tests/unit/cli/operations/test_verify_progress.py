@@ -1,4 +1,4 @@
-"""How far a verification is."""
+"""Progress of a verification."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class LiveCluster:
         return MemoryStore(self.tree)
 
     def port(self, name: str) -> int:
-        """Where a bookie listens."""
+        """Return the port on which a bookie listens."""
         return self.ports[name]
 
     def shell(self, output: Output) -> Shell:

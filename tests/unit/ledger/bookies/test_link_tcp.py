@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -38,13 +39,13 @@ class Passes:
 class Peer:
     """Yield a link, its received data, and the other end of its connection."""
 
-    def __init__(self, world: World, nursery: trio.Nursery, listener: Listener, **options: object) -> None:
+    def __init__(self, world: World, nursery: trio.Nursery, listener: Listener, **options: Any) -> None:
         host, port = listener.address
         self.responses: list[v2.Response] = []
         self.errors: list[BookieUnavailableError] = []
         self.news = trio.Event()
         self.listener = listener
-        self.link = TcpLink(world.network, nursery, f"{host}:{port}", **options)  # type: ignore[arg-type]
+        self.link = TcpLink(world.network, nursery, f"{host}:{port}", **options)
         self.link.set_receiver(self._received)
         self.link.closed = self._closed
 
@@ -63,7 +64,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def with_peer(**options: object) -> AsyncIterator[tuple[Peer, World]]:
+async def with_peer(**options: Any) -> AsyncIterator[tuple[Peer, World]]:
     async with in_world(3) as world:
         listener = await world.network.listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from quire.ledger.bookies.answers import Answer
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.pool import BookieClient, V2Connection
 from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieUnavailableError
@@ -33,6 +34,12 @@ async def with_connection(*, read_timeout_s: float = 10.0) -> AsyncIterator[tupl
         nursery.cancel_scope.cancel()
 
 
+async def entry_of(answer: Answer) -> bytes:
+    body = await answer.wait()
+    assert isinstance(body, v2.ReadResponse)
+    return bytes(body.entry)
+
+
 async def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
     async with with_connection() as (connection, link):
         one, two = connection.read(7, [1, 2])
@@ -45,8 +52,8 @@ async def test_answers_reach_who_asked_in_whatever_order_they_come() -> None:
             v2.batch_response_head(Rc.NO_ENTRY, 7, 1, 0),
             found(1, b"one"),
         )
-        assert bytes((await one.wait()).entry) == b"one"  # type: ignore[union-attr]
-        assert bytes((await two.wait()).entry) == b"two"  # type: ignore[union-attr]
+        assert await entry_of(one) == b"one"
+        assert await entry_of(two) == b"two"
         assert (await batch.wait()).rc == Rc.NO_ENTRY
         assert (await other.wait()).rc == Rc.OK
 
@@ -62,9 +69,9 @@ async def test_two_reads_of_one_entry_are_never_under_way_at_once() -> None:
         assert (plain.outcome is not None, fencing.outcome, third.outcome) == (True, None, None)
         assert [each.flags for each in link.requests() if isinstance(each, v2.ReadRequest)] == [v2.DO_FENCING]
         link.answer(found(-1, b"second"))
-        assert bytes((await fencing.wait()).entry) == b"second"  # type: ignore[union-attr]
+        assert await entry_of(fencing) == b"second"
         link.answer(found(-1, b"third"))
-        assert bytes((await third.wait()).entry) == b"third"  # type: ignore[union-attr]
+        assert await entry_of(third) == b"third"
 
 
 async def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -> None:
@@ -78,7 +85,7 @@ async def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question() -
         link.answer(found(3, b"for the early one"))
         assert late.outcome is None
         link.answer(found(3, b"for the late one"))
-        assert bytes((await late.wait()).entry) == b"for the late one"  # type: ignore[union-attr]
+        assert await entry_of(late) == b"for the late one"
 
 
 async def test_a_read_that_waited_for_its_turn_times_out_as_soon_as_any_other() -> None:

@@ -198,7 +198,7 @@ async def test_while_the_service_is_away_what_was_known_holds_and_then_what_is_t
         assert watcher.cluster().writable == (B, "my-bookie")
 
 
-async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene) -> None:
+async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scene.watcher() as watcher:
         failures = 2
         children = scene.ours.children
@@ -210,7 +210,7 @@ async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene) ->
                 raise MetadataUnavailableError("no answer in time")
             return await children(path)
 
-        scene.ours.children = breaks_off  # type: ignore[method-assign]
+        monkeypatch.setattr(scene.ours, "children", breaks_off)
         await scene.register(A)
         with trio.fail_after(60):
             while watcher.cluster().writable != (A,):
@@ -219,21 +219,20 @@ async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene) ->
 
 
 async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(
-    log_events: list[dict[str, Any]], scene: Scene
+    log_events: list[dict[str, Any]], scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scene.watcher() as watcher:
-        children = scene.ours.children
 
         async def refuse(path: str) -> list[str]:
             raise NotAllowedError("rights were taken")
 
-        scene.ours.children = refuse  # type: ignore[method-assign]
-        await scene.register(A)
-        await trio.sleep(100)
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.ours, "children", refuse)
+            await scene.register(A)
+            await trio.sleep(100)
         assert watcher.cluster().writable == ()
         told = [(each["level"], each["path"]) for each in log_events if "cannot be read" in each["event"]]
         assert told == [("warning", "/ledgers/available")]
-        scene.ours.children = children  # type: ignore[method-assign]
         await scene.register(B)
         await wait_all_tasks_blocked()
         assert watcher.cluster().writable == (A, B)
@@ -250,14 +249,16 @@ async def test_when_the_session_has_gone_it_ends_and_what_was_known_stays(scene:
     assert await watcher.resolve(A) == ("a", 3181)
 
 
-async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(scene: Scene) -> None:
+async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await scene.register("my-bookie", "h1")
     async with scene.watcher() as watcher:
 
         async def never(path: str) -> Any:
             await trio.sleep_forever()
 
-        scene.ours.get = never  # type: ignore[method-assign]
+        monkeypatch.setattr(scene.ours, "get", never)
         before = trio.current_time()
         assert await watcher.resolve("my-bookie") == ("h1", 3181)
         assert trio.current_time() - before == LOOK_UP_S

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import permutations
+from typing import Any
 
 from hypothesis import strategies as st
 
 from quire.ledger.placement.policy import Cluster, PlacementConfig
 
 
-def cluster_of(racks: Sequence[str | None], **more: object) -> Cluster:
+def cluster_of(racks: Sequence[str | None], **more: Any) -> Cluster:
     """Return one bookie per given rack, in that order: b00:3181, b01:3181, ...; None is a bookie without a rack."""
     ids = [f"b{number:02}:3181" for number in range(len(racks))]
     locations = {each: rack for each, rack in zip(ids, racks, strict=True) if rack is not None}
-    return Cluster(writable=tuple(ids), locations=locations, **more)  # type: ignore[arg-type]
+    return Cluster(writable=tuple(ids), locations=locations, **more)
 
 
 def always(cluster: Cluster) -> Callable[[], Cluster]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,8 @@ from tests.unit.ledger.placement.clusters import always, cluster_of, possible, r
 Drawn = tuple[Cluster, int, int, PlacementConfig, int]
 
 
-def policy_of(cluster: Cluster, seed: int = 0, **config: object) -> RackAwarePolicy:
-    return RackAwarePolicy(PlacementConfig(**config), always(cluster), random.Random(seed))  # type: ignore[arg-type]
+def policy_of(cluster: Cluster, seed: int = 0, **config: Any) -> RackAwarePolicy:
+    return RackAwarePolicy(PlacementConfig(**config), always(cluster), random.Random(seed))
 
 
 @settings(deadline=None)

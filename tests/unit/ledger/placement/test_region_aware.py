@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,8 @@ from tests.unit.ledger.placement.clusters import Health, always, cluster_of, pos
 THREE = ["/eu/1", "/eu/1", "/eu/2", "/us/1", "/us/1", "/us/2", "/ap/1", "/ap/1", "/ap/2"]
 
 
-def policy_of(cluster: Cluster, seed: int = 0, **config: object) -> RegionAwarePolicy:
-    return RegionAwarePolicy(PlacementConfig(**config), always(cluster), random.Random(seed))  # type: ignore[arg-type]
+def policy_of(cluster: Cluster, seed: int = 0, **config: Any) -> RegionAwarePolicy:
+    return RegionAwarePolicy(PlacementConfig(**config), always(cluster), random.Random(seed))
 
 
 def regions(ensemble: tuple[str, ...], cluster: Cluster) -> list[str]:

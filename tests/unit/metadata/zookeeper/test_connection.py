@@ -30,8 +30,10 @@ class Observer:
         self.ends.append(why)
 
 
-def broken_link(observer: Observer, error: Exception) -> tuple[Link, threading.Semaphore]:
-    """One that always fails before it connects, and what is released with each attempt."""
+def broken_link(
+    observer: Observer, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Link, threading.Semaphore]:
+    """Return a link that always fails before it connects, and a semaphore that each attempt releases."""
     link = Link(ZooKeeperConfig(servers=(("127.0.0.1", 1),), retry_first_s=0.01, retry_max_s=0.01), observer)
     attempts = threading.Semaphore(0)
 
@@ -39,14 +41,14 @@ def broken_link(observer: Observer, error: Exception) -> tuple[Link, threading.S
         attempts.release()
         raise error
 
-    link._client._connection._expand_client_hosts = fail
+    monkeypatch.setattr(link._client._connection, "_expand_client_hosts", fail)
     return link, attempts
 
 
 @pytest.mark.parametrize("error", [ValueError("planted"), ConnectionLoss(), OSError("planted")])
-async def test_no_failure_ends_the_thread_that_connects(error: Exception) -> None:
+async def test_no_failure_ends_the_thread_that_connects(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     observer = Observer()
-    link, attempts = broken_link(observer, error)
+    link, attempts = broken_link(observer, error, monkeypatch)
     link.start()
     for _ in range(5):
         assert await trio.to_thread.run_sync(attempts.acquire, True, 10), "it tries no more"
@@ -56,8 +58,8 @@ async def test_no_failure_ends_the_thread_that_connects(error: Exception) -> Non
     assert observer.ends == []
 
 
-async def test_a_client_that_waits_to_try_again_stops_at_once() -> None:
-    link, attempts = broken_link(Observer(), ValueError("planted"))
+async def test_a_client_that_waits_to_try_again_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    link, attempts = broken_link(Observer(), ValueError("planted"), monkeypatch)
     link._client._connection.retry_sleeper.delay = 60
     link.start()
     assert await trio.to_thread.run_sync(attempts.acquire, True, 10)

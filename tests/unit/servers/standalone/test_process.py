@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -21,8 +22,8 @@ async def test_a_server_whose_disk_cannot_be_trusted_ends(world: World, monkeypa
     bookies: list[Bookie] = []
 
     @asynccontextmanager
-    async def opened(*given: object) -> AsyncGenerator[Bookie, None]:
-        async with open_bookie(*given) as bookie:  # type: ignore[arg-type]
+    async def opened(*given: Any) -> AsyncGenerator[Bookie, None]:
+        async with open_bookie(*given) as bookie:
             bookies.append(bookie)
             yield bookie
 

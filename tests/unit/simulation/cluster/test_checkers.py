@@ -1,4 +1,4 @@
-"""Each checker of clusters can fail: what it must not let pass, it does not let pass."""
+"""Each checker of clusters reports the violation that it is for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWNER, NEXT = ("br0", 1), ("br1", 1)
 
 
 class Cluster:
-    """Bookies by the entries that they have of one ledger, of three entries, two of them confirmed."""
+    """Bookies with the entries that they have of one ledger. It has three entries, two of them confirmed."""
 
     def __init__(self) -> None:
         self.entries: dict[str, set[int] | None] = {"a": {0, 1, 2}, "b": {0}, "c": {1, 2}, "d": set()}

@@ -1,4 +1,4 @@
-"""Each checker of ledgers can fail: what it must not let pass, it does not let pass."""
+"""Each checker of ledgers reports the violation that it is for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, C = b"entry 0", b"entry 1", b"entry 2"
 
 
 class Cluster:
-    """Bookies by what they have; one ledger, of three entries, two of them confirmed."""
+    """Bookies with the entries that they have of one ledger. It has three entries, two of them confirmed."""
 
     def __init__(self) -> None:
         self.entries: dict[str, set[int] | None] = {bookie: {0, 1, 2} for bookie in "abcd"}

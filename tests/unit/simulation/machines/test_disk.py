@@ -6,7 +6,8 @@ import random
 import pytest
 
 from simulation import Universe
-from simulation.machines.disk import SECTOR, DiskImage, SimDisk
+from simulation.machines.disk import SimDisk
+from simulation.machines.disk_image import SECTOR, DiskImage
 from simulation.machines.power import Power, PowerCut
 from simulation.machines.trace import Trace
 
@@ -18,7 +19,7 @@ def disk_of(image: DiskImage, fuse: int = -1) -> SimDisk:
 
 
 def file_with(image: DiskImage, durable: bytes):
-    """A file /f whose name and content are durable."""
+    """Create a file /f whose name and content are durable."""
     disk = disk_of(image)
     file = disk.open("/f", create=True)
     file.pwrite(durable, 0)
@@ -157,7 +158,7 @@ def test_a_full_disk_writes_a_prefix_and_says_so():
         file.pwritev([b"ab", b"cdefgh"], 2)
     assert failure.value.errno == errno.ENOSPC
     assert file.pread(99, 0) == b"01abcdefg"
-    file.pwrite(b"012345678", 0)  # over what is there already
+    file.pwrite(b"012345678", 0)  # over existing data
     for act in (lambda: file.preallocate(0, 10), lambda: file.truncate(10)):
         with pytest.raises(OSError, match="No space"):
             act()
@@ -224,7 +225,7 @@ def test_a_lock_dies_with_its_holder():
     lock = host.world().disk.lock("/LOCK")
     host.cut_power()
     again = host.world().disk.lock("/LOCK")
-    lock.release()  # by a dead hand
+    lock.release()  # by an incarnation that has ended
     host.cut_power(lose_unsynced=False)
     assert again is not None
     host.world().disk.lock("/LOCK")

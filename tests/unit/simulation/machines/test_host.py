@@ -81,7 +81,7 @@ def write_and_sync(file: File) -> None:
 
 
 async def found_after(changes: int, universe: Universe) -> bytes | None:
-    """Return what the file holds after a crash at so many changes; None if it is not there."""
+    """Return the content of the file after a crash at this number of changes; None if it does not exist."""
 
     async def server(world, stop):
         await stop.wait()
@@ -105,7 +105,7 @@ def test_crash_after_stops_a_job_before_its_next_change(changes):
 
 
 async def found_at_sync(syncs: int, universe: Universe) -> tuple[bytes, int]:
-    """Return what the file holds after a crash at a sync, and how many writes the crash dropped."""
+    """Return the content of the file after a crash at a sync, and the number of dropped writes."""
 
     async def server(world, stop):
         file = world.disk.open("/f", create=True)

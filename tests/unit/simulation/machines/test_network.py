@@ -10,7 +10,7 @@ from simulation import Universe, run
 
 
 class Echo:
-    """Two hosts, a connection between them, and what each side saw."""
+    """Two hosts, a connection between them, and the data that each side received."""
 
     def __init__(self, universe: Universe) -> None:
         self.universe = universe
@@ -34,7 +34,7 @@ class Echo:
 
 
 async def receive_all(stream) -> bytes:
-    """Everything until the end; the connection's error, if it breaks, is noted at the end of it."""
+    """Return everything up to the end; if the connection breaks, its error is appended."""
     data = bytearray()
     buffer = bytearray(1000)
     try:

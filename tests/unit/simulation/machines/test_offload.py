@@ -20,7 +20,7 @@ async def test_a_job_takes_virtual_time_and_timeouts_are_not_set_off_by_it(world
 
 
 async def ran_more_than_was_reported(universe: Universe) -> bool:
-    """Cut the power while a lane has work; check what was reported."""
+    """Cut the power while a lane has work; return whether more of it ran than was reported."""
     ran: list[object] = []
     reported: list[object] = []
 
@@ -75,7 +75,7 @@ async def unsynced_at_a_crash(kind: str, universe: Universe) -> bool:
 
 @pytest.mark.parametrize("kind", ["lane", "run"])
 def test_a_crash_tears_jobs_between_a_write_and_its_sync(kind):
-    """Reached without any fault asked for: a plain crash must find unsynced writes often enough."""
+    """A plain crash without any requested fault must find unsynced writes often enough."""
     assert sum(run(seed, partial(unsynced_at_a_crash, kind)) for seed in range(60)) >= 4
 
 
@@ -112,5 +112,5 @@ async def test_what_a_lane_reports_to_may_raise_and_that_is_a_fault_of_the_serve
     lane.put(1)
     fault = await world.faults.wait()
     lane.put(2)
-    await lane.aclose()  # the lane goes on
+    await lane.aclose()  # the lane continues
     assert (fault.where, repr(fault.error)) == ("a callback of the thread 'journal'", "KeyError('confirmed')")

@@ -30,7 +30,7 @@ async def trace() -> tuple[tuple[str, int], ...]:
 
 
 async def woken() -> tuple[int, ...]:
-    """Trio keeps the waiters of an event in a set ordered by address: the order in which they wake is the trap."""
+    """Return the order in which waiters wake. Trio keeps those of an event in a set that is ordered by address."""
     order: list[int] = []
     event = trio.Event()
 

@@ -1,6 +1,6 @@
 """The same seed gives the same history: twice in this process, and in others under other hash seeds.
 
-Run as a script it prints the digests of the seeds given as arguments.
+As a script it prints the digests of the seeds in its arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(simulation.__file__).parents[1]
 
 
 async def story(universe: Universe) -> str:
-    """A journal server that is killed now and then, and a client that goes on sending to it."""
+    """Run a journal server that is killed now and then, and a client that continues to send to it."""
 
     async def server(world, stop):
         world.disk.make_dirs("/data")

@@ -135,7 +135,7 @@ def test_options_pickle() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-# Where the brokers are
+# Addresses of the brokers
 
 
 def test_hosts_get_the_port_and_the_admin_url_is_on_the_first() -> None:
@@ -167,7 +167,7 @@ def test_an_admin_url_of_another_form_is_refused(url: str) -> None:
     assert "http://host:8080" in refused("batch", {"topic": "x", "admin.url": url}).remedy
 
 
-# Which topics
+# Topics
 
 
 def test_topics_are_full_names_each_once() -> None:
@@ -200,7 +200,7 @@ def test_a_topic_that_cannot_be_is_refused(options: dict[str, str], said: str) -
     assert said in refused("batch", options).remedy
 
 
-# From where to where
+# Start and end
 
 
 def test_json_names_the_next_entry_of_each_partition() -> None:

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_the_documentation_is_what_the_table_says() -> None:
-    """If not: `python -m quire.spark.options.table > docs/spark-options.md`."""
+    """A failure is mended by `python -m quire.spark.options.table > docs/spark-options.md`."""
     assert (ROOT / "docs" / "spark-options.md").read_text(encoding="utf-8") == markdown()
 
 

@@ -12,7 +12,7 @@ from tests.unit.spark.logs_of_brokers import NAME, SIZE, log_of, stats_of
 LOG = log_of((2, 10), (3, 10), (7, 9))
 
 
-# What the broker tells
+# Answers of the broker
 
 
 def test_the_last_ledger_is_listed_empty_and_has_its_numbers_elsewhere() -> None:
@@ -203,7 +203,7 @@ def test_the_hold_of_an_empty_log_is_before_its_first_entry() -> None:
     assert log.mark_delete_for(log.hold_at(log.end(), 1000)) == (5, -1)
 
 
-# What is gone
+# Deleted entries
 
 
 @pytest.mark.parametrize("place", [Place(2, 0), Place(2, 10), Place(3, 0), Place(7, 9), Place(3, 4, 7)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,11 +11,12 @@ from quire.client.errors import ServiceUnavailableError
 from quire.client.message_id import MessageId
 from quire.client.packing import pack
 from quire.spark import cluster as cluster_module
-from quire.spark.admin import TopicMissingError
+from quire.spark.admin import Admin, TopicMissingError
 from quire.spark.errors import DataLossError, OptionError, SourceUnavailableError
 from quire.spark.limits import Limits
 from quire.spark.offsets import Offsets, Place
 from quire.spark.options.parse import Options
+from quire.spark.options.table import Use
 from quire.spark.planning.logs import LedgerRange
 from quire.spark.planning.planner import Planner
 from tests.unit.spark.fake_cluster import FakeTopics
@@ -33,7 +34,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTopics:
     return made
 
 
-def planner(cluster: FakeTopics, use: str = "stream", **changed: str) -> Planner:
+def planner(cluster: FakeTopics, use: Use = "stream", **changed: str) -> Planner:
     asked = {"topic": TOPIC, **changed}
     if use == "stream":
         asked.setdefault("startingOffsets", "earliest")
@@ -41,7 +42,7 @@ def planner(cluster: FakeTopics, use: str = "stream", **changed: str) -> Planner
             asked.setdefault("subscription", "hold")
     asked.setdefault("topicsRefreshMs", "0")
     asked = {name: value for name, value in asked.items() if value}
-    return Planner(Options.parse(asked, use=use), admin=cluster)  # type: ignore[arg-type]
+    return Planner(Options.parse(asked, use=use), admin=cast(Admin, cluster))
 
 
 def offsets(*place: int, topic: str = TOPIC) -> Offsets:
@@ -227,7 +228,7 @@ def test_a_ledger_that_went_before_the_query_looked_may_have_held_something(clus
     cluster.trim(TOPIC)
     made = planner(cluster, hold="none")
     if prepared:
-        made.prepare_available_now()  # looks at the logs, and does not know yet where the query stands
+        made.prepare_available_now()  # reads the logs before the position of the query is known
     with pytest.raises(DataLossError, match="ledger 3 was deleted"):
         made.latest(offsets(3, 10), NO_LIMIT)
 
@@ -316,7 +317,9 @@ def test_what_is_gone_is_warned_of_once(cluster: FakeTopics, caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
-def test_a_broker_whose_answer_does_not_fit_together_is_asked_again(cluster: FakeTopics):
+def test_a_broker_whose_answer_does_not_fit_together_is_asked_again(
+    cluster: FakeTopics, monkeypatch: pytest.MonkeyPatch
+):
     cluster.logs[TOPIC][0][1] = 0  # a ledger shown empty in the middle: it rolls just now
     original = cluster.many_internal_stats
 
@@ -325,7 +328,7 @@ def test_a_broker_whose_answer_does_not_fit_together_is_asked_again(cluster: Fak
         cluster.logs[TOPIC][0][1] = 10
         return found
 
-    cluster.many_internal_stats = answer  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(cluster, "many_internal_stats", answer)
     assert planner(cluster, hold="none").initial() == offsets(3, 0)
 
 

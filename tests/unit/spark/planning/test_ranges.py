@@ -17,7 +17,7 @@ A, B, C = (f"{TOPIC}-partition-{index}" for index in range(3))
 
 
 def logs_of(**entries: int) -> dict[str, PartitionLog]:
-    """One open ledger each, number 5."""
+    """Return logs that each have one open ledger, number 5."""
     return {{"a": A, "b": B, "c": C}[key]: log_of((5, n)) for key, n in entries.items()}
 
 
@@ -177,7 +177,7 @@ def test_triggers_end_at_the_target_with_every_entry_taken_once(
     assert taken == Counter(everything)
 
 
-# What a user asks for
+# Options of the user
 
 
 def test_earliest_and_latest_are_places_of_every_partition() -> None:
@@ -240,7 +240,7 @@ def test_a_place_in_a_deleted_ledger_is_left_to_the_check_for_loss() -> None:
         assert log.missing_before(offsets[A]) is not None
 
 
-# What is there to read
+# Readable entries
 
 LOG = log_of((2, 10), (3, 10), (7, 9))
 

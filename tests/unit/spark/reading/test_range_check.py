@@ -1,4 +1,4 @@
-"""Holding deliveries against the plan: every planned entry, in order, once."""
+"""Comparison of deliveries with the plan: every planned entry, in order, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a range: every planned entry, in order, once, and nothing above it; or data loss that says so."""
+"""Reads of a range: every planned entry, in order, once, and no other; or an error that reports the data loss."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_chunked_message_whose_beginning_is_out_of_reach_is_data_loss():
 
 
 class FakeReader:
-    """A log of entries; delivers `step` at a time, and waits when it has no more."""
+    """A reader of a log of entries: it delivers `step` at a time, and waits at the end."""
 
     def __init__(self, log: dict[tuple[int, int], bytes], start: MessageId, step: int, opened: list[Any]) -> None:
         self.places = sorted(place for place in log if place >= (start.ledger_id, start.entry_id))

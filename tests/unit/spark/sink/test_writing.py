@@ -25,7 +25,7 @@ SCHEMA = StructType([StructField("__key", StringType()), StructField("value", Bi
 
 
 class FakeDoor:
-    """Takes everything; remembers the calls, and who opened it."""
+    """A sink that accepts everything and records the calls and the names under which it was opened."""
 
     def __init__(self, partitions: int = 0) -> None:
         self.count = partitions

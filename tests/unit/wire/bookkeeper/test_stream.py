@@ -64,7 +64,7 @@ def test_frames_of_one_size_among_others_in_random_pieces() -> None:
 
 
 def end_of_frames(chunk: bytes) -> int:
-    """Where the last whole frame of a chunk ends."""
+    """Return the end of the last whole frame of a chunk."""
     position = 0
     while position < len(chunk):
         position += 4 + unpack_from("!i", chunk, position)[0]

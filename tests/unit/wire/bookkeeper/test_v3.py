@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from struct import pack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,11 +49,10 @@ def framed(message: Any) -> bytes:
 
 def message(operation: int, txn_id: int = 9, version: int = 3, priority: int = 0) -> pb.Request:
     request = pb.Request()
-    request.header.version = version  # type: ignore[assignment]
-    request.header.operation = operation  # type: ignore[assignment]
-    request.header.txnId = txn_id
+    header: Any = request.header  # also codes that the protocol does not have
+    header.version, header.operation, header.txnId = version, operation, txn_id
     if priority:
-        request.header.priority = priority
+        header.priority = priority
     return request
 
 
@@ -446,7 +445,7 @@ def test_read_answers_are_encoded_and_decoded_as_protobuf_does() -> None:
         response.header.operation = pb.READ_ENTRY
         response.header.txnId = txn_id
         read = response.readResponse
-        response.status = read.status = v3.STATUS_OF[rc]  # type: ignore[assignment]
+        response.status = read.status = cast("pb.StatusCode", v3.STATUS_OF[rc])
         read.ledgerId, read.entryId = ledger_id, entry_id
         if body is not None:
             read.body = body
@@ -496,7 +495,8 @@ def test_every_answer_says_again_what_was_put_into_it() -> None:
 
 def test_the_outer_code_counts_before_the_inner_and_an_unknown_one_is_a_failure() -> None:
     response = pb.Response()
-    response.header.version, response.header.operation, response.header.txnId = 3, 10, 9  # type: ignore[assignment]
+    header: Any = response.header
+    header.version, header.operation, header.txnId = 3, 10, 9
     response.status = pb.EUA
     response.forceLedgerResponse.status = pb.EOK
     response.forceLedgerResponse.ledgerId = 7
