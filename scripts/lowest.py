@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib", "py4j")
+TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib", "py-spy", "py4j")
 """Packages of the lock that tests import. Linters and type checkers are left out."""
 LINKED = "pyspark"
 """The package without a wheel: `scripts/environment` links it from .venv. It needs py4j."""
