@@ -34,6 +34,7 @@ from broker.ownership.values import LocalBroker, Owner
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.world.backoff import Backoff
 from quire.world.doors import World
 from quire.world.tasks import for_each
 
@@ -45,6 +46,9 @@ UNLOADS_AT_ONCE_MAX = 16
 """Bundles that are released at the same time."""
 HAND_OVER_S = 1.0
 """Time that a client waits which arrives before its bundle does."""
+OFFER_AGAIN_S = 0.05
+OFFER_AGAIN_MAX_S = 1.0
+"""First and longest pause between offers of a bundle to a broker that has not seen yet that it is free."""
 
 
 class Ownership:
@@ -54,6 +58,7 @@ class Ownership:
         self, world: World, metadata: MetadataStore, me: LocalBroker, options: OwnershipOptions | None = None
     ) -> None:
         self.options = options = options or OwnershipOptions()
+        self._rng = world.rng
         self.me = me
         self.namespaces = Namespaces(metadata, options)
         self.namespaces.on_change = self._bundles_changed
@@ -171,8 +176,9 @@ class Ownership:
     async def unload(self, bundle: Bundle, *, destination: str | None = None) -> None:
         """Close the bundle's topics and release it.
 
-        The broker `destination` (an id) takes it, or else the next one that is asked. Raises NotOwnerError,
-        NoBrokerError (no such broker is registered)."""
+        The broker `destination` (an id) takes it, or else the next one that is asked. If it has not taken it
+        `unload_timeout_s` after the call, a warning is logged. Raises NotOwnerError, NoBrokerError (no such broker is
+        registered)."""
         url: str | None = None
         if destination is not None:
             report = self.brokers.reports.get(destination)
@@ -188,9 +194,26 @@ class Ownership:
         lease = self.leases.find(bundle)
         if lease is None or not await lease.disable():
             raise NotOwnerError(f"{bundle} is not served by this instance:{self.me.id}")
+        deadline = trio.current_time() + self.options.unload_timeout_s
         await self._unload(lease, url)
-        if url is not None and not await self.peers.offer(url, bundle):
+        if url is not None and not await self._offer(lease, url, deadline):
             log.warning("bundle not taken by its destination", bundle=str(bundle), destination=url)
+
+    async def _offer(self, lease: Lease, url: str, deadline: float) -> bool:
+        """Offer a released bundle to a broker, again until the deadline while no broker has it. Return whether it
+        has taken it.
+
+        Its watch on the bundle's node may be late. Until it has seen the release, it answers that this broker has the
+        bundle, or waits for longer than an offer does."""
+        backoff = Backoff(OFFER_AGAIN_S, OFFER_AGAIN_MAX_S, self._rng)
+        while (owner := await self.peers.offer(url, lease.bundle)) != url:
+            is_late = owner == self.me.broker_url if owner is not None else await self.peers.answers(url)
+            is_free = lease.state is LeaseState.NONE and lease.owner is None
+            pause_s = backoff.next()
+            if not is_late or not is_free or trio.current_time() + pause_s >= deadline:
+                return False
+            await trio.sleep(pause_s)
+        return True
 
     async def split(
         self,

@@ -67,18 +67,20 @@ class Peers:
         answers, until = self._known.get(broker_url, (False, float("-inf")))
         return answers if until > trio.current_time() else None
 
-    async def offer(self, broker_url: str, bundle: Bundle) -> bool:
-        """Ask a broker to take a bundle without an owner, by a lookup that leaves the choice to it; return whether it
-        has it."""
+    async def offer(self, broker_url: str, bundle: Bundle) -> str | None:
+        """Ask a broker to take a bundle without an owner, by a lookup that leaves the choice to it.
+
+        Return the URL of the broker that has the bundle by its answer: its own if it took it. None without such an
+        answer."""
         lookup = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
         lookup.lookupTopic.topic = topic_in(bundle).full
         lookup.lookupTopic.request_id = 1
         lookup.lookupTopic.authoritative = True
         answer = await self._ask(broker_url, _HELLO + encode(lookup), _lookup_answer)
         if answer is None:
-            return False
+            return None
         found = answer.lookupTopicResponse
-        return found.response == found.Connect and found.brokerServiceUrl == broker_url
+        return found.brokerServiceUrl if found.response == found.Connect else None
 
     async def unload(self, web_url: str, bundle: Bundle, destination: str) -> bool:
         """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; return whether it did."""

@@ -91,7 +91,8 @@ class Recovery:
         finally:
             appender.on_failed = lambda error: None
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
-        await self._note_unacked(found, appender)
+        if self._started.ack_quorum < self._started.write_quorum:
+            await self._note_unacked(found, appender)
         rule = partial(
             metadata_updates.end_recovery,
             started=self._started,
@@ -108,7 +109,7 @@ class Recovery:
 
         Entries up to the LAC are not written again, even if a member of this or an earlier fragment lacks them.
         """
-        if found.lac >= 0 and self._started.ack_quorum < self._started.write_quorum:
+        if found.lac >= 0:
             await note_unacked(self._context, self._ledger_id, WHOLE)
         else:
             await appender.note_late()

@@ -22,6 +22,8 @@ from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import heartbeat_namespace
 from broker.ownership.peers import topic_in
 from broker.ownership.values import decode_owner
+from quire.metadata.store import Changed, Watch
+from quire.service.log import Event
 from quire.wire.pulsar.names import TopicName
 from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import (
@@ -239,6 +241,80 @@ async def test_a_bundle_is_handed_to_the_broker_that_was_named(cluster: Cluster)
     with pytest.raises(NoBrokerError):
         await c.ownership.unload(BUNDLE, destination="d:8080")
     assert c.ownership.owned() == [BUNDLE]
+
+
+class LateWatch:
+    """Watch whose first events arrive some seconds late."""
+
+    def __init__(self, watch: Watch, delays: list[float]) -> None:
+        self._watch = watch
+        self._delays = delays
+
+    async def next(self) -> Changed:
+        changed = await self._watch.next()
+        await trio.sleep(self._delays.pop(0) if self._delays else 0.0)
+        return changed
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+def watch_late(host: Host, delays: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the host see the next changes of the bundle's node late; it must not have looked at it before."""
+    watch = host.metadata.watch
+
+    def late(path: str) -> Watch:
+        return LateWatch(watch(path), delays) if path == BUNDLE.path else watch(path)
+
+    monkeypatch.setattr(host.metadata, "watch", late)
+
+
+@pytest.mark.parametrize("delays", [[3.0], [0.0, 3.0]], ids=["unaware", "aware of the unloading"])
+async def test_a_bundle_is_offered_again_to_a_broker_that_sees_its_release_late(
+    cluster: Cluster, delays: list[float], log_events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _, c = await cluster.start_many("a", "b", "c")
+    await owned_by(a)
+    watch_late(c, delays, monkeypatch)
+    assert (await c.lookup()).broker_url == a.me.broker_url
+    a.closing_s = 0.5
+    await a.ownership.unload(BUNDLE, destination=c.me.id)
+    assert delays == []
+    assert (a.ownership.owned(), c.ownership.owned()) == ([], [BUNDLE])
+    assert not [event for event in log_events if "not taken" in event["event"]]
+
+
+async def test_a_bundle_is_offered_no_more_when_another_has_it_or_the_destination_is_gone_or_the_time_is_up(
+    cluster: Cluster, log_events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = await cluster.start_many("a", "b", "c", unload_timeout_s=5.0)
+    await owned_by(a)
+    watch_late(c, [20.0] * 5, monkeypatch)
+    assert (await c.lookup()).broker_url == a.me.broker_url
+
+    async def seconds() -> float:
+        log_events.clear()
+        began = trio.current_time()
+        await a.ownership.unload(BUNDLE, destination=c.me.id)
+        assert [event["event"] for event in log_events if event["level"] == "warning"] == [
+            "bundle not taken by its destination"
+        ]
+        return trio.current_time() - began
+
+    assert 3.0 < await seconds() < 6.0, "the time is up"
+    await owned_by(a)
+    cluster.nursery.start_soon(_take_soon, b)
+    assert await seconds() < 3.0, "another has it"
+    await b.ownership.unload(BUNDLE)
+    await owned_by(a)
+    cluster.network.hangs.add(c.me.broker_url)
+    await trio.sleep(1)
+    assert await seconds() < 3.0, "it is gone"
+
+
+async def _take_soon(host: Host) -> None:
+    await trio.sleep(0.5)
+    await owned_by(host)
 
 
 async def test_topics_that_do_not_close_in_time_are_dropped_and_the_bundle_goes_on(cluster: Cluster) -> None:

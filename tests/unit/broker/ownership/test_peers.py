@@ -45,11 +45,11 @@ async def test_many_who_ask_at_once_cost_one_connection(cluster: Cluster) -> Non
 async def test_a_bundle_is_offered_and_taken_or_not(cluster: Cluster) -> None:
     peers = Peers(cluster.network, OPTIONS)
     a, b = await cluster.start_many("a", "b")
-    assert await peers.offer(b.me.broker_url, BUNDLE)
+    assert await peers.offer(b.me.broker_url, BUNDLE) == b.me.broker_url
     assert b.ownership.owned() == [BUNDLE]
-    assert not await peers.offer(a.me.broker_url, BUNDLE), "another has it"
+    assert await peers.offer(a.me.broker_url, BUNDLE) == b.me.broker_url, "another has it"
     gone = even(NamespaceName("public", "none"), 1).all()[0]
-    assert not await peers.offer(b.me.broker_url, gone)
+    assert await peers.offer(b.me.broker_url, gone) is None
 
 
 async def test_requests_to_another_broker_s_rest_are_those_of_the_original(cluster: Cluster) -> None:
