@@ -1,4 +1,4 @@
-"""However a stream is run, it has the same rows as one batch read of the same offsets: all columns, each row as often."""
+"""In every way of running, a stream has the rows of one batch read of its offsets: all columns, each row as often."""
 
 from __future__ import annotations
 
