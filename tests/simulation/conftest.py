@@ -1,4 +1,4 @@
-"""The processes of a run's histories."""
+"""Processes that run the histories of a test session."""
 
 from __future__ import annotations
 

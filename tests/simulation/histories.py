@@ -1,4 +1,4 @@
-"""Histories of one run of the tests: all in the same two processes, and each once, whichever tests look at it."""
+"""Histories of one test session: all run in the same two processes, and each once for all tests that use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JOBS = 2
 
 
 class Histories:
-    """Outcomes of histories; those not known yet are run."""
+    """Outcomes of histories; one that is not known yet is run."""
 
     def __init__(self, processes: Workers) -> None:
         self._processes = processes

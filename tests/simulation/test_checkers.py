@@ -1,4 +1,4 @@
-"""Each checker can fail: what it must not let pass, it does not let pass."""
+"""Each checker reports the violation that it is for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A, B, C = message("p", 0), message("p", 1), message("p", 2)
 
 
 def topic(*payloads: bytes) -> TopicHistory:
-    """A history in which these were confirmed."""
+    """Return a history in which these payloads were confirmed."""
     history = TopicHistory("t")
     for entry_id, payload in enumerate(payloads):
         history.receipt("connection", "p", (1, entry_id), payload)

@@ -1,6 +1,6 @@
-"""quire.client on a seeded world: nothing is lost, doubled or out of order, whatever happens to server and network.
+"""quire.client on a seeded world: under all faults of server and network nothing is lost, doubled or out of order.
 
-A slice of what `python -m simulation --history client --seeds 0..199` runs; `scripts/test --full` runs all of it.
+The tests run a slice of `python -m simulation --history client --seeds 0..199`; `scripts/test --full` runs all of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_two_hundred_seeds_of_the_client_history() -> None:
 
 
 def entries_come_again(patch: pytest.MonkeyPatch) -> None:
-    """After a reconnect the last entry is taken once more."""
+    """Plant a bug: after a reconnect the last entry is delivered again."""
 
     def drop(self: Reader, run: MessageRun) -> int:
         return 0
@@ -44,22 +44,24 @@ def entries_come_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def entries_are_skipped(patch: pytest.MonkeyPatch) -> None:
-    """After a reconnect it begins one entry too late."""
+    """Plant a bug: after a reconnect a reader begins one entry too late."""
     from quire.client import reader
 
     patch.setattr(reader, "_resume", lambda ledger_id, entry_id: MessageId(ledger_id, entry_id + 2))
 
 
 def the_end_moves_on(patch: pytest.MonkeyPatch) -> None:
-    """A reader that began at the end, and loses its connection before the first entry, begins at the end again. As the
-    queue does not forget, any reader that got nothing new stands for it."""
+    """Plant a bug: a reader at the end that loses its connection before the first entry begins at the new end.
+
+    The queue keeps its entries, so any reader without new entries is in that state.
+    """
     from quire.client import reader
 
     patch.setattr(reader, "_resume", lambda ledger_id, entry_id: MessageId.LATEST)
 
 
 def sends_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Do not resend messages without a receipt."""
+    """Plant a bug: messages without a receipt are not sent again."""
     lost: Callable[..., None] = Producer.lost
 
     def forgetful(self: Producer, error: Exception) -> None:
@@ -74,7 +76,7 @@ def sends_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_only_here(patch: pytest.MonkeyPatch) -> None:
-    """Every other acknowledge is answered by the client itself."""
+    """Plant a bug: the client itself answers every other acknowledgement."""
     acknowledge = Subscription.acknowledge
     calls = [0]
 

@@ -1,7 +1,6 @@
-"""Whole clusters, all faults: nothing confirmed is lost, no owner that was overtaken goes on, and the cluster repairs
-itself.
+"""Whole clusters, all faults: nothing confirmed is lost, no replaced owner continues, and the cluster repairs itself.
 
-A slice of what `python -m simulation --history cluster --seeds 0..499` runs; `scripts/test --full` runs all of it.
+The tests run a slice of `python -m simulation --history cluster --seeds 0..499`; `scripts/test --full` runs all of it.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from simulation.common.tale import Tale
 from tests.simulation.histories import JOBS, Histories
 
 TOLD = 1
-"""The seed whose tale is told."""
+"""Seed whose tale is printed."""
 LOST_BOOKIE = 4
-"""A seed that loses a bookie for good."""
+"""A seed that loses a bookie permanently."""
 SLICE = (0, TOLD, LOST_BOOKIE, 5, 8, 11)
 """Seeds among the first 13 that have faults of every kind together, and replaced members: 27 seconds of a core."""
 FULL = range(500)
 
 
 def counted(outcome: Outcome) -> dict[str, int]:
-    """Counts in the line of an outcome, by what they count."""
+    """Return the counts in the line of an outcome, by name."""
     line = re.sub(r"\(.*?\)", "", outcome.line)
     return {name: int(count) for count, name in re.findall(r"(\d+) ([a-z][a-z ]+)", line)}
 
 
 def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """None failed, each was big enough; prints the histogram of faults and returns what there was in all of them."""
+    """Check that none failed and each was large enough; print the histogram of faults and return the sums."""
     assert [f"{each.line}\n{each.details}" for each in outcomes if not each.ok] == []
     histogram = Histogram()
     sums: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A seed is a history: the same one each time, in each process, under each hash seed."""
+"""A seed determines its history: it is the same each time, in each process, under each hash seed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole servers on seeded worlds: nothing confirmed is lost, whatever happens to the machine.
 
-A slice of what `python -m simulation --seeds 0..199` runs; `scripts/test --full` runs all of it.
+The tests run a slice of `python -m simulation --seeds 0..199`; `scripts/test --full` runs all of it.
 """
 
 from __future__ import annotations

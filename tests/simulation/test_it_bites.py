@@ -1,4 +1,4 @@
-"""The histories find bugs: each of these, planted, is found within a few seeds, under the right name.
+"""The histories find bugs: each planted one is found within a few seeds, under the right name.
 
 bites.txt keeps seeds that found them: `scripts/test` runs those first, and searches only if one does not find its bug
 any more, since what a seed draws changes with the histories. `scripts/test --full` searches from the beginning, with a
@@ -53,12 +53,12 @@ EXPECTED = {
     ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
 }
 RARE = {"fence-forgotten"}
-"""Too few seeds find these for a quick search: `--full` looks for them; unit tests have them at once."""
+"""Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
 LEDGER_BUGS = sorted(bug for bug, history in EXPECTED if history == "ledger")
 
 
 def found_by() -> dict[tuple[str, str], list[int]]:
-    """Bug and history to the seeds that found it."""
+    """Return the seeds that found a bug, by bug and history."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for line in (Path(__file__).parent / "bites.txt").read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -79,7 +79,7 @@ def known(histories: Histories) -> dict[tuple[str, str], Outcome]:
 
 
 def search(bug: str, history: str, seeds: Iterable[int]) -> Outcome | None:
-    """The first outcome that shows the bug under the right name."""
+    """Return the first outcome that shows the bug under the right name."""
     for outcome in sweep([history], seeds, jobs=JOBS, bug=bug):
         if outcome.violation in EXPECTED[bug, history]:
             return outcome

@@ -1,7 +1,7 @@
-"""Many bookies, many clients, all faults: no confirmed entry is lost, no fenced writer goes on, and the healed cluster
-works.
+"""Many bookies, many clients, all faults: no confirmed entry is lost, no fenced writer continues, and the cluster works
+after the faults.
 
-A slice of what `python -m simulation --history ledger --seeds 0..999` runs; `scripts/test --full` runs all of it.
+The tests run a slice of `python -m simulation --history ledger --seeds 0..999`; `scripts/test --full` runs all of it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.simulation.histories import JOBS, Histories
 SLICE = (4, 7, 9, 10, 11, 14, 18, 19, 20, 22, 28, 30, 32, 35)
 """Quick seeds among the first 40 that have faults of every kind together: 12 seconds of two idle cores."""
 TOLD = 7
-"""The seed whose tale is told, one of the slice."""
+"""Seed of the slice whose tale is printed."""
 FULL = range(1000)
 UNMEASURED_MAX = 0.001
-"""Share of the recoveries that may close a ledger without its length, as all copies of its last entry were away."""
+"""Share of the recoveries that may close a ledger without its length, as no copy of its last entry was reachable."""
 
 
 def assert_good(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """None failed, each was big enough; prints and returns the histogram of faults."""
+    """Check that none failed and each was large enough; print and return the histogram of faults."""
     assert [f"{each.line}\n{each.details}" for each in outcomes if not each.ok] == []
     histogram = Histogram()
     recoveries = unmeasured = 0

@@ -1,5 +1,4 @@
-"""scripts/pipelines/archive as a process of its own, to be watched from the outside, frozen at a chosen point, and
-killed."""
+"""scripts/pipelines/archive as a process that can be watched, frozen at a chosen point, and killed."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ POLL_S = 0.001
 """Seconds between two looks at a driver that reads; one that only starts is looked at less often."""
 STARTING_POLL_S = 0.05
 HIT_S = 90.0
-"""A point that was not met for so long is not met at all; includes the start of Spark on a busy machine."""
+"""Seconds after which a point counts as never reached; they include the start of Spark on a busy machine."""
 GONE_S = 20.0
 
 
 class TraceTail:
-    """Follows the trace of one run: which reads have begun and are not done."""
+    """Follows the trace of one run: the reads that have begun and are not complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +56,7 @@ class TraceTail:
                 self._open.pop(key, None)
 
     def reading(self) -> set[int]:
-        """Batches of which a read has begun and is not done."""
+        """Return the batches of which a read has begun and is not complete."""
         return set(self._open.values())
 
 
@@ -75,7 +74,7 @@ class ArchiveRun:
 
     @property
     def subscription(self) -> str:
-        """The name of the hold, as the archive makes it up."""
+        """Return the name of the hold, which the archive chooses."""
         return f"archive-{self.out.name}"
 
     @property
@@ -113,18 +112,18 @@ class ArchiveRun:
         return (self.checkpoint / kind / str(batch)).is_file()
 
     def last(self, kind: str) -> int:
-        """The highest batch in there; -1: none."""
+        """Return the highest batch of that kind in the checkpoint; -1 for none."""
         folder = self.checkpoint / kind
         names = os.listdir(folder) if folder.is_dir() else []
         return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def end_of(self, batch: int) -> dict[str, tuple[int, int]]:
-        """The next entry of each partition behind a batch, as Spark keeps it."""
+        """Return the next entry of each partition behind a batch, from Spark's checkpoint."""
         text = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
         return {name: (place[0], place[1]) for name, place in json.loads(text)["p"].items()}
 
     def recorded(self) -> dict[int, int]:
-        """Batches in the manifest, and their rows."""
+        """Return the number of rows of each batch in the manifest."""
         return {record.batch: record.rows for record in read_manifest(self.out).batches}
 
     def rows(self) -> int:
@@ -133,7 +132,7 @@ class ArchiveRun:
     # Points
 
     def in_mid_task(self, least: int) -> int | None:
-        """K2: a batch, `least` or later, whose offsets are logged, of which a task reads, and that is not committed."""
+        """Return a batch at K2: `least` or later, its offsets are logged, a task reads it, and it is not committed."""
         self.tail.poll()
         for batch in self.tail.reading():
             if batch >= least and self.has("offsets", batch) and not self.has("commits", batch):
@@ -141,16 +140,18 @@ class ArchiveRun:
         return None
 
     def between_commits(self, least: int) -> int | None:
-        """K4: a batch, `least` or later, that is in the manifest and that Spark has not committed."""
+        """Return a batch at K4: `least` or later, it is in the manifest, and Spark has not committed it."""
         batch = self.last("offsets")
         if batch < least or self.has("commits", batch) or batch not in self.recorded():
             return None
         return batch
 
     def freeze_at(self, point: Callable[[int], int | None], least: int) -> int:
-        """Watch until the driver is at `point` of a batch, `least` or later; freeze all its processes, and look again:
-        if it got past the point meanwhile, let it go on and wait for the next batch. Returns the batch; everything
-        stands still."""
+        """Watch until the driver is at `point` of a batch, `least` or later, and freeze all its processes.
+
+        If it has passed the point in the meantime, it continues until the next batch. Return the batch, with all
+        processes frozen.
+        """
         deadline = time.monotonic() + HIT_S
         while True:
             assert time.monotonic() < deadline, (
@@ -174,15 +175,17 @@ class ArchiveRun:
         signal_all([process.pid for process in of_session(self.session)], signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL for the driver's process group: the driver, its JVM and the process that plans. The workers are in a
-        group of their own, and must notice."""
+        """Send SIGKILL to the driver's process group: the driver, its JVM and the process that plans.
+
+        The workers are in a group of their own, and must end by themselves.
+        """
         assert self._process is not None, "the driver was never started"
         os.killpg(self.session, signal.SIGKILL)
         assert self._process.wait() == -signal.SIGKILL, "the driver had ended by itself"
         self.thaw()
 
     def stop(self) -> int:
-        """SIGTERM for the driver alone; its exit code."""
+        """Send SIGTERM to the driver alone; return its exit code."""
         assert self._process is not None, "the driver was never started"
         self._process.terminate()
         return self._process.wait(60)
@@ -195,7 +198,7 @@ class ArchiveRun:
         return found
 
     def abandon(self) -> None:
-        """Make sure that nothing of it runs on, whatever happened."""
+        """Kill every process that is left of the run."""
         if self._process is not None:
             signal_all([process.pid for process in of_session(self.session)], signal.SIGKILL)
             self._process.kill()

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """local[2,3]: two tasks at a time, and a task that fails is tried three times, as on a cluster."""
+    """Make a session with local[2,3]: two tasks at a time, and three attempts of a failing task, as on a cluster."""
     session = make_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
@@ -38,13 +38,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def options(server: StandaloneProcess) -> dict[str, str]:
-    """Options of every reader and writer of these tests, beside its topic."""
+    """Return the options of every reader and writer of these tests, apart from its topic."""
     return {"service.url": server.url, "admin.url": server.web}
 
 
 @pytest.fixture
 def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
-    """The official client."""
+    """Open the official client."""
     made = pulsar.Client(
         server.url, operation_timeout_seconds=10, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     )

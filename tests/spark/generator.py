@@ -1,5 +1,5 @@
-"""Producers that run while a test does, with rows that prove themselves; and a consumer that lets go of what it has
-read.
+"""Producers that run during a test, with rows that can be checked, and a consumer that acknowledges what it has read.
+
 
 A row's value is `<producer> <sequence> <crc32 of the body> <body>`, so a reader knows what is missing, what came twice
 and what was damaged without having seen the producers.
@@ -18,9 +18,9 @@ import pulsar
 
 TICK_S = 0.02
 EASE_S = 3.0
-"""A producer sends what it may in about so many seconds, fast at first."""
+"""Seconds in which a producer sends the rows that it may send, fast at first."""
 TRICKLE_PER_S = 10.0
-"""And goes on at this rate behind it, so that it is never at rest, however slow the machine."""
+"""Rate at which it then continues, so that it never stops, even on a slow machine."""
 WINDOW = 1000
 
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def value_of(producer: int, sequence: int) -> bytes:
-    """The value of a row; 50 to 300 bytes, the same at every call.
+    """Return the value of a row: 50 to 300 bytes, the same at every call.
 
     >>> parse(value_of(3, 17))
     Row(producer=3, sequence=17)
@@ -41,7 +41,7 @@ def value_of(producer: int, sequence: int) -> bytes:
 
 
 def parse(value: bytes) -> Row:
-    """The row that a value is; AssertionError if it is damaged."""
+    """Return the row of a value. Raises AssertionError if it is damaged."""
     producer, sequence, crc, body = value.split(b" ", 3)
     assert crc32(body) == int(crc), f"row {int(sequence)} of producer {int(producer)} is damaged"
     return Row(int(producer), int(sequence))
@@ -52,14 +52,14 @@ def key_of(producer: int, sequence: int) -> str:
 
 
 def quiet_client(url: str) -> pulsar.Client:
-    """The official client, which tries again for a minute and logs nothing."""
+    """Return an official client that retries for a minute and logs nothing."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     return pulsar.Client(url, operation_timeout_seconds=60, logger=logger)
 
 
 @dataclass(slots=True)
 class Load:
-    """One producer: what it sends where, and how far it is."""
+    """One producer: its rows, its topic and its progress."""
 
     number: int
     topic: str
@@ -157,7 +157,7 @@ class Generator:
 
 
 class Drain:
-    """Another subscription of the same logs, which reads everything and acknowledges it: what nobody else holds, goes.
+    """Another subscription of the same logs that reads and acknowledges everything; ledgers without a hold are deleted.
 
     `logs`: names of topics without partitions, and of partitions."""
 

@@ -1,5 +1,5 @@
-"""A Spark program as a user writes one: a batch read, two streams, a sink; then it stops its session, says so, and
-stays.
+"""A Spark program like a user's: a batch read, two streams, a sink. Then it stops its session, prints a line, and
+continues to run.
 
 python leaks_run.py FOLDER SERVICE_URL ADMIN_URL TOPIC
 """

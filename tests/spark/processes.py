@@ -20,7 +20,7 @@ class Process(NamedTuple):
 
 
 def processes() -> list[Process]:
-    """All that run now; those that only wait to be reaped are left out."""
+    """Return all running processes, without those that only wait to be reaped."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -42,7 +42,7 @@ def of_session(session: int) -> list[Process]:
 
 
 def states(pids: list[int]) -> set[str]:
-    """State letters of those that have not ended; T is stopped."""
+    """Return the state letters of the processes that have not ended; T is stopped."""
     found = set()
     for pid in pids:
         try:

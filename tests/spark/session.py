@@ -30,7 +30,7 @@ def use_installed_pyspark(folder: Path) -> None:
 
 
 def make_session(folder: Path, master: str = "local[2,3]") -> Any:
-    """A session that keeps its files in `folder`; its workers run this very Python, with this checkout."""
+    """Return a session with its files in `folder`; its workers run the same Python, with this checkout."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

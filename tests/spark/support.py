@@ -51,7 +51,7 @@ def mark_delete(server: StandaloneProcess, topic: str, subscription: str) -> tup
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE_S) -> Any:
-    """Poll until it is true; returns what it returned."""
+    """Poll until the condition is true; return its result."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds:g} s"
@@ -64,8 +64,10 @@ def events(trace: Path, name: str) -> list[dict[str, Any]]:
 
 
 class Stream:
-    """One streaming query that appends its rows, as lists of columns, to `rows`; runs again from the same
-    checkpoint."""
+    """One streaming query that appends its rows, as lists of columns, to `rows`.
+
+    It can be run again from the same checkpoint.
+    """
 
     def __init__(self, spark: Any, options: dict[str, str], folder: Path, columns: Sequence[str] = ("value",)) -> None:
         self.rows: list[tuple[Any, ...]] = []

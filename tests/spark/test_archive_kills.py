@@ -1,9 +1,10 @@
 """The archive is exact, whatever is killed and when.
 
-One story, told once: eight producers publish to four topics, one of them partitioned; nothing is retained, and another
-subscription reads everything away. Meanwhile scripts/pipelines/archive runs, its driver is killed with SIGKILL in the
-middle of a task (K2), then between the record of a batch and Spark's commit of it (K4), and the server is killed while
-a task reads. A second archive goes the same way without a hold, and must lose rows: else the first one proves nothing.
+In one story eight producers publish to four topics, one of them partitioned. Nothing is retained, and another
+subscription reads and acknowledges everything. Meanwhile scripts/pipelines/archive runs. Its driver is killed with
+SIGKILL in the middle of a task (K2), then between the record of a batch and Spark's commit of it (K4), and the server
+is killed while a task reads. A second archive runs in the same way without a hold, and must lose rows: otherwise the
+first one proves nothing.
 With `--full` only: four Spark drivers, each with a JVM of its own, take three minutes of processor time.
 test_pipelines.py fails the same pipeline at the same points in the process of the tests.
 """
@@ -60,15 +61,15 @@ class Story:
     loads: list[Load]
     table: pa.Table
     hits: dict[str, int] = field(default_factory=dict)
-    """By crash point: the batch that was hit."""
+    """Batch that was hit, by crash point."""
     sent: list[int] = field(default_factory=list)
-    """Rows that were sent when something was killed, and at the end."""
+    """Numbers of rows sent at each kill, and at the end."""
     marks: list[tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]] = field(default_factory=list)
-    """At each kill of the driver: where the hold stood, and where the committed batches end."""
+    """Positions of the hold and ends of the committed batches, at each kill of the driver."""
     trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By log: its first ledger at the beginning and at the end."""
+    """First ledger at the beginning and at the end, by log."""
     left: list[Process] = field(default_factory=list)
-    """Processes of drivers that had ended."""
+    """Remaining processes of drivers that had ended."""
     sockets: list[str] = field(default_factory=list)
     exit_code: int = -1
     control_first: set[Row] = field(default_factory=set)
@@ -164,7 +165,7 @@ def tell(spark: Any, server: StandaloneProcess, run: ArchiveRun, folder: Path) -
 
 
 class Control:
-    """The same way without a hold: archive, be away while others read everything, archive again."""
+    """The same run without a hold: archive, pause while others read everything, archive again."""
 
     def __init__(self, spark: Any, server: StandaloneProcess, folder: Path) -> None:
         self._spark = spark
@@ -179,7 +180,7 @@ class Control:
         return set(self.rows())
 
     def let_go(self) -> None:
-        """Publish more, and let the other subscription read it away."""
+        """Publish more, and let the other subscription read and acknowledge it."""
         self._publish(CONTROL_ROWS // 3, 2 * CONTROL_ROWS // 3)
         ledgers = [ledger["ledgerId"] for ledger in internal_stats(self._server, CONTROL)["ledgers"]]
         drain = Drain(self._server.url, [CONTROL])
@@ -210,7 +211,7 @@ class Control:
 
 
 def note_kill(story: Story, generator: Generator) -> None:
-    """The driver stands still: where is its hold, and where is its checkpoint?"""
+    """Record the positions of the hold and of the checkpoint, while the driver is frozen."""
     story.sent.append(generator.sent)
     wait_for(lambda: generator.sent > story.sent[-1], "a row that is sent while the driver is away")
     run = story.run

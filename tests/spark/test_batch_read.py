@@ -1,4 +1,4 @@
-"""Batch reads in Spark, of what the official client published."""
+"""Batch reads in Spark of messages that the official client published."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.server import StandaloneProcess, standalone
 
 @pytest.fixture(scope="module")
 def rolling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    """A server whose ledgers have ten entries, and that keeps nothing that every subscription has passed."""
+    """Run a server whose ledgers have ten entries, without retention."""
     conf: dict[str, object] = {
         "managedLedgerMaxEntriesPerLedger": 10,
         "managedLedgerMinLedgerRolloverTimeMinutes": 0,
@@ -58,7 +58,7 @@ def first_ledger(server: StandaloneProcess, topic: str) -> int:
 
 
 def fill(server: StandaloneProcess, publisher: pulsar.Client, topic: str, first: int, stop: int) -> list[int]:
-    """Publish while another subscription holds, so that all of it is there; returns the ledgers."""
+    """Publish while another subscription holds all ledgers; return the ledgers."""
     hold(server, topic, "all")
     publish(publisher, topic, numbered(first, stop))
     return [ledger["ledgerId"] for ledger in internal_stats(server, topic)["ledgers"]]
@@ -155,6 +155,6 @@ def test_a_hold_that_is_gone_with_its_data_is_data_loss_at_every_start(
 
 
 def _released(server: StandaloneProcess, topic: str, name: str) -> bool:
-    """Drop a subscription as soon as nobody is attached."""
+    """Drop a subscription once it has no consumer; return whether it was dropped."""
     answer = web.request("DELETE", f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscription/{name}")
     return answer.status_code == 204

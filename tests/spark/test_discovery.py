@@ -15,7 +15,7 @@ import quire.spark
 
 
 def look_up(session: Any) -> None:
-    """Lets Spark find the source and call it: the options it is given are refused by ours, by name."""
+    """Let Spark find the source and call it: Quire's source refuses the given options by name."""
     with pytest.raises(PySparkException, match=r"toppic.*did you mean.*topic"):
         session.read.format("quire").option("toppic", "t").load().count()
 

@@ -1,5 +1,5 @@
-"""When a Spark program stops its session, nothing of ours is left: no process, no connection, and in the broker nothing
-but the subscriptions that the user named, which hold the data for the next run.
+"""When a Spark program stops its session, nothing of Quire's is left: no process and no connection. In the broker only
+the subscriptions that the user named remain, which hold the data for the next run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC = "persistent://public/default/leaks"
 SINK = f"{TOPIC}-out"
 HOLDS = {"hold-drained", "hold-stopped"}
 SETTLE_S = 10.0
-"""Much less than what a client keeps an unused connection for (30 s), or Spark an unused worker (60 s)."""
+"""Seconds, much less than a client keeps an unused connection (30 s), or Spark an unused worker (60 s)."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def program(server: StandaloneProcess, tmp_path_factory: pytest.TempPathFactory)
         process.stdin.flush()
 
     def python() -> list[Process]:
-        """Processes of the program that are neither itself nor Spark's JVM."""
+        """Return the child processes of the program without Spark's JVM."""
         return [each for each in of_session(process.pid) if each.pid != process.pid and "java" not in each.command]
 
     def sockets() -> list[str]:

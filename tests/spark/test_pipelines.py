@@ -60,7 +60,7 @@ def test_an_archive_has_each_row_once_wherever_it_failed(spark, source, client, 
     failed: list[tuple[str, int]] = []
 
     def fail(point: str, batch: int) -> None:
-        """Once before the manifest has the batch, once behind it, once before anything is written."""
+        """Fail once before the manifest has the batch, once behind it, and once before anything is written."""
         if (point, batch) in {("written", 0), ("recorded", 1), ("begun", 2)} and (point, batch) not in failed:
             failed.append((point, batch))
             raise RuntimeError(f"failed where {point}")

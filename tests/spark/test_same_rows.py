@@ -1,5 +1,4 @@
-"""However a stream is run, it has the rows that one batch read of the same offsets has: all columns, each row as
-often."""
+"""In every way of running, a stream has the rows of one batch read of its offsets: all columns, each row as often."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ COLUMNS = (
     "__publishTime",
     "__eventTime",
 )
-"""All but the properties, which cannot be counted."""
+"""All columns except the properties, which cannot be counted."""
 PLAIN = "persistent://public/default/same-plain"
 PARTITIONED = "persistent://public/default/same-parts"
 ROWS = 1200
@@ -36,8 +35,7 @@ ROWS = 1200
 
 
 class Ways(Stream):
-    """A stream whose sink is idempotent: a batch that comes again must bring the same rows in the same order, and
-    counts once."""
+    """A stream with an idempotent sink: a repeated batch must have the same rows in the same order, and counts once."""
 
     def __init__(self, spark: Any, options: dict[str, str], folder: Path) -> None:
         super().__init__(spark, options, folder, COLUMNS)
@@ -64,7 +62,7 @@ class Topics:
         make_partitions(server, PARTITIONED, 2)
 
     def fill(self, rows: int) -> None:
-        """So many more rows of each producer."""
+        """Publish this number of rows more from each producer."""
         for number, (topic, batched) in enumerate((t, b) for t in (PLAIN, PARTITIONED) for b in (False, True)):
             values = [value_of(number, sequence) for sequence in range(self.sent, self.sent + rows)]
             publish(self._client, topic, values, batching_enabled=batched, compression_type=pulsar.CompressionType.LZ4)
@@ -79,7 +77,7 @@ class Topics:
 def streams(
     spark: Any, server: StandaloneProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Ways]]:
-    """Three ways to read the same topics, of which the last rows come when none of them reads any more."""
+    """Read the same topics in three ways; the last rows are published after all of them have ended."""
     client = quiet_client(server.url)
     topics = Topics(server, client)
 

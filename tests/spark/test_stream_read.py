@@ -31,7 +31,7 @@ def stream_options(options: dict[str, str], topic: str, **more: str) -> dict[str
 
 
 def offsets_of(folder: Path) -> list[dict[str, Any]]:
-    """The offsets that Spark keeps, batch by batch."""
+    """Return the offsets in Spark's checkpoint, batch by batch."""
     files = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
     return [json.loads(file.read_text().splitlines()[-1]) for file in files]
 

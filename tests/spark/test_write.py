@@ -1,4 +1,4 @@
-"""The sink with Spark and a real server; what it wrote is read with the official client."""
+"""The sink with Spark and a real server; the official client reads its messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def save(frame: Any, sink: dict[str, str], **options: str) -> None:
 
 
 def read(client: pulsar.Client, topic: str, count: int) -> list[Any]:
-    """`count` messages of a topic without partitions, and the proof that there is no other."""
+    """Return the messages of a topic without partitions; there must be exactly `count`."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     found = [reader.read_next(RECEIVE_MS) for _ in range(count)]
     assert not reader.has_message_available()
@@ -187,7 +187,7 @@ def test_what_cannot_be_written_at_all_is_refused_before_anything_runs(spark, si
 
 
 def lines(folder: Path, name: str, *texts: str) -> None:
-    """A file that appears whole, for Spark's file source."""
+    """Create a file that appears whole, for Spark's file source."""
     (folder / f".{name}").write_text("".join(f"{text}\n" for text in texts))
     (folder / f".{name}").rename(folder / name)
 

@@ -39,7 +39,7 @@ def product_files() -> list[Path]:
 
 
 def files_by_class(files: Iterable[Path]) -> dict[str, list[str]]:
-    """Files from the root of the tree by the classes they define at their top; names with an underscore are private."""
+    """Return files, from the root of the tree, by the public classes that they define at their top."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in files:
         for node in ast.parse(path.read_text()).body:

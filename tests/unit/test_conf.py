@@ -133,7 +133,7 @@ def test_every_field_with_a_key_is_read_in_its_room_or_where_the_process_is_put_
 
 
 def other_values(key: Key, now: Any) -> list[object]:
-    """Values that are not `now`, of which at least one goes with the other keys."""
+    """Return values other than `now`; at least one of them is valid together with the other keys."""
     if key.name in TEXTS:
         return [TEXTS[key.name]]
     if key.bounds.choices:

@@ -1,5 +1,5 @@
-"""Each package that a shipped file imports is declared in pyproject.toml: what another package happens to bring may go
-with it."""
+"""Each package that a shipped file imports is declared in pyproject.toml: a package that only another one requires may
+vanish with it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
 
 
 def imports(text: str) -> Iterator[tuple[str, int]]:
-    """Top-level names of what a file imports, by statement or by `import_module`, with the line; Python's own are left
-    out."""
+    """Yield the top-level names that a file imports, by statement or by `import_module`, with the line.
+
+    Python's own modules are left out.
+    """
     for node in ast.walk(ast.parse(text)):
         modules: list[str] = []
         if isinstance(node, ast.Import):

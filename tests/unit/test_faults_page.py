@@ -23,7 +23,7 @@ NOT_COVERED_MAX = 10
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the rows that have an id."""
+    """Return the cells of the rows that have an id."""
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
     ]

@@ -1,7 +1,7 @@
 """The graph of imports: no circle of files, no folder with more files than a reader can take in, and no endless file.
 
 A circle cannot be understood, tested or replaced in parts. Every import counts, also one under TYPE_CHECKING or within
-a function: it is the reader who follows the arrow, not only the interpreter.
+a function: readers follow it too, not only the interpreter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Graph: TypeAlias = dict[str, set[str]]
 
 
 def modules(root: Path, rooms: tuple[str, ...]) -> dict[str, Path]:
-    """Every module of the rooms, by dotted name; a package has the name of its folder."""
+    """Return every module of the rooms, by dotted name; a package has the name of its folder."""
     paths = [path for room in rooms for path in sorted((root / room).rglob("*.py")) if "_pb2" not in path.name]
     return {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
@@ -60,14 +60,14 @@ def _named(node: ast.AST, package: str) -> list[str]:
 
 
 def _module(name: str, known: dict[str, Path]) -> str:
-    """The module that has `name`, or is it; empty if it is not of the tree."""
+    """Return the module that has `name`, or is it; empty if it is not of the tree."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Groups of modules each of which leads to all others of its group."""
+    """Return the groups of modules of which each leads to all others of its group."""
     left = {name: set(targets) for name, targets in graph.items()}
     while ends := [name for name, targets in left.items() if not targets & left.keys()]:
         for name in ends:
@@ -130,7 +130,7 @@ def test_a_kit_of_tests_above_the_limit_is_found(tmp_path: Path) -> None:
 
 
 def planted(folder: Path, **files: str) -> Graph:
-    """The graph of a package `room` with these files."""
+    """Return the graph of a package `room` with these files."""
     (folder / "room").mkdir()
     for name, text in {"__init__": "", **files}.items():
         (folder / "room" / f"{name}.py").write_text(text)

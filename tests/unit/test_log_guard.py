@@ -34,7 +34,7 @@ def test_missing(): pass
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Test name to PASSED, FAILED or ERROR (a fixture that failed afterwards)."""
+    """Return PASSED, FAILED or ERROR (a fixture that failed afterwards), by test name."""
     folder = tmp_path_factory.mktemp("guard")
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     (folder / "test_guarded.py").write_text(SCRIPT)

@@ -1,4 +1,4 @@
-"""scripts/lowest.py: the versions of the run with the lowest that pyproject.toml declares."""
+"""scripts/lowest.py: the versions for the run with the lowest ones that pyproject.toml declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/original_keys.py: what it reads out of javap's text."""
+"""scripts/original_keys.py: keys in the output of javap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel holds all of ours and nothing else; nobody else uses our names."""
+"""The wheel has all of Quire's files and nothing else; no other package uses Quire's names."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def test_the_distribution_has_one_name_and_its_version_is_found_by_it() -> None:
 
 
 def test_every_text_that_installs_quire_names_the_distribution() -> None:
-    """PyPI's `quire` is another project: a text that installs it gives the user a program that has nothing to do with
-    ours."""
+    """PyPI's `quire` is another project: a text that installs it gives the user a different program."""
     folders = [ROOT / name for name in (*PACKAGES, "docs", "scripts", "conf", "tools", "bench")]
     files = [
         path for folder in folders for path in folder.rglob("*") if path.suffix in ("", ".py", ".md", ".conf", ".txt")

@@ -38,7 +38,7 @@ PASSING = {
     "quire.servers.errors": "",
     "quire.cli.shell.errors": "",
 }
-"""By module: the classes after which another try can help. All others are final."""
+"""Classes after which another try can help, by module. All others are final."""
 
 
 def classes_of(module: str) -> list[Any]:

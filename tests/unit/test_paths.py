@@ -19,7 +19,7 @@ def publish(self, producer, run):
 
 
 def difference(name: str, text: str) -> str:
-    """A diff from the file of a path to what was recorded; empty if they agree."""
+    """Return a diff from the file of a path to the recorded calls; empty if they agree."""
     path = FOLDER / f"{name}.txt"
     before = path.read_text() if path.exists() else ""
     lines = unified_diff(before.splitlines(), text.splitlines(), f"docs/paths/{name}.txt", "recorded", lineterm="", n=1)

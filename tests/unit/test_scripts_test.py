@@ -1,4 +1,4 @@
-"""`scripts/test` answers how the tests went: all of its runs, and nothing else."""
+"""The result of `scripts/test` is that of all its runs."""
 
 import shutil
 import subprocess

@@ -47,7 +47,7 @@ def progress() -> tuple[PlainProgress, io.StringIO]:
 
 
 def make_rows(folder: Path, *batches: list[tuple[str, int, bytes, int]]) -> None:
-    """Each batch a file of (key, line, value, entry)."""
+    """Write each batch as a file of (key, line, value, entry)."""
     with writing(folder) as manifest:
         for number, rows in enumerate(batches):
             path = folder / f"batch={number}" / "dt=2026-01-31" / "part-0.parquet"

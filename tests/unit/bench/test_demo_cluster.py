@@ -18,7 +18,7 @@ from tools.local_cluster.plan import Kind, Node
 
 @pytest.fixture
 def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Calls received by the cluster."""
+    """Return the list of calls that the cluster receives."""
     told: list[str] = []
 
     def tell(name: str):

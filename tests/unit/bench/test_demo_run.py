@@ -61,7 +61,7 @@ class FakeArchive:
 def go(
     server: FakeProcess, folder: Path, tree: Tree = TREE, archiving: FakeArchive | None = None
 ) -> tuple[int, str, FakeMessaging]:
-    """The number of problems, and what was shown."""
+    """Run the demo; return the number of problems, its output, and the messaging."""
     out = io.StringIO()
     console = Console(file=out, width=200)
     messaging = FakeMessaging(server)

@@ -1,4 +1,4 @@
-"""The yardstick: what it says of a machine that is as fast, and of one that is not."""
+"""The yardstick: its verdicts on a machine of the same speed, and on a slower one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quire.cli.doctor, bookie/doctor, managed_ledger/list_check.py: what is damaged in a stopped server's folders."""
+"""quire.cli.doctor, bookie/doctor, managed_ledger/list_check.py: damage in a stopped server's folders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRIES = 8
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    """The folders of a bookie that was stopped, with ledgers 7 and 8, and its configuration file beside them."""
+    """Return the folders of a stopped bookie with ledgers 7 and 8, with its configuration file beside them."""
     config = BookieConfig(
         bookie_id="bookie:1",
         journal_directory=str(tmp_path / "journal"),
@@ -58,7 +58,7 @@ def folders(tmp_path: Path) -> Path:
 
 
 def run(folders: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, object]]]:
-    """The exit code, and what it said: each finding, then the sum."""
+    """Run the doctor; return its exit code and its output: each finding, then the sum."""
     code = run_doctor(None, folders / "bk_server.conf", as_json=True)
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

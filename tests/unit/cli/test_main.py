@@ -1,4 +1,4 @@
-"""quire.cli.main and what it prints"""
+"""quire.cli.main and its output"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledger ids under a crowd and a bad connection. docs/faults.md has the list."""
+"""Ledger ids with many creators and bad connections. docs/faults.md has the list."""
 
 from __future__ import annotations
 

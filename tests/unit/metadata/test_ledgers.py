@@ -39,8 +39,10 @@ METADATA = LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragmen
 
 
 class LosesAnswers(MemoryStore):
-    """A store whose next multis are made, or not made, and not answered; and which then tries again, as a client
-    library does that hides a lost connection."""
+    """A store whose next multis are carried out or not, and not answered.
+
+    It then repeats them, like a client library that hides a lost connection.
+    """
 
     made_but_lost = 0
     not_made = 0

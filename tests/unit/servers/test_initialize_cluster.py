@@ -1,4 +1,4 @@
-"""quire.servers.initialize_cluster: what a new cluster's metadata holds"""
+"""quire.servers.initialize_cluster: the metadata of a new cluster."""
 
 from __future__ import annotations
 

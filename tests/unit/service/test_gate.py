@@ -1,4 +1,4 @@
-"""Covers quire/service/gate.py, and what quire/service/rare_lock.py has in common with it."""
+"""Covers quire/service/gate.py, and the common behaviour of quire/service/rare_lock.py."""
 
 from __future__ import annotations
 

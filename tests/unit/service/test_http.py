@@ -35,7 +35,7 @@ async def ill() -> None:
 def ask(
     path: str, *, ready: bool = True, check: Callable[[], Awaitable[None]] = well, method: str = "GET"
 ) -> httpx2.Response:
-    """The answer of a server to one request."""
+    """Return the answer of a server to one request."""
 
     async def main() -> httpx2.Response:
         metrics = Metrics()
@@ -100,7 +100,7 @@ async def test_a_taken_port_is_an_error_at_once() -> None:
 
 
 def few_descriptors(left: int) -> int:
-    """Lower the limit of this process so that connections may have `left` more. Returns the limit before."""
+    """Lower the limit of this process so that connections may have `left` more; return the limit before."""
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)

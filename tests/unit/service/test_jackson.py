@@ -21,7 +21,7 @@ BODIES = [
     and "\\u" not in call["body"]
     and call["path"] != CONFIG
 ]
-"""Without those that hold raw bytes of metadata, of which the escapes differ, and the one that was recorded in part."""
+"""Recorded bodies, without those that have raw bytes of metadata, whose escapes differ, and one recorded in part."""
 
 
 def test_bodies_of_the_original_are_written_byte_for_byte() -> None:

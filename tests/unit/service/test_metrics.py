@@ -13,7 +13,7 @@ from quire.service.metrics import Histogram, Metrics
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """Every sample of a scrape, as `name{label=value}`."""
+    """Return every sample of a scrape, as `name{label=value}`."""
     found = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""Keys of an original's file that ours has no field for: one rule for every process."""
+"""Keys of an original's file without a field in Quire's configuration: one rule for every process."""
 
 from __future__ import annotations
 

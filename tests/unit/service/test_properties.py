@@ -1,4 +1,4 @@
-"""quire.service.properties: lines as java.util.Properties and commons-configuration read them."""
+"""quire.service.properties: lines are read as by java.util.Properties and commons-configuration."""
 
 from __future__ import annotations
 

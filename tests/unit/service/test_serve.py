@@ -17,7 +17,7 @@ from quire.world.doors import Buffer, Stream
 
 
 class IdleStream:
-    """Receives nothing until it is closed; remembers what was sent."""
+    """A stream that receives nothing until it is closed, and records the sent data."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -39,7 +39,7 @@ class IdleStream:
 
 
 class FakeListener:
-    """Gives what is put into it: streams, or errors to raise."""
+    """A listener that gives the streams put into it, or raises the errors put into it."""
 
     address = ("127.0.0.1", 1)
     capacity = 0

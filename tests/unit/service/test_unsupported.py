@@ -50,7 +50,7 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def known(process: str, product_version: dict[str, str]) -> list[OriginalKey]:
-    """The keys of a version of each product that a file of the process may have."""
+    """Return the keys of a version of each product that a file of the process may have."""
     return [
         key
         for product in PRODUCTS[process]

@@ -1,4 +1,4 @@
-"""quire.service.unsupported.policies: which policies ask for what is not obeyed."""
+"""quire.service.unsupported.policies: policies with settings that are not obeyed."""
 
 from __future__ import annotations
 

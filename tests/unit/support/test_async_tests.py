@@ -1,4 +1,4 @@
-"""tests/support/async_tests.py: an async test is run to its end, and what goes wrong in it fails it."""
+"""tests/support/async_tests.py: an async test is run to its end, and an error in it fails it."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Run:
 
     outcomes: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
-    """Text below the name of a test that failed."""
+    """Output of pytest below the name of each test that failed."""
 
     def must_fail(self, name: str, *parts: str) -> str:
         assert self.outcomes[name] == "FAILED"

@@ -24,7 +24,7 @@ nothing
 
 
 def run(command: Line, steps: Sequence[Line]) -> list[str]:
-    """Sums of numbers."""
+    """Return the sums of numbers."""
     if command.name != "sum":
         raise command.unknown()
     assert command.option_number("of") == max(len(steps), 1)

@@ -1,4 +1,4 @@
-"""tests/support/stories/text: what a story may say, and that each kind of step fails when it has to."""
+"""tests/support/stories/text: the language of stories, and the failure of each kind of step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quire/world/backoff.py, and that no room writes such a loop by hand."""
+"""Covers quire/world/backoff.py, and checks that no room has such a loop of its own."""
 
 from __future__ import annotations
 

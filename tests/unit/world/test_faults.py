@@ -1,4 +1,4 @@
-"""Covers quire/world/faults.py, the lanes of real_offload.py, and what quire/servers/process.py does about faults."""
+"""Covers quire/world/faults.py, the lanes of real_offload.py, and their part of quire/servers/process.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""quire/world/map_witness.py, rocksdb_files.py and what real_key_value.py does with them, on RocksDB's own files:
-whatever happens to one of them, opening is refused with the file named, or every row that was synced is there, or
-reading says so.
+"""Covers quire/world/map_witness.py, rocksdb_files.py and their use in real_key_value.py, on RocksDB's own files.
+
+After damage to any file, either opening is refused with an error that names the file, or every synced row exists, or
+reads fail.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ ROWS = 60
 
 
 def write(folder: Path, how: str, *, buffer: int = 1 << 20, rows: int = ROWS) -> dict[bytes, bytes]:
-    """A map as another process left it, and the rows that it synced."""
+    """Let another process write a map; return the rows that it synced."""
     subprocess.run([sys.executable, "-c", _WRITER, str(folder), str(buffer), "1", str(rows), how], check=True)
     rng = random.Random("1")
     return {b"%04d" % number: rng.randbytes(rng.choice((20, 300, 2000))) for number in range(rows)}
 
 
 def opened_rows(folder: Path) -> dict[bytes, bytes]:
-    """The rows; OSError if the map is refused, or a row cannot be read."""
+    """Return the rows. Raises OSError if the map is refused or a row cannot be read."""
     map_ = RealKeyValueMaker().open(str(folder))
     try:
         return dict(map_.scan(b"", b"\xff"))
@@ -75,7 +76,7 @@ def put_back(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def damages(data: bytes, rng: random.Random, flips: int) -> list[tuple[str, bytes | None]]:
-    """Changes of a file, one at a time."""
+    """Return changes of a file, one at a time."""
     size = len(data)
     found: list[tuple[str, bytes | None]] = [("missing", None)]
     for at in sorted(rng.sample(range(size), min(flips, size))):
@@ -93,7 +94,7 @@ def damages(data: bytes, rng: random.Random, flips: int) -> list[tuple[str, byte
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """In memory where that is possible: hundreds of openings sync, and here nothing hangs on it."""
+    """Yield a folder in memory where possible: hundreds of openings sync, which does not matter here."""
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=base) as folder:
         yield Path(folder)
@@ -231,7 +232,7 @@ def test_whatever_a_power_cut_left_behind_the_witness_refuses_nothing(tmp_path, 
 
 
 def test_a_map_without_a_witness_is_opened_and_has_one_then(killed):
-    """As BookKeeper and older versions leave it."""
+    """BookKeeper and older versions leave such a map."""
     for name in NAMES:
         (killed / name).unlink()
     assert len(opened_rows(killed)) == ROWS
@@ -275,7 +276,7 @@ while True:
 
 @pytest.mark.parametrize("kills", [4, pytest.param(250, marks=pytest.mark.full)])
 def test_a_map_killed_at_any_moment_is_never_refused(tmp_path, kills):
-    """While RocksDB flushes and merges behind its back."""
+    """RocksDB flushes and merges in the background meanwhile."""
     folder = str(tmp_path / "map")
     rng = random.Random(7)
     last = 0

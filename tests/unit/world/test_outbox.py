@@ -11,7 +11,7 @@ from quire.world.outbox import Outbox
 
 
 class Peer:
-    """A stream whose window the test opens by hand."""
+    """A stream whose window the test opens."""
 
     peer = "test"
 

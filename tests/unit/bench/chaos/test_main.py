@@ -1,4 +1,4 @@
-"""The words of scripts/chaos, on a cluster that is none."""
+"""Arguments of scripts/chaos, on a fake cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NoCluster:
 
 @pytest.fixture
 def failures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Why the run is not good: nothing, unless the test says so."""
+    """Return the failures of the run, a list that the test may fill."""
     found: list[str] = []
 
     def nothing(*_: Any, **__: Any) -> None:

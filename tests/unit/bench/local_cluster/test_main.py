@@ -1,4 +1,4 @@
-"""The words of scripts/cluster."""
+"""Arguments of scripts/cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""replace-disk; what it does to bookies is tested on processes (tests/cluster/test_operations.py)."""
+"""replace-disk; tests/cluster/test_operations.py tests its effects on processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rolling-restart; what it does to bookies is tested on processes (tests/cluster/test_operations.py)."""
+"""rolling-restart; tests/cluster/test_operations.py tests its effects on processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading every copy, on bookies in memory."""
+"""Reads of every copy, on bookies in memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The shell as tests run it: on a metadata store in memory, with what it printed; and with bookies on a simulated
-host."""
+"""The shell in tests: on a metadata store in memory, with its output; and with bookies on a simulated host."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ class Ran:
 
 
 class MemoryCluster:
-    """A metadata service in memory; the configuration names it."""
+    """A metadata service in memory, named in the configuration."""
 
     def __init__(self, folder: Path, *, root: str = "/bk/ledgers") -> None:
         self.tree = MemoryTree()
@@ -53,7 +52,7 @@ class MemoryCluster:
         self.conf.write_text(f"metadataServiceUri={self.uri}\n")
 
     def do(self, job: Callable[[MemoryStore], Awaitable[Any]]) -> Any:
-        """Do it with a session of its own, which ends with it."""
+        """Run a job with a session of its own, which ends with the job."""
 
         async def main() -> Any:
             store = MemoryStore(self.tree)
@@ -77,7 +76,7 @@ class MemoryCluster:
 
 @dataclass
 class LiveCluster:
-    """Bookies b1, b2 ... on one simulated host, and a shell beside them."""
+    """Bookies b1, b2 ... on one simulated host, and a shell for them."""
 
     world: World
     tree: MemoryTree
@@ -94,7 +93,7 @@ class LiveCluster:
         return self.ports[name]
 
     def shell(self, output: Output) -> Shell:
-        """Nobody is there to be asked."""
+        """Return a shell without a user who could answer questions."""
 
         async def open_store(world: World, config: ClusterConfig) -> MetadataStore:
             return self.store()

@@ -28,7 +28,7 @@ def instance_id(cluster: MemoryCluster) -> Any:
 
 
 def run_bookie(cluster: MemoryCluster, name: str, *, read_only: bool = False) -> None:
-    """Registered for good: its session lives on."""
+    """Register a bookie permanently: its session stays open."""
 
     async def main() -> None:
         store = MemoryStore(cluster.tree)

@@ -87,7 +87,7 @@ def test_without_a_cluster_no_cookie_is_made(tmp_path: Path, file: Path) -> None
 
 
 def test_a_cookie_is_generated_as_the_original_does(cluster: MemoryCluster, tmp_path: Path) -> None:
-    """The expected bytes are what BookKeeper 4.17.3 wrote when asked the same."""
+    """The expected bytes are those that BookKeeper 4.17.3 wrote for the same command."""
     out = tmp_path / "generated"
     assert cluster.shell("cookie_generate", "-j", "a,b", "-l", "c,d", "-o", str(out), "z:5").code == 0
     instance_id = cluster.do(lambda store: read_instance_id(store, cluster.root))

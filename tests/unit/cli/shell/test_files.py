@@ -1,4 +1,4 @@
-"""Damage, several folders: what the golden files do not have."""
+"""Cases that the golden files do not have: damage, several folders."""
 
 from __future__ import annotations
 

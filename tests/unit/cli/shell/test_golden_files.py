@@ -1,4 +1,4 @@
-"""The commands on local files print what BookKeeper 4.17.3 printed of the same files, but where its output is wrong."""
+"""The commands on local files print the output of BookKeeper 4.17.3 for the same files, except where that is wrong."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_log_without_a_map_is_read_and_has_the_originals_sums() -> None:
 
 
 def test_a_journal_is_the_originals_but_for_explicit_lacs_which_it_takes_for_entries() -> None:
-    """It reads the size of the package and the half of a ledger id as a last add confirmed."""
+    """The original reads the size of the package and half of a ledger id as a last add confirmed."""
     theirs = (SHELL / "readjournal_1a1fdbcafc3_txn.out").read_text()
     wrong = "Eid=-32768, ByteOffset=12800, EntrySize=56 ---------\nType:           DATA\nLastConfirmed:  154618822656\n"
     assert wrong in theirs
@@ -78,7 +78,7 @@ def test_a_log_with_what_the_entries_hold_in_hex_is_the_originals() -> None:
 
 
 def test_a_range_of_a_log_is_what_the_original_takes_for_it() -> None:
-    """As 4.17.3 answered: entries that reach into the range, or begin in it."""
+    """4.17.3 prints entries that overlap the range or begin in it."""
     found = shell("readlog", "-sp", "2000", "-ep", "2700", "0", "--json").values
     assert [(value["ledgerId"], value["entryId"], value["offset"]) for value in found] == [(1, 2, 1597), (1, 3, 2641)]
     assert shell("readlog", "-l", "3", "-e", "2", "0", "--json").values[0]["offset"] == 5011

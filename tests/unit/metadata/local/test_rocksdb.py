@@ -36,12 +36,12 @@ LAYOUT_KEY = b"\x00layout"
 
 
 class ByHand:
-    """Both doors at once: an offload whose lane runs when the test says so, over a map that fails when it says so."""
+    """Two doors in one: an offload whose lane runs on demand, and a map that fails on demand."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
         self.batches: list[dict[bytes, bytes | None]] = []
-        """Every synced batch."""
+        """All synced batches."""
         self.failure: BaseException | None = None
         self.applies_what_fails = False
         self.closed = False
@@ -148,7 +148,7 @@ async def play() -> AsyncIterator[tuple[ByHand, KeyValueStore, trio.Nursery]]:
 
 
 class Call:
-    """A call under way, and how it ended."""
+    """A call in progress, and its outcome."""
 
     def __init__(self, nursery: trio.Nursery, call: Callable[[], Awaitable[Any]]) -> None:
         self.outcome: Any = None

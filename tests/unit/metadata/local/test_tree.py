@@ -15,7 +15,7 @@ SESSION = 3
 
 
 def do(tree: Tree, *ops: Op, session: int = SESSION) -> list[str]:
-    """Plan and apply; returns what watches would hear of."""
+    """Plan and apply; return the changes that watches would receive."""
     return tree.apply(plan(tree.nodes.get, ops, session).effects)
 
 

@@ -13,7 +13,7 @@ from quire.metadata.zookeeper.calls import Call, Calls, LostError
 
 
 class FakeSender:
-    """Keeps what was sent; `post` runs at once."""
+    """A sender that records the requests; `post` runs at once."""
 
     def __init__(self) -> None:
         self.sent: deque[tuple[Any, Call]] = deque()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_clock
 
 
 class Observer:
-    """Notes whether it is over."""
+    """An observer that records the ends of the session."""
 
     def __init__(self) -> None:
         self.ends: list[str] = []

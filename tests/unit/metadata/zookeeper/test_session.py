@@ -1,4 +1,4 @@
-"""The session of a ZooKeeper store, without a server: what becomes of answers."""
+"""The session of a ZooKeeper store, without a server: the handling of answers."""
 
 from __future__ import annotations
 

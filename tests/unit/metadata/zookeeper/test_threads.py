@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real_clock
 
 
 class Decrypted:
-    """A TLS socket that has decrypted something already, on a connection that is silent."""
+    """A TLS socket that has already decrypted data, on a connection without new data."""
 
     def __init__(self, inner: socket.socket, pending: int) -> None:
         self._inner = inner

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.real_clock
 
 
 class Server:
-    """Notes what is armed."""
+    """A server that records the armed watches."""
 
     def __init__(self, idle_max: int = 10) -> None:
         self.log: list[str] = []

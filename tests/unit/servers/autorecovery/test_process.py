@@ -1,4 +1,4 @@
-"""`quire autorecovery`: what it takes from a bk_server.conf, and how it ends."""
+"""`quire autorecovery`: the keys that it reads from a bk_server.conf, and its ends."""
 
 from __future__ import annotations
 

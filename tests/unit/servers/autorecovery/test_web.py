@@ -1,4 +1,4 @@
-"""The web port of `quire autorecovery` answers as the original's does."""
+"""The web port of `quire autorecovery` gives the original's answers."""
 
 from __future__ import annotations
 

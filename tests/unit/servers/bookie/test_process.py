@@ -1,4 +1,4 @@
-"""`quire bookie`: from a configuration to what is served, and from a failure to an exit code."""
+"""`quire bookie`: its configuration, and the exit codes of its failures."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:
 @pytest.mark.real_clock
 @pytest.mark.parametrize("key", ["bookiePort", "httpServerPort"])
 async def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path: Path) -> None:
-    """And the bookie ends as with any port that it cannot have: exit code 2."""
+    """The bookie ends with exit code 2, as for any port that it cannot bind."""
     told: list[Ready] = []
 
     async def main(config: BookieServerConfig) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP port answers as the original's does."""
+"""The HTTP port gives the original's answers."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ NOT_SERVED = (
     "/api/v1/bookie/list_bookie_info",
     "/api/v1/ledger/read",
 )
-"""They are about auto recovery and compaction, or need a client of ledgers."""
+"""Resources of auto recovery and compaction, and those that need a client of ledgers."""
 BY_NAME = ("/state", "/readonly", "/sanity", "/info", "/gc", "/list_disk_file", "file_type=journal")
-"""Their answers have names that are always the same."""
+"""Resources whose answers always have the same names."""
 
 Ask = Callable[..., Awaitable[tuple[int, str]]]
 

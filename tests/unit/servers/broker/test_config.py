@@ -1,5 +1,5 @@
-"""quire.servers.broker.config: a broker.conf of the original is read as it is, and what it asks for is done or
-refused."""
+"""quire.servers.broker.config: the original's broker.conf is read unchanged, and each of its settings is
+obeyed or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quire.servers.zookeeper.wait: bookie, broker and auto recovery wait for a ZooKeeper that is not there yet."""
+"""quire.servers.zookeeper.wait: bookie, broker and auto recovery wait for a ZooKeeper that does not serve yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of a chaos run, with what must be found planted into good histories."""
+"""The checker of a chaos run, with violations planted into good histories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def acknowledged(sequence: int, at_ms: int, entry: int | None = None, topic: int
 
 
 def good(count: int = 6) -> tuple[list[Record], list[Record]]:
-    """Sent every 10 ms, answered 5 ms later, delivered and acknowledged 1 ms after that."""
+    """Return messages sent every 10 ms, answered 5 ms later, delivered and acknowledged 1 ms after that."""
     produced: list[Record] = []
     consumed: list[Record] = []
     for number in range(count):
@@ -150,7 +150,7 @@ def test_time_in_which_a_broker_hung_settles_nothing(hung_ms, allowed):
 
 
 def test_what_was_delivered_while_there_was_no_connection_may_come_again():
-    """It waited in the client, and its acknowledgement went nowhere."""
+    """It waited in the client, and its acknowledgement was lost."""
     produced, consumed = good()
     again = [*consumed, delivered(3, 5000)]
     assert judge(produced, again, consumer_breaks_ms=[20], lasting_ms=100).good

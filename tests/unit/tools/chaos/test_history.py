@@ -1,4 +1,4 @@
-"""Histories of clients as files, and when their connections broke."""
+"""Histories of clients as files, and the times at which their connections broke."""
 
 from __future__ import annotations
 

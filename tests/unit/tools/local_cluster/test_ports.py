@@ -1,4 +1,4 @@
-"""Ports for servers that come back to them."""
+"""Ports for servers that use them again after a restart."""
 
 from __future__ import annotations
 

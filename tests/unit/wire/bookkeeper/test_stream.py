@@ -17,7 +17,7 @@ def frame(size: int) -> bytes:
 
 
 def feed(stream: FrameStream, data: bytes, sizes: list[int]) -> list[bytes]:
-    """Receive `data` in pieces of `sizes`, then the rest; what came out each time, if anything."""
+    """Receive `data` in pieces of `sizes`, then the rest; return each nonempty output."""
     out: list[bytes] = []
     position = 0
     while position < len(data):
@@ -53,7 +53,7 @@ def test_random_frames_in_random_pieces() -> None:
 
 
 def test_frames_of_one_size_among_others_in_random_pieces() -> None:
-    """Many of one size are looked at by the block."""
+    """Many frames of one size are checked in blocks."""
     rng = random.Random(8)
     for _ in range(100):
         data = b"".join(frame(rng.choice([4, 5, 60])) * rng.choice([1, 2, 15, 17, 40]) for _ in range(10))

@@ -59,7 +59,7 @@ def test_a_run_ends_where_ledger_id_key_flags_or_order_change() -> None:
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 33, 50])
 def test_a_run_of_entries_of_one_size_is_what_it_is_one_by_one(count: int) -> None:
-    """Many of one size are decoded by the block."""
+    """Many entries of one size are decoded in blocks."""
     frames = [add(7, i, bytes([i]) * 100) for i in range(3, 3 + count)]
     (run,) = runs(b"".join(frames))
     alone = [runs(frame)[0] for frame in frames]

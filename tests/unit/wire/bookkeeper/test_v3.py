@@ -80,7 +80,7 @@ def spans(frame: v2.Frame) -> list[tuple[int, int, int]]:
 
 
 def content(frame: v2.Frame) -> tuple[object, ...]:
-    """All that one ADD_ENTRY says."""
+    """Return all fields of one ADD_ENTRY."""
     [(run, txns, write_flags)] = adds(frame)
     whole = b"".join(run.parts)
     return run.ledger_id, run.first, run.count, whole, run.size, run.offsets, run.key, run.flags, txns, write_flags
@@ -230,7 +230,7 @@ def test_a_wrong_id_in_the_middle_of_a_run_ends_it() -> None:
 
 
 def test_numbers_longer_than_they_need_to_be_are_the_same_numbers() -> None:
-    """Nobody sends them, but they must not stop the bookie."""
+    """No known client sends them, but they must not stop the bookie."""
     usual = add(5, 7, 3)
     longer = usual.replace(b"\x10\x03\x1a", b"\x10\x83\x00\x1a")
     inner = longer.index(b"\xaa\x06") + 2
@@ -355,7 +355,7 @@ def test_bytes_of_any_kind_never_raise() -> None:
 
 
 def test_what_the_bytes_say_is_what_protobuf_says_of_damaged_frames_too() -> None:
-    """The fast ways must not accept an add or a read that means something else."""
+    """The fast decoders must not accept an add or a read with another meaning."""
     rng = random.Random(2)
     compared = 0
     for _ in range(4000):

@@ -9,7 +9,7 @@ from google.protobuf.internal import encoder
 from quire.wire.bookkeeper.varints import consecutive, decode, decode_signed, encode, encode_all, endless
 
 PROTOBUF: Any = encoder
-"""The encoder of the protobuf library, which has no types."""
+"""Encoder of the protobuf library, which has no types."""
 EDGES = [0, 1, 127, 128, 255, 16383, 16384, (1 << 35) - 1, 1 << 35, (1 << 63) - 1]
 
 

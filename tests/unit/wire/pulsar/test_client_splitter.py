@@ -16,7 +16,7 @@ from tests.support.pulsar_frames import command, entry, frame
 
 
 def split(data: bytes, splitter: ClientSplitter | None = None) -> list[ClientItem]:
-    """All items of whole frames."""
+    """Return all items of whole frames."""
     view = memoryview(bytearray(data))
     items, consumed = (splitter or ClientSplitter(FRAME_SIZE_MAX)).split(view, 0, len(view))
     assert consumed == len(data)
@@ -24,7 +24,7 @@ def split(data: bytes, splitter: ClientSplitter | None = None) -> list[ClientIte
 
 
 def message(consumer_id: int, ledger_id: int, entry_id: int, stored: bytes, **place: Any) -> bytes:
-    """As protobuf writes it."""
+    """Return a MESSAGE as protobuf encodes it."""
     message_id = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, **place)
     return frame(command("MESSAGE", "message", consumer_id=consumer_id, message_id=message_id), stored)
 
@@ -44,7 +44,7 @@ def receipt(producer_id: int, sequence_id: int, ledger_id: int, entry_id: int, *
 
 
 def rows(items: list[ClientItem]) -> list[tuple[object, ...]]:
-    """Every message and receipt by itself."""
+    """Return every message and receipt as a row of its own."""
     found: list[tuple[object, ...]] = []
     for item in items:
         if isinstance(item, MessageRun):

@@ -57,7 +57,7 @@ def test_metadata_that_a_client_cannot_read_is_unreadable() -> None:
 
 
 def learned(*like: bytes) -> EntryFeatures:
-    """One that has patterns for entries like these."""
+    """Return features that have patterns for entries like these."""
     found = EntryFeatures()
     for each in like:
         found.union([each] * 40)

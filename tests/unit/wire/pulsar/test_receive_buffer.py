@@ -12,8 +12,10 @@ from tests.support.pulsar_frames import command, entry, frame, send
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, sizes: list[int] | None = None) -> list[tuple[int, memoryview, bytes]]:
-    """Give `data` in pieces of the given sizes (then as much as fits); per SEND its sequence id, its payload, and a
-    copy made before anything more was received."""
+    """Feed `data` in pieces of the given sizes, then as much as fits.
+
+    Return for each SEND its sequence id, its payload, and a copy of the payload from before the next receive.
+    """
     found: list[tuple[int, memoryview, bytes]] = []
     at = 0
     while at < len(data):
@@ -62,7 +64,7 @@ def test_small_payloads_are_received_into_the_same_buffer_again() -> None:
 
 
 def busy(buffer: ReceiveBuffer) -> list[int]:
-    """Receive small SENDs as fast as the buffer takes them; its sizes before each receive. Nothing is left buffered."""
+    """Receive small SENDs as fast as the buffer takes them; return its size before each receive."""
     data = memoryview(b"".join(send(n) for n in range(6000)))
     sizes: list[int] = []
     while data:

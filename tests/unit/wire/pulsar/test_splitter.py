@@ -29,7 +29,7 @@ PING = frame(command("PING", "ping"))
 
 
 def split(data: bytes, splitter: Splitter | None = None) -> list[Item]:
-    """All of `data` at once; every byte has to be used."""
+    """Split all of `data` at once; every byte must be used."""
     items, used = (splitter or Splitter(FRAME_SIZE_MAX)).split(memoryview(data), 0, len(data))
     assert used == len(data)
     return items
@@ -279,7 +279,7 @@ _counts = st.one_of(st.none(), st.integers(-3, 300), st.integers(-(1 << 31), (1 
 
 @st.composite
 def _send_commands(draw: st.DrawFn) -> bytes:
-    """A SEND command, its fields in any order, some of them twice, maybe with fields nobody knows."""
+    """Draw a SEND command: fields in any order, some of them twice, and perhaps unknown fields."""
     fields = [("producer_id", draw(_numbers)), ("sequence_id", draw(_numbers))]
     for name, values in (
         ("num_messages", st.integers(-(1 << 31), (1 << 31) - 1)),
