@@ -15,7 +15,7 @@ dependencies = ["trio>=0.35", "typer>=0.16,<0.29", {more}]
 [project.optional-dependencies]
 spark = ["pyspark>=4.2,<5", "pyarrow>=18"]
 """
-TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib", "py4j")
+TOOLS = ("pytest", "hypothesis", "pulsar-client", "hatchling", "editables", "matplotlib", "py-spy", "py4j")
 
 
 def requirements() -> Callable[[str, str], Iterator[str]]:
