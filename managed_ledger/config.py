@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from cursors.config import CursorConfig
 from quire.service.config import MB, MINUTES, MS, SECONDS, conf_key
 
 MINUTE_MS = 60_000
@@ -151,3 +152,14 @@ def standard_config(config: ManagedLedgerConfig) -> LogConfigSource:
     """For logs of which nothing else is said."""
     standard = LogConfig.of(config)
     return lambda: standard
+
+
+def cursors_of(logs: ManagedLedgerConfig, cursors: CursorConfig) -> CursorConfig:
+    """The cursors' part, with what they obey and managed ledgers declare."""
+    return replace(
+        cursors,
+        ensemble_size=logs.ensemble_size,
+        write_quorum=logs.write_quorum,
+        ack_quorum=logs.ack_quorum,
+        retry_timeout_s=logs.retry_timeout_s,
+    )

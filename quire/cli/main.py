@@ -3,6 +3,7 @@ loads only the modules that it uses."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from quire.servers.standalone.config import StandaloneConfig
 
 DEFAULT_CONF = Path("conf/standalone.conf")
+YOUNG_OBJECTS_MAX = 200_000
+"""Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
+garbage. Servers then set thresholds of their own (quire.servers.process)."""
 
 app = typer.Typer(
     name="quire",
@@ -372,6 +376,7 @@ _LOADED_S = time.perf_counter()
 
 def main() -> None:
     """Run the console script."""
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
     open_missing()
     app()
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, field, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key, original_keys
@@ -28,8 +28,7 @@ T = TypeVar("T")
 Config = TypeVar("Config")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A key of a file and what it is set to. Of a key given several times the line is that of the value that counts."""
 
     source: str
@@ -49,11 +48,10 @@ class Assignment:
         return f"{self.source}:{self.line}: "
 
     def with_values(self, values: tuple[str, ...]) -> Assignment:
-        return replace(self, values=values)
+        return self._replace(values=values)
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """The unit that a key counts in. The field holds `times / per` of it: with MS_IN_S a file says 1500 and the field
     is 1.5."""
 
@@ -83,8 +81,7 @@ MINUTES_IN_S: Final = Unit("minutes", times=60)
 PERCENT: Final = Unit("percent")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Bounds of a value, inclusive; None is no bound. `choices` for text."""
 
     minimum: float | None = None
@@ -131,8 +128,7 @@ def conf_key(
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One key of a configuration."""
 
     name: str
@@ -172,7 +168,7 @@ def keys_of(cls: type) -> Mapping[str, Key]:
 def _key(made: Field[Any], kind: Any) -> Key:
     declared: Key = made.metadata["key"]
     whole = kind is float and type(declared.default) is int
-    return replace(declared, field_name=made.name, kind=int if whole else kind)
+    return declared._replace(field_name=made.name, kind=int if whole else kind)
 
 
 def build(cls: Callable[..., Config], values: Mapping[str, Any]) -> Config:

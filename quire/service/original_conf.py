@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.service.config import Assignment
 from quire.service.errors import ConfigError
@@ -35,8 +35,7 @@ class Fate(Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """`reason` says what there is instead, or what is not there; of REFUSED it ends with the remedy.
 
     `ours` are values that say what is done here anyway. `asks` is REFUSED's: whether a value asks for what cannot be
@@ -132,7 +131,7 @@ def sort_out(
         elif name in elsewhere:
             done.without_effect.append(name)
         elif newer is not None and newer not in names and value not in ("", "-1"):
-            done.kept.append(replace(each, name=newer))
+            done.kept.append(each._replace(name=newer))
             names.add(newer)
         elif newer is not None:
             done.without_effect.append(name)

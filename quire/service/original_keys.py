@@ -6,11 +6,10 @@ The data file original_keys.txt is made by scripts/original_keys.py out of the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 FILE: Final = Path(__file__).with_name("original_keys.txt")
 
@@ -18,8 +17,7 @@ PULSAR: Final = "pulsar"
 BOOKKEEPER: Final = "bookkeeper"
 
 
-@dataclass(frozen=True, slots=True)
-class OriginalKey:
+class OriginalKey(NamedTuple):
     """A key of one product. `name` may end in a star, for any ending."""
 
     name: str

@@ -10,7 +10,7 @@ default or a bound, stands in `changes`; keys that it leaves no choice about, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, get_type_hints
@@ -32,8 +32,7 @@ class Change:
     bounds: Bounds | None = None
 
     def of(self, key: Key) -> Key:
-        return replace(
-            key,
+        return key._replace(
             default=key.default if self.default is None else self.default,
             doc=key.doc if self.doc is None else self.doc,
             bounds=key.bounds if self.bounds is None else self.bounds,

@@ -8,7 +8,6 @@ Source of the bounds on weights: BookKeeper's WeightedRandomSelectionImpl.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from statistics import median
 
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.placement.policy import Cluster, PlacementConfig
@@ -44,6 +43,8 @@ def draw_weights(weights: Sequence[int], max_multiple: int) -> list[float]:
     least = min((weight for weight in weights if weight > 0), default=1)
     if not any(weight > 0 for weight in weights):
         return [1.0] * len(weights)
+    from statistics import median  # only here: it takes longer to import than the rest of placement
+
     bound = max_multiple * median(weights)
     counted = [float(weight if weight > 0 else least) for weight in weights]
     return [min(weight, bound) for weight in counted] if bound > 0 else counted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from broker.config import BrokerOptions
@@ -46,17 +46,6 @@ class BrokerConfig:
     ownership: OwnershipOptions
     deletion: DeletionKeys
     log: LogKeys
-
-
-def cursors_of(logs: ManagedLedgerConfig, cursors: CursorConfig) -> CursorConfig:
-    """The cursors' part, with what they obey and managed ledgers declare."""
-    return replace(
-        cursors,
-        ensemble_size=logs.ensemble_size,
-        write_quorum=logs.write_quorum,
-        ack_quorum=logs.ack_quorum,
-        retry_timeout_s=logs.retry_timeout_s,
-    )
 
 
 _HEAD: Final = """Configuration of `quire broker`: every key with its default.

@@ -24,14 +24,14 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from cursors.doors import Ledgers
-from managed_ledger.config import LogConfig
+from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.opening import open_client_on
 from quire.metadata.errors import NoNodeError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import Addresses, free_port, host_port, naming
-from quire.servers.broker.config import BROKER, BrokerConfig, cursors_of
+from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.serving import broker_port

@@ -22,7 +22,7 @@ from bookie.sessions.session import BookieSession
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
-from managed_ledger.config import LogConfig
+from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.context import LedgerConfig
@@ -32,7 +32,6 @@ from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses, naming
-from quire.servers.broker.config import cursors_of
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.serving import broker_port

@@ -2,13 +2,15 @@
 
 Protobuf needs 1.4 us to read one MessageMetadata, which is too slow for every message. But the metadata of a producer's
 messages differ in a few numbers only. So the metadata of one entry is remembered as a pattern in which these numbers
-may vary without changing size. The next entry is compared with the pattern for its metadata's size (0.4 us).
+may vary without changing size. The next entry is compared with the pattern for its metadata's size (0.4 us); a run of
+entries of one size with the pattern repeated (0.23 us for each entry).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from struct import Struct
 from typing import Any
 
@@ -45,6 +47,8 @@ _LEARN_AFTER = 16
 entries.
 """
 _LEARN_AFTER_MAX = 4096
+_RUN_MIN = 8
+"""Entries from which on a run is compared as a whole."""
 _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
 _find_tag = re.compile(b"\x58|[\x98\xa0\xb0\xb8\xd2]\x01").search
@@ -105,13 +109,13 @@ def without_broker_metadata(entry: Buffer) -> Buffer:
 class EntryFeatures:
     """Finder of the features of runs of entries that are mostly alike."""
 
-    __slots__ = ("_alike", "_only", "_patience", "_patterns", "_unknown")
+    __slots__ = ("_alike", "_patience", "_patterns", "_runs", "_unknown")
 
     def __init__(self) -> None:
         self._patterns: dict[int, _Match] = {}
         """Patterns by the lowest byte of the metadata's size."""
-        self._only: _Match | None = None
-        """The pattern, while there is one: what most producers stay with."""
+        self._runs: dict[int, _RunPattern] | None = {}
+        """Patterns of runs, by the same byte. None after a run that did not match: this producer's entries vary."""
         self._alike = 0
         """Features of entries that some pattern matches."""
         self._unknown = 0
@@ -123,15 +127,13 @@ class EntryFeatures:
 
         BATCH and CHUNK may be included if only earlier entries had them.
         """
-        only = self._only
-        if only is not None:
-            others = [entry for entry in entries if not only(entry, 6)]
-        else:
-            get = self._patterns.get
-            try:
-                others = [entry for entry in entries if not get(entry[9], _never)(entry, 6)]
-            except IndexError:
-                others = list(entries)
+        if len(entries) >= _RUN_MIN and self._is_usual_run(entries):
+            return self._alike
+        get = self._patterns.get
+        try:
+            others = [entry for entry in entries if not get(entry[9], _never)(entry, 6)]
+        except IndexError:
+            others = list(entries)
         found = self._alike if len(others) < len(entries) else 0
         if others:
             for entry in others:
@@ -159,6 +161,19 @@ class EntryFeatures:
             self._learn(others, 0)
         return found
 
+    def _is_usual_run(self, entries: Sequence[Buffer]) -> bool:
+        """Return whether all `entries` are of one metadata size and match its pattern."""
+        runs, first, last = self._runs, entries[0], entries[-1]
+        if runs is None or len(first) < 10 or len(last) < 10 or first[9] != last[9]:
+            return False
+        run = runs.get(first[9])
+        if run is None:
+            return False
+        if not run.matches(entries):
+            self._runs = None
+            return False
+        return True
+
     def _learn(self, others: Sequence[Buffer], features: int) -> None:
         self._unknown += len(others)
         if self._unknown < self._patience:
@@ -171,11 +186,35 @@ class EntryFeatures:
         if key in self._patterns:  # the pattern did not match this entry, so entries vary more than patterns allow
             self._patience = min(2 * self._patience, _LEARN_AFTER_MAX)
         self._alike |= features_of(entry)
-        self._patterns[key] = _pattern(entry)
-        self._only = self._patterns[key] if len(self._patterns) == 1 else None
+        pattern = _pattern(entry)
+        self._patterns[key] = re.compile(pattern).match
+        if self._runs is not None:
+            self._runs[key] = _RunPattern(pattern, metadata_span(entry)[1])
 
 
-def _pattern(entry: Buffer) -> _Match:
+class _RunPattern:
+    """A pattern repeated: one match for a whole run."""
+
+    __slots__ = ("_cut", "_match", "_pattern", "_size")
+
+    def __init__(self, pattern: bytes, stop: int) -> None:
+        """`stop`: where metadata that match the pattern end in an entry."""
+        self._pattern = pattern
+        self._match: Callable[[bytes], Any] | None = None
+        self._size = stop - 6
+        self._cut = itemgetter(slice(6, stop))
+
+    def matches(self, entries: Sequence[Buffer]) -> bool:
+        """Return whether the pattern matches every entry."""
+        match = self._match
+        if match is None:  # compiled for the first run: not all producers send any
+            match = self._match = re.compile(b"(?:%b)*+" % self._pattern).fullmatch
+        packed = b"".join(map(self._cut, entries))
+        # With an entry that is too short, the next one's metadata would be compared from a wrong byte on.
+        return len(packed) == self._size * len(entries) and match(packed) is not None
+
+
+def _pattern(entry: Buffer) -> bytes:
     """Return a pattern that matches, at offset 6, metadata that differ from that of `entry` only in free numbers and
     texts of the same size.
     """
@@ -205,8 +244,7 @@ def _pattern(entry: Buffer) -> _Match:
         else:  # a group of an unknown field
             at = len(metadata)
         parts.append(re.escape(metadata[begin:at]))
-    match: _Match = re.compile(b"".join(parts)).match
-    return match
+    return b"".join(parts)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

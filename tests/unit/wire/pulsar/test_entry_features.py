@@ -81,6 +81,26 @@ def test_a_pattern_takes_no_odd_entry_for_a_usual_one() -> None:
     ]
 
 
+def test_a_run_is_compared_as_a_whole_and_no_odd_entry_hides_in_it() -> None:
+    usual = entry(sequence_id=5)
+    run = [entry(sequence_id=number) for number in range(60)]
+    stop = 10 + usual[9]
+    same_size = usual[:10] + b"\xff" * len(usual[10:])
+    halves = [usual[:6] + usual[6:20], usual[:6] + usual[20:stop]]
+    odd = {
+        UNREADABLE: [[same_size], [usual[:12]], [b""], halves],
+        DELAYED: [[entry(sequence_id=5, deliver_at_time=7)]],
+        0: [[entry(sequence_id=500)], [entry(sequence_id=5, partition_key="k")]],
+    }
+    for expected, parts in odd.items():
+        for part in parts:
+            features = learned(usual)
+            assert features.union(run) == 0
+            assert features._runs, "the run has matched"
+            assert features.union([*run[:20], *part, *run[20:]]) == expected
+            assert features.union(run) == 0
+
+
 metadata = st.fixed_dictionaries(
     {
         "producer_name": st.sampled_from(["p", "standalone-0-1"]),
@@ -100,7 +120,7 @@ metadata = st.fixed_dictionaries(
 broken = st.tuples(metadata, st.integers(0, 40), st.integers(0, 255))
 
 
-@given(st.lists(st.one_of(metadata, broken), min_size=1, max_size=60), st.integers(1, 7))
+@given(st.lists(st.one_of(metadata, broken), min_size=1, max_size=60), st.integers(1, 40))
 def test_patterns_answer_as_protobuf_does(kinds: list[Any], run: int) -> None:
     """Each entry is repeated with another number, so that patterns are made of most of them."""
     entries: list[bytes] = []
