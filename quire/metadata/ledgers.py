@@ -242,6 +242,10 @@ class LedgerManager:
         """
         await unacked.write(self._store, self.root, ledger_id, before)
 
+    async def withdraw_unacked(self, ledger_id: int) -> None:
+        """Withdraw that request, if it was the only one: the copies have arrived. MetadataError."""
+        await unacked.withdraw(self._store, self.root, ledger_id)
+
     def watch(self, ledger_id: int) -> Watch:
         return self._store.watch(self.path(ledger_id))
 

@@ -12,7 +12,7 @@ The originals ignore this folder. Auto recovery creates it; where that never ran
 from __future__ import annotations
 
 from quire.metadata import paths
-from quire.metadata.errors import MalformedMetadataError, NodeExistsError, NoNodeError
+from quire.metadata.errors import BadVersionError, MalformedMetadataError, NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION, MetadataStore
 
 FOLDER = "underreplication/unacked"
@@ -49,6 +49,17 @@ def decode(value: bytes) -> int:
         return int(value.decode("ascii"))
     except ValueError as error:
         raise MalformedMetadataError(f"not a note on missing copies: {value!r}") from error
+
+
+async def withdraw(store: MetadataStore, root: str, ledger_id: int) -> None:
+    """Delete a note that was written just now: its copies have arrived. MetadataError.
+
+    A note that replaced an older one stays, because that one may be about other copies. Its version is not the first.
+    """
+    try:
+        await store.delete(path_of(root, ledger_id), 0)
+    except (NoNodeError, BadVersionError):
+        pass
 
 
 async def write(store: MetadataStore, root: str, ledger_id: int, before: int) -> None:

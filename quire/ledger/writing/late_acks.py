@@ -5,7 +5,8 @@ ledger that still has such a member after a moment is noted, and auto recovery c
 
 The note is stored before the ledger is stored as closed: from then on no recovery looks at it, so after a crash of this
 process nothing else would lead to the missing copies before the next check of all ledgers (found by simulation: cluster
-seed 1310007 with full disks). A ledger that its writer could not close is recovered, and recovery notes it.
+seed 1310007 with full disks). If the members answer later, it is withdrawn, which spares the check. A ledger that its
+writer could not close is recovered, and recovery notes it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import trio
 from quire.ledger.bookies.pool import AddChannel
 from quire.ledger.context import LedgerContext
 from quire.ledger.writing.ack_tracker import AckTracker
-from quire.ledger.writing.unacked_notes import WHOLE, note_unacked
+from quire.ledger.writing.unacked_notes import WHOLE, note_unacked, withdraw_note
 
 GRACE_S: Final = 0.05
 """Seconds that the close of a ledger waits for members before it is noted: longer than a bookie usually is behind."""
@@ -43,10 +44,12 @@ class LateAcks:
         self._answered.set()
 
     async def wait(self) -> None:
-        """Wait for the members, release all, and have the ledger noted if one lacks entries and it is not yet."""
+        """Wait for the members and release all. If one lacks entries, have the ledger noted, else withdraw the note."""
         await self._wait(self._context.config.add_timeout_s)
         if self._release_all():
             await self._note()
+        elif self._is_noted:
+            await withdraw_note(self._context, self._ledger_id)
 
     async def note(self) -> None:
         """Wait for a moment, and have the ledger noted if a member lacks entries then."""

@@ -10,7 +10,7 @@ from quire.metadata.unacked import WHOLE
 from quire.service.log import get_logger
 from quire.world.backoff import Backoff
 
-__all__ = ["WHOLE", "note_unacked"]
+__all__ = ["WHOLE", "note_unacked", "withdraw_note"]
 
 log = get_logger(__name__)
 
@@ -39,3 +39,14 @@ async def note_unacked(context: LedgerContext, ledger_id: int, before: int) -> b
             failure = error
         log.warning("copies may be missing, cannot store a note", ledger=ledger_id, reason=str(failure))
         return False
+
+
+async def withdraw_note(context: LedgerContext, ledger_id: int) -> None:
+    """Withdraw a note that was stored just now, because the copies have arrived.
+
+    If that fails, the auditor compares the ledger with the lists and finds nothing.
+    """
+    try:
+        await context.ledgers.withdraw_unacked(ledger_id)
+    except MetadataError as error:
+        log.debug("note on missing copies not withdrawn", ledger=ledger_id, reason=str(error))

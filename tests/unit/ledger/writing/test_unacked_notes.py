@@ -136,6 +136,24 @@ async def test_a_member_whose_last_acknowledgements_do_not_come_is_noted_before_
         assert await notes(cluster) == {}, "one note is enough"
 
 
+@pytest.mark.parametrize("noted_before", [False, True])
+async def test_a_note_is_withdrawn_when_the_acknowledgements_come_after_the_close(noted_before: bool) -> None:
+    cluster = await begun(3)
+    async with cluster.client() as client:
+        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        late.hold = True
+        await writer.write(b"0")
+        if noted_before:
+            await cluster.ledgers.note_unacked(writer.ledger_id, 0)
+        await writer.close()
+        noted = {writer.ledger_id: unacked.WHOLE}
+        assert await notes(cluster) == noted
+        late.release()
+        await trio.sleep(1)
+        assert await notes(cluster) == (noted if noted_before else {}), "an earlier note is about other copies"
+
+
 async def test_a_note_that_cannot_be_stored_before_the_close_is_stored_after_it() -> None:
     cluster = await begun(3)
     note_unacked = cluster.ledgers.note_unacked
