@@ -46,6 +46,8 @@ OPENS_MAX = 64
 """Logs opened concurrently: enough to keep bookies and metadata busy, few enough that they do not time out together."""
 RECOVERIES_MAX = 256
 """Cursors recovered concurrently, over all those logs."""
+ENDED_MAX = 100_000
+"""Names of ended logs that are kept."""
 
 
 class ManagedLedgerFactory:
@@ -97,6 +99,10 @@ class ManagedLedgerFactory:
         self._opens = Gate(OPENS_MAX)
         self._busy: dict[str, trio.Event] = {}
         """Names being opened, closed or deleted."""
+        self._ended: set[str] = set()
+        """Names of logs that were open, or nearly: a write of theirs may be on its way when they are opened again."""
+        self._ended_is_full = False
+        """Whether there were more: every log counts as one of them."""
 
     @property
     def managed_ledgers(self) -> dict[str, ManagedLedger]:
@@ -142,8 +148,13 @@ class ManagedLedgerFactory:
                 continue
             with self._reserved(name):
                 source = await self._log_config(name) if config is None or self._config_of is None else config
-                async with self._opens:
-                    managed_ledger = await open_log(self._services, name, source, create=create)
+                is_first = name not in self._ended and not self._ended_is_full
+                try:
+                    async with self._opens:
+                        managed_ledger = await open_log(self._services, name, source, create=create, is_first=is_first)
+                except BaseException:
+                    self._has_ended(name)
+                    raise
                 if managed_ledger.is_usable:
                     self._open[name] = managed_ledger
                 return managed_ledger
@@ -221,7 +232,14 @@ class ManagedLedgerFactory:
     def _reserved(self, name: str) -> _Reservation:
         return _Reservation(self._busy, name)
 
+    def _has_ended(self, name: str) -> None:
+        if len(self._ended) < ENDED_MAX:
+            self._ended.add(name)
+        else:
+            self._ended_is_full = True
+
     def _gone(self, managed_ledger: ClosedLog) -> None:
+        self._has_ended(managed_ledger.name)
         if self._open.get(managed_ledger.name) is managed_ledger:
             del self._open[managed_ledger.name]
 

@@ -75,6 +75,12 @@ class LedgerList:
         if any(after <= before for before, after in pairwise(ids)):
             raise ManagedLedgerDamagedError(f"the ids of a ledger list are not ascending: {ids}")
 
+    def names_as(self, other: LedgerList) -> bool:
+        """Return whether the other list names the same ledgers, for the same purpose."""
+        if self.deleting != other.deleting or len(self.ledgers) != len(other.ledgers):
+            return False
+        return all(mine.ledger_id == its.ledger_id for mine, its in zip(self.ledgers, other.ledgers, strict=True))
+
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
         return self._of((*self.ledgers, LedgerInfo(ledger_id=ledger_id)), self.deleting, self.opening).deleted(

@@ -94,6 +94,11 @@ class KeyValueStore:
     def expired(self) -> trio.Event:
         return self._expired
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Return True: whoever opened the store holds the directory's lock, so no other process writes to it."""
+        return True
+
     async def get(self, path: str) -> Node | None:
         await self._read_turn()
         node = self._tree.nodes.get(path)
