@@ -97,7 +97,7 @@ class ManagedLedgerFactory:
         self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}
         self._opens = Gate(OPENS_MAX)
-        self._busy: dict[str, trio.Event] = {}
+        self._busy: dict[str, _Reservation] = {}
         """Names being opened, closed or deleted."""
         self._ended: set[str] = set()
         """Names of logs that were open, or nearly: a write of theirs may be on its way when they are opened again."""
@@ -222,7 +222,7 @@ class ManagedLedgerFactory:
 
     async def _free(self, name: str) -> None:
         while name in self._busy:
-            await self._busy[name].wait()
+            await self._busy[name].over()
 
     async def _finish_close(self, name: str, managed_ledger: ManagedLedger) -> None:
         """Wait until a close under way is done; no caller opens the log before that."""
@@ -260,15 +260,27 @@ def _trim_some(logs: deque[ManagedLedger]) -> None:
 class _Reservation:
     """Reservation of a name that is being opened or deleted; other callers wait."""
 
-    def __init__(self, busy: dict[str, trio.Event], name: str) -> None:
+    __slots__ = ("_busy", "_done", "_name")
+
+    def __init__(self, busy: dict[str, _Reservation], name: str) -> None:
         self._busy = busy
         self._name = name
+        self._done: trio.Event | None = None
+        """Set at the end; None: no other task waits."""
 
     def __enter__(self) -> None:
-        self._busy[self._name] = trio.Event()
+        self._busy[self._name] = self
+
+    async def over(self) -> None:
+        """Wait until the name is free again."""
+        if self._done is None:
+            self._done = trio.Event()
+        await self._done.wait()
 
     def __exit__(self, *_: object) -> None:
-        self._busy.pop(self._name).set()
+        del self._busy[self._name]
+        if self._done is not None:
+            self._done.set()
 
 
 @asynccontextmanager

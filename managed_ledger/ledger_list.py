@@ -24,9 +24,10 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LedgerInfo:
-    """One ledger of the log."""
+    """One ledger of the log. Not changed once it is made, and not frozen, which takes three times as long to make: a
+    broker makes two of each log that it opens."""
 
     ledger_id: int
     entries: int = 0
@@ -55,9 +56,9 @@ class LedgerInfo:
             return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LedgerList:
-    """The value of a log's node. Changed by the methods, which return new values."""
+    """The value of a log's node. Changed by the methods, which return new values; not frozen, as `LedgerInfo`."""
 
     ledgers: tuple[LedgerInfo, ...] = ()
     terminated: Position | None = None

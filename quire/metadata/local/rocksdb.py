@@ -129,8 +129,9 @@ class KeyValueStore:
         await self._commit((Delete(path=path, version=version),))
 
     async def children(self, path: str) -> list[str]:
-        paths.check(path)
         await self._read_turn()
+        if path not in self._tree.nodes:
+            paths.check(path)  # as in `get`
         return self._tree.children(path)
 
     async def _read_turn(self) -> None:
