@@ -78,9 +78,9 @@ class LedgerList:
 
     def names_as(self, other: LedgerList) -> bool:
         """Return whether the other list names the same ledgers, for the same purpose."""
-        if self.deleting != other.deleting or len(self.ledgers) != len(other.ledgers):
+        if self.deleting != other.deleting:
             return False
-        return all(mine.ledger_id == its.ledger_id for mine, its in zip(self.ledgers, other.ledgers, strict=True))
+        return [info.ledger_id for info in self.ledgers] == [info.ledger_id for info in other.ledgers]
 
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""
