@@ -46,6 +46,8 @@ OPENS_MAX = 64
 """Logs opened concurrently: enough to keep bookies and metadata busy, few enough that they do not time out together."""
 RECOVERIES_MAX = 256
 """Cursors recovered concurrently, over all those logs."""
+ENDED_MAX = 100_000
+"""Names of ended logs that are kept."""
 
 
 class ManagedLedgerFactory:
@@ -95,8 +97,12 @@ class ManagedLedgerFactory:
         self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}
         self._opens = Gate(OPENS_MAX)
-        self._busy: dict[str, trio.Event] = {}
+        self._busy: dict[str, _Reservation] = {}
         """Names being opened, closed or deleted."""
+        self._ended: set[str] = set()
+        """Names of logs that were open, or nearly: a write of theirs may be on its way when they are opened again."""
+        self._ended_is_full = False
+        """True if there were more: every log counts as one of them."""
 
     @property
     def managed_ledgers(self) -> dict[str, ManagedLedger]:
@@ -142,8 +148,13 @@ class ManagedLedgerFactory:
                 continue
             with self._reserved(name):
                 source = await self._log_config(name) if config is None or self._config_of is None else config
-                async with self._opens:
-                    managed_ledger = await open_log(self._services, name, source, create=create)
+                is_first = name not in self._ended and not self._ended_is_full
+                try:
+                    async with self._opens:
+                        managed_ledger = await open_log(self._services, name, source, create=create, is_first=is_first)
+                except BaseException:
+                    self._has_ended(name)
+                    raise
                 if managed_ledger.is_usable:
                     self._open[name] = managed_ledger
                 return managed_ledger
@@ -211,7 +222,7 @@ class ManagedLedgerFactory:
 
     async def _free(self, name: str) -> None:
         while name in self._busy:
-            await self._busy[name].wait()
+            await self._busy[name].over()
 
     async def _finish_close(self, name: str, managed_ledger: ManagedLedger) -> None:
         """Wait until a close under way is done; no caller opens the log before that."""
@@ -221,7 +232,14 @@ class ManagedLedgerFactory:
     def _reserved(self, name: str) -> _Reservation:
         return _Reservation(self._busy, name)
 
+    def _has_ended(self, name: str) -> None:
+        if len(self._ended) < ENDED_MAX:
+            self._ended.add(name)
+        else:
+            self._ended_is_full = True
+
     def _gone(self, managed_ledger: ClosedLog) -> None:
+        self._has_ended(managed_ledger.name)
         if self._open.get(managed_ledger.name) is managed_ledger:
             del self._open[managed_ledger.name]
 
@@ -242,15 +260,27 @@ def _trim_some(logs: deque[ManagedLedger]) -> None:
 class _Reservation:
     """Reservation of a name that is being opened or deleted; other callers wait."""
 
-    def __init__(self, busy: dict[str, trio.Event], name: str) -> None:
+    __slots__ = ("_busy", "_done", "_name")
+
+    def __init__(self, busy: dict[str, _Reservation], name: str) -> None:
         self._busy = busy
         self._name = name
+        self._done: trio.Event | None = None
+        """Set at the end; None: no other task waits."""
 
     def __enter__(self) -> None:
-        self._busy[self._name] = trio.Event()
+        self._busy[self._name] = self
+
+    async def over(self) -> None:
+        """Wait until the name is free again."""
+        if self._done is None:
+            self._done = trio.Event()
+        await self._done.wait()
 
     def __exit__(self, *_: object) -> None:
-        self._busy.pop(self._name).set()
+        del self._busy[self._name]
+        if self._done is not None:
+            self._done.set()
 
 
 @asynccontextmanager

@@ -24,9 +24,10 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LedgerInfo:
-    """One ledger of the log."""
+    """One ledger of the log. Not changed once it is made, and not frozen, which takes three times as long to make: a
+    broker makes two of each log that it opens."""
 
     ledger_id: int
     entries: int = 0
@@ -55,9 +56,9 @@ class LedgerInfo:
             return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LedgerList:
-    """The value of a log's node. Changed by the methods, which return new values."""
+    """The value of a log's node. Changed by the methods, which return new values; not frozen, as `LedgerInfo`."""
 
     ledgers: tuple[LedgerInfo, ...] = ()
     terminated: Position | None = None
@@ -74,6 +75,12 @@ class LedgerList:
         ids = [info.ledger_id for info in self.ledgers]
         if any(after <= before for before, after in pairwise(ids)):
             raise ManagedLedgerDamagedError(f"the ids of a ledger list are not ascending: {ids}")
+
+    def names_as(self, other: LedgerList) -> bool:
+        """Return whether the other list names the same ledgers, for the same purpose."""
+        if self.deleting != other.deleting:
+            return False
+        return [info.ledger_id for info in self.ledgers] == [info.ledger_id for info in other.ledgers]
 
     def opened(self, ledger_id: int) -> LedgerList:
         """With a new, open ledger at the end; if it was made ahead, it is not to be deleted any more."""

@@ -5,7 +5,9 @@
        a warning; any other error fails the open
     3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
        the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
-       first position
+       first position. Nothing is stored where nothing is to be proved: no other process can write to the metadata, this
+       one did not have the log before, and all that changed is the end of the last ledger, which its metadata tell.
+       The next change of the list stores that too
     4. recover all cursors; an error fails the open
     5. delete what the list says is to be deleted
 
@@ -45,19 +47,23 @@ _RACES_MAX = 3
 _OPENING_BITS = 63
 
 
-async def open_log(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
-    """Open a log.
+async def open_log(
+    services: Services, name: str, config: LogConfigSource, *, create: bool, is_first: bool
+) -> ManagedLedger:
+    """Open a log. `is_first`: this process did not have it before, so nothing that it wrote is on its way.
 
     Raises NoSuchManagedLedgerError (only without `create`), ManagedLedgerFencedError (another broker opened it
     meanwhile), ManagedLedgerUnavailableError, ManagedLedgerDamagedError, CursorError (a cursor cannot be recovered
     now)."""
     try:
-        return await _open(services, name, config, create=create)
+        return await _open(services, name, config, create=create, is_first=is_first)
     except (LedgerError, MetadataError) as error:
         raise ManagedLedgerUnavailableError(f"{name} cannot be opened: {error}") from error
 
 
-async def _open(services: Services, name: str, config: LogConfigSource, *, create: bool) -> ManagedLedger:
+async def _open(
+    services: Services, name: str, config: LogConfigSource, *, create: bool, is_first: bool
+) -> ManagedLedger:
     stored = StoredList(services.metadata, services.ledgers, config, name)
     for race in range(_RACES_MAX):
         if not await stored.read() and not create:
@@ -66,7 +72,7 @@ async def _open(services: Services, name: str, config: LogConfigSource, *, creat
         managed_ledger = ManagedLedger(services, name, stored, config)
         closed = await _recover_last(services, name, stored.value)
         try:
-            await _begin(services, managed_ledger, stored, closed)
+            await _begin(services, managed_ledger, stored, closed, is_ours=is_first and services.no_other_broker)
             break
         except ManagedLedgerFencedError:
             if race + 1 == _RACES_MAX or not is_new:
@@ -99,7 +105,9 @@ async def _recover_last(services: Services, name: str, value: LedgerList) -> Led
     return value.without([info.ledger_id for info in value.ledgers if info.entries == 0])
 
 
-async def _begin(services: Services, managed_ledger: ManagedLedger, stored: StoredList, closed: LedgerList) -> None:
+async def _begin(
+    services: Services, managed_ledger: ManagedLedger, stored: StoredList, closed: LedgerList, *, is_ours: bool
+) -> None:
     index = managed_ledger.index
     if closed.terminated is None and not closed.ledgers:
         async with stored.held():
@@ -107,8 +115,11 @@ async def _begin(services: Services, managed_ledger: ManagedLedger, stored: Stor
         index.last_confirmed = Position(writer.ledger_id, -1)
         managed_ledger.appends.begin(writer)
         return
-    async with stored.held():
-        await stored.put(closed.taken_over(services.world.rng.getrandbits(_OPENING_BITS) or 1))
+    if is_ours and _may_wait(stored, closed):
+        stored.value = closed
+    else:
+        async with stored.held():
+            await stored.put(closed.taken_over(services.world.rng.getrandbits(_OPENING_BITS) or 1))
     index.set(closed.ledgers, NO_LEDGER)
     if closed.terminated is not None:
         index.last_confirmed = closed.terminated
@@ -116,6 +127,12 @@ async def _begin(services: Services, managed_ledger: ManagedLedger, stored: Stor
     else:
         last = closed.ledgers[-1]
         index.last_confirmed = Position(last.ledger_id, last.last_entry_id)
+
+
+def _may_wait(stored: StoredList, closed: LedgerList) -> bool:
+    """Return whether the list may be stored with its next change: it names the same ledgers, and the time at which the
+    last one was closed decides nothing. An open that does not store that time lets the next one set it anew."""
+    return stored.value.names_as(closed) and (stored.value == closed or stored.config().retention_minutes <= 0)
 
 
 async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) -> None:

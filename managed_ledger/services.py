@@ -47,7 +47,11 @@ class Services:
     """Custom metadata of every log."""
     metadata_is_up: Callable[[], bool] = field(init=False)
     """Returns whether the metadata service is reachable, as far as known."""
+    no_other_broker: bool = field(init=False)
+    """True where no other process can write to the metadata."""
 
     def __post_init__(self) -> None:
+        session = MetadataSession(self.metadata)
         object.__setattr__(self, "limits", RolloverLimits.of(self.config))
-        object.__setattr__(self, "metadata_is_up", MetadataSession(self.metadata).is_up)
+        object.__setattr__(self, "metadata_is_up", session.is_up)
+        object.__setattr__(self, "no_other_broker", session.is_exclusive)

@@ -16,12 +16,22 @@ class _Connected(Protocol):
     def is_connected(self) -> bool: ...
 
 
+@runtime_checkable
+class _Exclusive(Protocol):
+    """A store that may belong to one process."""
+
+    @property
+    def is_exclusive(self) -> bool: ...
+
+
 class MetadataSession:
     """Session of one broker."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._connected = store if isinstance(store, _Connected) else None
+        self.is_exclusive = isinstance(store, _Exclusive) and store.is_exclusive
+        """True if no other process can write to the store."""
 
     def is_up(self) -> bool:
         """Return False if a call would fail now. True does not guarantee success."""

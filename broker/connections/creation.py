@@ -24,9 +24,10 @@ from quire.world.errors import again
 
 WORK_PER_PRODUCER = 8
 """Cost of a producer that is connected in the pass, beside that of any command; see `WORK_PER_STEP`."""
+WORK_PER_CONSUMER = 8
 
 PROPERTIES_IN_PASS = 16
-"""Properties of a producer above which it is connected in a task."""
+"""Properties of a producer or consumer above which it is connected in a task."""
 
 
 class Creation:
@@ -147,6 +148,39 @@ class Creations:
                 raise NotAllowedError(f"consumer {consumer_id} of this connection is in use on {held[1]!r}")
             connection.write((replies.success(request.request_id),))
             return
+        topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
+        welcome(connection, request, await admit_consumer(connection, creation, topic, request))
+
+    def subscribe_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
+        """Connect a consumer to a subscription of a loaded topic as `subscribe` does, in this pass.
+
+        Return False if anything may have to be waited for, or is wrong; then nothing has happened that `subscribe`
+        would not do."""
+        request = command.subscribe
+        if creation.is_taken or request.consumer_id in connection.consumers or request.HasField("schema"):
+            return False
+        if len(request.metadata) + len(request.subscription_properties) > PROPERTIES_IN_PASS:
+            return False
+        try:
+            topic = self._topics.find(self._wanted_from(connection, request))
+            subscription = None if topic is None else topic.known_subscription(request)
+            if subscription is None:
+                return False
+            consumer = make_consumer(connection, subscription, request)
+            subscription.add_consumer(consumer)
+            creation.end()
+            welcome(connection, request, consumer)
+        except BrokerError:
+            return False
+        except Exception as error:
+            creation.end()
+            connection.answer_failure(command, error)
+        connection.work_left -= WORK_PER_CONSUMER
+        return True
+
+    @staticmethod
+    def _wanted_from(connection: Connection, request: pb.CommandSubscribe) -> TopicName:
+        """Return the topic that a consumer is wanted on. Raises BrokerError if it asks for what is not served."""
         check_subscription(request.subscription)
         if request.read_compacted and request.subType in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
             raise NotAllowedError("read_compacted goes with exclusive and failover subscriptions only")
@@ -155,12 +189,7 @@ class Creations:
         check_properties(connection, request.metadata)
         check_properties(connection, request.subscription_properties)
         check_size(request.consumer_name, "consumer name")
-        name = parse_topic(request.topic)
-        topic = await self._topics.get(name, create=request.force_topic_creation)
-        consumer = await admit_consumer(connection, creation, topic, request)
-        connection.consumers[consumer_id] = consumer
-        connection.write((replies.success(request.request_id),))
-        consumer.subscription.announce()
+        return parse_topic(request.topic)
 
     async def _check_may_publish(self, name: TopicName) -> Held:
         """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them.
@@ -252,20 +281,33 @@ async def open_initial_subscription(topic: Topic, name: str) -> None:
         pass  # it exists, and has consumers of another type
 
 
+def make_consumer(
+    connection: Connection, subscription: Subscription, request: pb.CommandSubscribe, name: str = ""
+) -> Consumer[Subscription]:
+    """Return the consumer that is asked for, which is not added yet. `name`: drawn before for one without a name."""
+    name = name or request.consumer_name or connection.context.random_name()
+    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    shared_meta = request.keySharedMeta if request.HasField("keySharedMeta") else None
+    return Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
+
+
+def welcome(connection: Connection, request: pb.CommandSubscribe, added: Consumer[Subscription]) -> None:
+    """Make a consumer known to its connection, and answer."""
+    connection.consumers[request.consumer_id] = added
+    connection.write((replies.success(request.request_id),))
+    added.subscription.announce()
+
+
 async def admit_consumer(
     connection: Connection, creation: Creation, topic: Topic, request: pb.CommandSubscribe
 ) -> Consumer[Subscription]:
     """Add the consumer. Raises ConsumerBusyError only if the consumer that keeps it out is alive, which costs a PING
     and its answer."""
     name = request.consumer_name or connection.context.random_name()
-    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
-    shared_meta = request.keySharedMeta if request.HasField("keySharedMeta") else None
     while True:
         # Looked up again after a probe: a non-durable subscription is removed with its dead consumer.
         subscription = await topic.subscription(request)
-        consumer = Consumer(
-            connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta
-        )
+        consumer = make_consumer(connection, subscription, request, name)
         try:
             creation.check()
             subscription.add_consumer(consumer)

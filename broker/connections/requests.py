@@ -32,7 +32,7 @@ def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
             kind.REDELIVER_UNACKNOWLEDGED_MESSAGES: acks.redeliver,
             kind.FLOW: commands.flow,
             kind.PRODUCER: _creation(creations.producer, unless=creations.producer_without_task),
-            kind.SUBSCRIBE: _creation(creations.subscribe),
+            kind.SUBSCRIBE: _creation(creations.subscribe, unless=creations.subscribe_without_task),
             kind.CLOSE_PRODUCER: commands.close_producer,
             kind.CLOSE_CONSUMER: commands.close_consumer,
             kind.UNSUBSCRIBE: _task(commands.unsubscribe),

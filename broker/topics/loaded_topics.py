@@ -24,17 +24,14 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
-from broker.topics.loading import THEN_MAX, Loading
+from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
-from managed_ledger.errors import (
-    ManagedLedgerError,
-    NoSuchManagedLedgerError,
-)
+from managed_ledger.errors import ManagedLedgerError, NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.stored_list import log_path
 from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
@@ -72,6 +69,7 @@ class Topics:
         self._metadata = metadata
         self._loaded: dict[str, Topic] = {}
         self._loading: dict[str, Loading] = {}
+        self._loaders = Loaders(context, self._load)
         self._closing: dict[str, trio.Event] = {}
         """Topics that are being closed or deleted."""
         self.load_times = Histogram()
@@ -229,7 +227,7 @@ class Topics:
 
     def _begin(self, name: TopicName, create: bool) -> Loading:
         loading = self._loading[name.full] = Loading(create)
-        self._context.nursery.start_soon(self._load, name, loading, name=f"load {name.full}")
+        self._loaders.put(name, loading)
         return loading
 
     async def _load(self, name: TopicName, loading: Loading) -> None:

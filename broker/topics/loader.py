@@ -78,12 +78,13 @@ class TopicLoader:
     async def load(self, name: TopicName, loading: Wanted, give_up_at: float) -> Topic:
         """The topic, opened: tried again and again while what is away may come back. Raises as what is opened does:
         BrokerError, ManagedLedgerError, CursorError."""
-        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._context.world.rng)
+        backoff: Backoff | None = None  # most topics are loaded at the first try
         while True:
             try:
                 return await self._load_once(name, loading)
             except (ManagedLedgerUnavailableError, CursorRecoveryError, MetadataUnavailableError) as error:
                 final = isinstance(error, BeingDeletedError) or self.stopping
+                backoff = backoff or Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._context.world.rng)
                 pause_s = backoff.next()
                 if final or trio.current_time() + pause_s > give_up_at:
                     raise

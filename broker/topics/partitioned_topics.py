@@ -91,19 +91,27 @@ class _Changing:
 
     __slots__ = ("_changing", "_done", "_name")
 
-    def __init__(self, changing: dict[str, trio.Event], name: str) -> None:
+    def __init__(self, changing: dict[str, _Changing], name: str) -> None:
         self._changing = changing
         self._name = name
-        self._done = trio.Event()
+        self._done: trio.Event | None = None
+        """Set at the end; None: no other task waits."""
 
     async def __aenter__(self) -> None:
         while (other := self._changing.get(self._name)) is not None:
-            await other.wait()
-        self._changing[self._name] = self._done
+            await other._over()
+        self._changing[self._name] = self
+
+    async def _over(self) -> None:
+        """Wait until this change is over."""
+        if self._done is None:
+            self._done = trio.Event()
+        await self._done.wait()
 
     async def __aexit__(self, *_: object) -> None:
         del self._changing[self._name]
-        self._done.set()
+        if self._done is not None:
+            self._done.set()
 
 
 class PartitionedTopics:
@@ -117,7 +125,7 @@ class PartitionedTopics:
         self._partitions_max = partitions_max
         self._counts: Recent[str, int] = Recent(NAMES_MAX, NAME_TTL_S)
         self._changes = 0
-        self._changing: dict[str, trio.Event] = {}
+        self._changing: dict[str, _Changing] = {}
 
     # Queries
 

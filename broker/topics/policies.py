@@ -102,9 +102,13 @@ class _Namespace:
         """Return whether it was read, and is kept up to date."""
         return self.watched and self.ready.is_set() and not self.forgotten
 
-    def topic(self, path: str) -> _Topic | None:
-        """Return the topic with policies at that path; None: it is known to have none."""
-        if self.reports == self.reports_read and self.having is not None and path not in self.having:
+    def topic(self, name: TopicName) -> _Topic | None:
+        """Return the topic with policies of its own; None: it is known to have none."""
+        known = self.having if self.reports == self.reports_read else None
+        if known is not None and not known:
+            return None  # the rule, for thousands of topics: no path has to be made
+        path = topic_path(name)
+        if known is not None and path not in known:
             return None
         found = self.topics.get(path)
         if found is None:
@@ -183,7 +187,7 @@ class TopicPolicies:
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             return None
-        topic = namespace.topic(topic_path(name))
+        topic = namespace.topic(name)
         return Held(self, namespace, name, topic) if topic is None or topic.known else None
 
     async def load(self, name: TopicName) -> Held:
@@ -193,7 +197,7 @@ class TopicPolicies:
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             namespace = await self._known(name.namespace_name)
-        topic = namespace.topic(topic_path(name))
+        topic = namespace.topic(name)
         while topic is not None and not topic.known:
             refreshes = namespace.refreshes
             own = await self._read(topic.path)

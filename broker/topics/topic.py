@@ -203,17 +203,12 @@ class Topic:
 
         It has no consumer in that step, so the caller adds one, or calls its `abandoned`. Raises ConsumerBusyError,
         NotAllowedError, ServiceNotReadyError."""
-        self.check_open()
         name = subscribe.subscription
         while (creating := self._being_made(name)) is not None:
+            self.check_open()
             await creating.wait()
-        if (found := self.subscriptions.get(name)) is not None:
-            if found.durable != subscribe.durable:
-                raise NotAllowedError(f"subscription {name!r} exists with another durability")
-            if found.kind != subscribe.subType:
-                found = self._change_kind(found, subscribe)
+        if (found := self.known_subscription(subscribe)) is not None:
             return found
-        self.check_open()
         self.check_subscriptions()
         self._making_begins(name)
         try:
@@ -224,6 +219,19 @@ class Topic:
             return found
         finally:
             self._making_ends(name)
+
+    def known_subscription(self, subscribe: pb.CommandSubscribe) -> Subscription | None:
+        """Return `subscription` from memory; None: it is new. Raises as `subscription`."""
+        self.check_open()
+        name = subscribe.subscription
+        found = self.subscriptions.get(name)
+        if found is None:
+            return None
+        if found.durable != subscribe.durable:
+            raise NotAllowedError(f"subscription {name!r} exists with another durability")
+        if found.kind != subscribe.subType:
+            found = self._change_kind(found, subscribe)
+        return found
 
     def _being_made(self, name: str) -> trio.Event | None:
         return None if self._creating is None else self._creating.get(name)

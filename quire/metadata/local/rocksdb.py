@@ -94,6 +94,11 @@ class KeyValueStore:
     def expired(self) -> trio.Event:
         return self._expired
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Return True: whoever opened the store holds the directory's lock, so no other process writes to it."""
+        return True
+
     async def get(self, path: str) -> Node | None:
         await self._read_turn()
         node = self._tree.nodes.get(path)
@@ -124,8 +129,9 @@ class KeyValueStore:
         await self._commit((Delete(path=path, version=version),))
 
     async def children(self, path: str) -> list[str]:
-        paths.check(path)
         await self._read_turn()
+        if path not in self._tree.nodes:
+            paths.check(path)  # as in `get`
         return self._tree.children(path)
 
     async def _read_turn(self) -> None:

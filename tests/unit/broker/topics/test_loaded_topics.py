@@ -69,6 +69,53 @@ async def test_producers_wait_for_their_topic_without_a_task_each_as_long_as_the
         nursery.cancel_scope.cancel()
 
 
+async def test_a_consumer_of_a_known_subscription_needs_no_task_and_another_one_gets_its_answer_from_one(
+    room: Room,
+) -> None:
+    peer, another = await room.connect(), await room.connect()
+    await peer.subscribe(name="s")
+    await peer.producer()
+    await peer.publish(b"1")
+    started: list[str] = []
+    start = Connection.start
+
+    def noted(self: Connection, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
+        started.append(pb.BaseCommand.Type.Name(command.type))
+        start(self, command, work)
+
+    with patch.object(Connection, "start", noted):
+        peer.ask_subscribe(name="s", consumer_id=7)
+        assert (await peer.error())[0] == pb.ConsumerBusy, "the subscription is exclusive, and its consumer lives"
+        assert started == ["SUBSCRIBE"]
+        peer.send(C(type=C.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=77)))
+        await peer.expect(C.SUCCESS)
+        another.ask_subscribe(name="s", consumer_id=7)
+        another.flow(1, consumer_id=7)
+        await another.expect(C.SUCCESS)
+        assert (await another.message())[1] == b"1"
+        assert started == ["SUBSCRIBE"]
+        another.ask_subscribe(name="s", consumer_id=7)
+        await another.expect(C.SUCCESS)
+        another.ask_subscribe(name="new", consumer_id=8)
+        await another.expect(C.SUCCESS)
+        assert started == ["SUBSCRIBE"] * 3, "a repeated one, and a subscription that has to be stored"
+    assert len((await room.topic()).subscriptions["s"].consumers) == 1
+
+
+@pytest.mark.expect_error("request failed")
+async def test_a_consumer_whose_adding_fails_gets_an_answer_and_its_connection_stays(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe(name="s")
+    await peer.subscribe(name="s2", consumer_id=2)
+    peer.send(C(type=C.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=77)))
+    await peer.expect(C.SUCCESS)
+    with patch("broker.connections.creation.make_consumer", side_effect=ValueError("a mistake")):
+        peer.ask_subscribe(name="s")
+        assert (await peer.error())[0] == pb.UnknownError
+    await peer.subscribe(name="s")
+
+
 async def test_a_producer_that_waits_too_long_for_its_topic_is_refused_and_the_next_finds_it(room: Room) -> None:
     peer = await room.connect()
     opens = room.factory.open

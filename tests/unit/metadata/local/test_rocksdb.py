@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from managed_ledger.session import MetadataSession
 from quire.metadata.errors import (
     BadVersionError,
     MalformedMetadataError,
@@ -20,6 +21,7 @@ from quire.metadata.errors import (
     SessionExpiredError,
     UnsupportedLayoutError,
 )
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.local.rocksdb import READS_IN_STEP, KeyValueStore, open_store
 from quire.metadata.local.rows import load, row_key
 from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
@@ -161,6 +163,12 @@ class Call:
             self.outcome = error
         if self.outcome is None:
             self.outcome = "done"
+
+
+async def test_no_other_process_can_write_to_an_embedded_store_as_managed_ledgers_know() -> None:
+    async with play() as (_, store, _nursery):
+        assert MetadataSession(store).is_exclusive
+    assert not MetadataSession(MemoryStore(MemoryTree())).is_exclusive
 
 
 # ------------------------------------------------------------------------------------------------ commit and visibility
