@@ -101,7 +101,7 @@ async def run_standalone(
             )
         )
 
-        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs), deduplicate=config.broker.deduplication)
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,
