@@ -67,7 +67,10 @@ class Broker:
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(
-            metadata, LogConfig.of(ManagedLedgerConfig()), deduplicate=options.deduplication
+            metadata,
+            LogConfig.of(ManagedLedgerConfig()),
+            deduplicate=options.deduplication,
+            snapshot_interval_s=options.deduplication_snapshot_interval_s,
         )
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
         self.ownership.on_lost = self.topics.lose

@@ -26,8 +26,8 @@ def make_claim(
     """Claim the topic for one producer; return whether it is granted, or else waits.
 
     A granted claim goes through `store_epoch` and `Topic.add_producer`; `give_up` ends any other. `epoch`: of the
-    client's connection, as in PRODUCER; that of the topic is checked by the caller. Raises ProducerFencedError, ProducerBusyError, TopicTerminatedError,
-    NoRoomError, ServiceNotReadyError."""
+    client's connection, as in PRODUCER; that of the topic is checked by the caller. Raises ProducerFencedError,
+    ProducerBusyError, TopicTerminatedError, NoRoomError, ServiceNotReadyError."""
     topic.check_takes_producers()
     access = topic.access = topic.access or Access()
     old = topic.producers.get(claim.name)

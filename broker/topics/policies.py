@@ -161,9 +161,9 @@ class Held:
         default = self._policies.deduplicate
         return asks_deduplication(self._namespace.own, self.of_topic, default) and not is_of_system(self._name)
 
-    def snapshot_interval_s(self, default: int) -> int:
+    def snapshot_interval_s(self) -> int:
         """Return the time in seconds between snapshots of the deduplication; 0: there are none."""
-        return snapshot_interval_s(self._namespace.own, self.of_topic, default)
+        return snapshot_interval_s(self._namespace.own, self.of_topic, self._policies.snapshot_interval_s)
 
 
 def is_of_system(name: TopicName) -> bool:
@@ -180,11 +180,20 @@ class TopicPolicies:
     """Policies of topics.
 
     `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default`: the
-    values of broker.conf, `deduplicate`: brokerDeduplicationEnabled."""
+    values of broker.conf. `deduplicate`: brokerDeduplicationEnabled; `snapshot_interval_s`:
+    brokerDeduplicationSnapshotIntervalSeconds."""
 
-    def __init__(self, metadata: MetadataStore, default: LogConfig, *, deduplicate: bool = False) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        default: LogConfig,
+        *,
+        deduplicate: bool = False,
+        snapshot_interval_s: int = 120,
+    ) -> None:
         self.default = default
         self.deduplicate = deduplicate
+        self.snapshot_interval_s = snapshot_interval_s
         self.on_change: Callable[[str], None] = _ignore
         """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
         self._metadata = metadata

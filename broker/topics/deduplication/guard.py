@@ -77,8 +77,9 @@ class Deduplication:
 
     def publish(self, topic: GuardedTopic, producer: Producer, run: SendRun, size: int) -> None:
         """Store what is new of a run; answer duplicates, in the order of the sends."""
-        name, ids, highest_ids = producer.name, run.sequence_ids, run.highest_ids
-        if not run.flags & CHUNK and self.sequences.push_all(name, ids, highest_ids):
+        name, ids = producer.name, run.sequence_ids
+        is_plain = run.highest_ids is None and not run.flags & CHUNK and sum(run.counts) == len(ids)
+        if is_plain and self.sequences.push_all(name, ids):
             topic.append(producer, run, size, DeduplicatedSink(producer, run, topic, size, self, True))
             return
         for part, is_new, completes in self._judged(name, run):
@@ -91,12 +92,11 @@ class Deduplication:
 
     def _judged(self, name: str, run: SendRun) -> list[tuple[SendRun, bool, bool]]:
         """Return the parts of a run, whether each is new, and whether its messages are complete."""
-        ids, highest_ids, push = run.sequence_ids, run.highest_ids, self.sequences.push
+        ids, push = run.sequence_ids, self.sequences.push
         found: list[tuple[bool, bool]] = []
         for index, sequence_id in enumerate(ids):
             completes = not run.flags & CHUNK or is_last_chunk(run.payloads[index])
-            highest = sequence_id if highest_ids is None else highest_ids[index]
-            found.append((push(name, sequence_id, highest, completes=completes), completes))
+            found.append((push(name, sequence_id, highest_of(run, index), completes=completes), completes))
         if len(set(found)) == 1:
             return [(run, *found[0])]
         parts: list[tuple[SendRun, bool, bool]] = []
@@ -110,8 +110,7 @@ class Deduplication:
     def stored(self, name: str, run: SendRun, index: int, completes: bool, position: Position, count: int) -> None:
         """Note that a run is durable up to `index`, the entry at `position`: `count` entries more than before."""
         if completes:
-            highest = run.sequence_ids[index] if run.highest_ids is None else run.highest_ids[index]
-            self.sequences.stored(name, run.sequence_ids[index], highest)
+            self.sequences.stored(name, run.sequence_ids[index], highest_of(run, index))
         self._since_snapshot += count
         if self._since_snapshot >= self._options.deduplication_entries_interval:
             self.take_snapshot(position)
@@ -154,7 +153,7 @@ class Deduplication:
         entry of the log."""
         now = trio.current_time()
         forgotten = self.sequences.purge(now - self._options.deduplication_inactivity_s)
-        interval_s = self.policies.snapshot_interval_s(self._options.deduplication_snapshot_interval_s)
+        interval_s = self.policies.snapshot_interval_s()
         if forgotten or (self._since_snapshot and interval_s and now - self._snapshot_at >= interval_s):
             self.take_snapshot(end)
 
@@ -201,6 +200,13 @@ class DeduplicatedSink(PublishSink):
         if not isinstance(error, ManagedLedgerClosedError):
             self._guarded.reload()
         self._deduplication.failed()
+
+
+def highest_of(run: SendRun, index: int) -> int:
+    """Return the highest sequence id in a send."""
+    first = run.sequence_ids[index]
+    others = 0 if run.flags & CHUNK else run.counts[index] - 1
+    return first + others if run.highest_ids is None else max(first + others, run.highest_ids[index])
 
 
 def is_last_chunk(entry: bytes | bytearray | memoryview) -> bool:

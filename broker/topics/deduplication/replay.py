@@ -75,7 +75,11 @@ def stored_id(entry: Buffer) -> tuple[str, int] | None:
         return None
     if found.chunk_id is not None and found.chunk_id < (found.chunks or 0) - 1:
         return None
-    return found.producer_name, max(signed(found.sequence_id), signed(found.highest_sequence_id or 0))
+    first = signed(found.sequence_id)
+    last = first + found.count - 1 if found.batched else first
+    if found.highest_sequence_id is not None:
+        last = max(last, signed(found.highest_sequence_id))
+    return found.producer_name, last
 
 
 async def delete_cursor(ledger: ManagedLedger) -> None:

@@ -12,8 +12,9 @@ What holds:
 - NamesAreBounded: of producers that are not connected, those that left longest ago are forgotten above `names_max`.
 
 Source: Pulsar's MessageDeduplication. As there a batch counts as a duplicate if its first message is one. Different
-here: parts of a chunked message that is stored are duplicates too, not its last part alone; a replay takes the id of a
-chunked message from its last part alone, as a message cut off by a crash is not stored.
+here: the highest id of a batch is at least its first one plus the number of the others, since the C++ and Python
+clients do not say it; parts of a chunked message that is stored are duplicates too, not its last part alone; a replay
+takes the id of a chunked message from its last part alone, as a message that a crash cut off is not stored.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class Sequences:
             self.pushed[name] = self.persisted[name] = sequence_id
             self.left(name, now)
 
-    def push_all(self, name: str, ids: Sequence[int], highest_ids: Sequence[int] | None) -> bool:
-        """Note a whole run of sends as pushed if that needs no look at each of them: all are new, without gaps."""
+    def push_all(self, name: str, ids: Sequence[int]) -> bool:
+        """Note a whole run of single messages as pushed if that needs no look at each of them: all are new, without
+        gaps."""
         first, last = ids[0], ids[-1]
-        if highest_ids is not None or last >= _NEGATIVE or last - first != len(ids) - 1:
+        if last >= _NEGATIVE or last - first != len(ids) - 1:
             return False
         pushed = self.pushed.get(name)
         if (pushed is not None and first <= pushed) or (len(ids) > 2 and list(ids) != list(range(first, last + 1))):

@@ -118,6 +118,26 @@ async def test_batches_count_with_their_highest_sequence_id(room: Room) -> None:
     assert await joined(peer) == 20
 
 
+async def test_batches_that_do_not_say_their_highest_sequence_id_count_their_messages(room: Room) -> None:
+    peer = await room.connect()
+    await joined(peer)
+
+    def batch(first: int, count: int) -> None:
+        body = pb.CommandSend(producer_id=1, sequence_id=first, num_messages=count)
+        fields = {"num_messages_in_batch": count, **NAMED}
+        peer.send(C(type=C.SEND, send=body), entry(b"batch", sequence_id=first, **fields))
+
+    batch(0, 10)
+    batch(10, 2)
+    batch(0, 10)
+    send(peer, 11)
+    assert await receipts(peer, 4) == "0 10 0= 11="
+    await trio.sleep(1)
+    await reload(room)
+    await peer.expect(C.CLOSE_PRODUCER)
+    assert await joined(peer, epoch=1) == 11
+
+
 async def test_producers_are_told_apart_by_name(room: Room) -> None:
     peer = await room.connect()
     await joined(peer)
@@ -331,3 +351,68 @@ async def test_a_ledger_switch_disconnects_no_producer_and_loses_no_order(room: 
     assert answers.count("=") == 35
     assert len({info.ledger_id for info in (await room.topic()).ledger.ledgers}) > 2
     assert await stored(room) == [f"m{number}" for number in range(35)]
+
+
+NAMESPACE = "/admin/policies/public/default"
+OWN = "/admin/topic-policies/local/public/default/persistent/orders"
+
+
+async def test_a_topic_follows_its_policies() -> None:
+    async with in_broker() as room:
+        peer, store = await room.connect(), room.cluster.stores[0]
+        await joined(peer)
+        send(peer, 0)
+        send(peer, 0)
+        assert await receipts(peer, 2) == "0 0"
+        await store.put(NAMESPACE, b'{"deduplicationEnabled":true}', -1)
+        await peer.expect(C.CLOSE_PRODUCER)  # it is loaded again
+        assert await joined(peer, epoch=1) == -1
+        send(peer, 1)
+        send(peer, 1)
+        assert await receipts(peer, 2) == "1 1="
+        await store.create(OWN, b'{"deduplicationEnabled":false}', make_parents=True)
+        [topic] = room.broker.topics.loaded()
+        await until(lambda: DEDUPLICATION_CURSOR not in topic.ledger.cursors)
+        send(peer, 1)
+        send(peer, 2)
+        assert await receipts(peer, 2) == "1 2"
+        await store.delete(OWN)
+        await peer.expect(C.CLOSE_PRODUCER)
+        assert await joined(peer, epoch=2) == -1
+        assert await stored(room) == ["m0", "m0", "m1", "m1", "m2"]
+
+
+async def test_a_topic_without_producers_follows_its_policies_when_the_next_one_comes() -> None:
+    async with in_broker() as room:
+        peer, store = await room.connect(), room.cluster.stores[0]
+        await joined(peer)
+        peer.close_producer()
+        await peer.expect(C.SUCCESS)
+        [before] = room.broker.topics.loaded()
+        await store.put(NAMESPACE, b'{"deduplicationEnabled":true}', -1)
+        await peer.silent(1)
+        assert room.broker.topics.loaded() == [before]
+        await joined(peer)
+        send(peer, 1)
+        send(peer, 1)
+        assert await receipts(peer, 2) == "1 1="
+
+
+async def test_a_cursor_that_is_not_needed_any_more_is_deleted_when_the_topic_is_loaded(room: Room) -> None:
+    peer = await room.connect()
+    await joined(peer)
+    send(peer, 0)
+    await receipts(peer, 1)
+    await room.cluster.stores[0].create(OWN, b'{"deduplicationEnabled":false}', make_parents=True)
+    await reload(room)
+    await peer.expect(C.CLOSE_PRODUCER)
+    await joined(peer, epoch=1)
+    [topic] = room.broker.topics.loaded()
+    assert dict(topic.ledger.cursors) == {}
+
+
+async def test_topics_of_the_system_have_no_deduplication(room: Room) -> None:
+    peer = await room.connect()
+    await joined(peer, topic="persistent://public/default/__transaction_log")
+    [topic] = room.broker.topics.loaded()
+    assert topic.deduplication is None
