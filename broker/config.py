@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.service.config import BYTES, MB_IN_BYTES, MS_IN_S, SECONDS, conf_key
+from quire.service.config import BYTES, MB_IN_BYTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
@@ -106,6 +106,46 @@ class BrokerOptions:
         False,
         doc="true: also load topics whose stored policies are not obeyed here (docs/operating.md). false: "
         "their producers and consumers are refused, with an error that names the policies.",
+    )
+    deduplication: bool = conf_key(
+        "brokerDeduplicationEnabled",
+        False,
+        doc="true: a message that a producer sends twice is stored once, by its name and sequence ids. Policies of "
+        "a namespace or a topic go first.",
+    )
+    deduplication_names_max: int = conf_key(
+        "brokerDeduplicationMaxNumberOfProducers",
+        10_000,
+        minimum=1,
+        doc="Producers of one topic whose sequence ids are kept, beside those that are connected.",
+    )
+    deduplication_entries_interval: int = conf_key(
+        "brokerDeduplicationEntriesInterval",
+        1000,
+        minimum=1,
+        doc="Entries after which a topic stores the sequence ids of its producers. More entries are read again when "
+        "the topic is loaded, and kept until then.",
+    )
+    deduplication_snapshot_interval_s: int = conf_key(
+        "brokerDeduplicationSnapshotIntervalSeconds",
+        120,
+        unit=SECONDS,
+        minimum=0,
+        doc="Time after which they are stored even if there were fewer entries. 0: never.",
+    )
+    deduplication_check_interval_s: int = conf_key(
+        "brokerDeduplicationSnapshotFrequencyInSeconds",
+        120,
+        unit=SECONDS,
+        minimum=0,
+        doc="Time between two looks at all topics for sequence ids to store, or to forget. 0: none.",
+    )
+    deduplication_inactivity_s: int = conf_key(
+        "brokerDeduplicationProducerInactivityTimeoutMinutes",
+        360,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="Time after which the sequence id of a producer that is not connected is forgotten.",
     )
     partitions_default: int = conf_key(
         "defaultNumPartitions", 1, minimum=1, doc="Number of partitions of automatically created partitioned topics."

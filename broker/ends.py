@@ -33,6 +33,9 @@ class End(Enum):
     """Its client closes it."""
     FAILED = auto()
     """An append of its topic failed: its client is told behind the errors, connects it again, and sends again."""
+    FENCED = auto()
+    """Another producer has taken the topic for itself: its client is told behind the receipts of what is on its
+    way."""
     UNLOADED = auto()
     """The topic is closed: its client is told behind the receipts, as what it has no receipt for it sends again
     elsewhere."""
@@ -62,6 +65,7 @@ Table = Mapping[tuple[Life, End], tuple[Life, Do]]
 PRODUCER: Final[Table] = {
     (Life.OPEN, End.CLIENT): (Life.CLOSING, Do.FORGET | Do.RELEASE),
     (Life.OPEN, End.FAILED): (Life.CLOSING, Do.FORGET | Do.RELEASE),
+    (Life.OPEN, End.FENCED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.UNLOADED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.CUT): (Life.GONE, Do.FORGET | Do.TELL | Do.RELEASE),
     (Life.OPEN, End.LOST): (Life.GONE, Do.RELEASE),

@@ -43,6 +43,13 @@ class ProducerBusyError(BrokerError):
     code = pb.ProducerBusy
 
 
+class ProducerFencedError(BrokerError):
+    """Another producer has, or had, the topic for itself. Permanent: official clients fail all sends of the
+    producer."""
+
+    code = pb.ProducerFenced
+
+
 class NoRoomError(BrokerError):
     """The disk is full: publishing is blocked until space is free. Official clients fail pending sends with it and
     reconnect their producers."""

@@ -111,14 +111,24 @@ def lookup_failed(request_id: int, code: pb.ServerError, message: str) -> bytes:
     return encode(reply)
 
 
-def producer_success(request_id: int, producer_name: str) -> bytes:
+def producer_success(
+    request_id: int,
+    producer_name: str,
+    *,
+    last_sequence_id: int = -1,
+    topic_epoch: int | None = None,
+    ready: bool = True,
+) -> bytes:
+    """Return the answer to PRODUCER. `ready` False: it waits for its turn, and another answer follows."""
     reply = command(pb.BaseCommand.PRODUCER_SUCCESS)
     body = reply.producer_success
     body.request_id = request_id
     body.producer_name = producer_name
-    body.last_sequence_id = -1
+    body.last_sequence_id = last_sequence_id
     body.schema_version = b""
-    body.producer_ready = True
+    if topic_epoch is not None:
+        body.topic_epoch = topic_epoch
+    body.producer_ready = ready
     return encode(reply)
 
 

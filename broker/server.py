@@ -66,7 +66,12 @@ class Broker:
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
-        self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()))
+        self.policies = policies or TopicPolicies(
+            metadata,
+            LogConfig.of(ManagedLedgerConfig()),
+            deduplicate=options.deduplication,
+            snapshot_interval_s=options.deduplication_snapshot_interval_s,
+        )
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
         self.ownership.on_lost = self.topics.lose
         self.ownership.on_unload = self._unload
@@ -97,6 +102,8 @@ class Broker:
         """Start the housekeeping tasks in the broker's nursery."""
         self.context.nursery.start_soon(self.context.turn.run, name="end of turn")
         self.context.nursery.start_soon(self._keep_alive, name="keep alive")
+        if self.context.options.deduplication_check_interval_s:
+            self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
 
     async def handle(self, stream: Stream) -> None:
         """Serve one connection until it ends; the caller closes the stream."""
@@ -141,6 +148,14 @@ class Broker:
                 topic.release_tail()
             self.topics.refuse_late()
             self.context.turn.flush()
+
+    async def _keep_sequence_ids(self) -> None:
+        """Take snapshots of deduplication that are due."""
+        while True:
+            await trio.sleep(self.context.options.deduplication_check_interval_s)
+            async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
+                if topic.deduplication is not None and not topic.closing:
+                    topic.deduplication.tick(topic.ledger.last_confirmed)
 
     def begin_close(self) -> None:
         """Begin to stop: close topics in the background, so that clients are notified before their connections are

@@ -20,9 +20,7 @@ from cursors.topic_log import topic_log
 from managed_ledger.config import LogConfigSource
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
-from managed_ledger.errors import (
-    ManagedLedgerReadError,
-)
+from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerReadError, ManagedLedgerUnavailableError
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
 from managed_ledger.log_index import LogIndex
@@ -162,6 +160,25 @@ class ManagedLedger:
     @property
     def properties(self) -> tuple[tuple[str, str], ...]:
         return self._stored.value.properties
+
+    async def update_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Store what `change` makes of the properties; durable on return.
+
+        `change` may raise, and then nothing is stored. Raises ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError (it may be stored all the same)."""
+        self._appends.check_usable()
+        stored = self._stored
+        try:
+            async with stored.held():
+                found = dict(stored.value.properties)
+                changed = change(dict(found))
+                if changed != found:
+                    await stored.put(stored.value.with_properties(tuple(changed.items())))
+        except ManagedLedgerFencedError as error:
+            self._appends.fence(str(error))
+            raise
+        except MetadataError as error:
+            raise ManagedLedgerUnavailableError(f"{self.name}: properties not stored: {error}") from error
 
     @property
     def entry_count(self) -> int:

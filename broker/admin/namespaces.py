@@ -17,8 +17,8 @@ PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import trio
 from starlette.responses import Response
@@ -32,7 +32,7 @@ from broker.admin.errors import (
     NotPermittedError,
     PreconditionError,
 )
-from broker.admin.policies import check_policy
+from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
@@ -50,10 +50,26 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
-from broker.topics.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
+from broker.topics.policy_values import (
+    DEDUPLICATION,
+    NAMESPACE_RETENTION,
+    PERSISTENCE,
+    SNAPSHOT_INTERVAL,
+    interval,
+    persistence,
+    retention,
+    switch,
+)
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
+CHECKED: Final[Mapping[str, Checked]] = {
+    PERSISTENCE: persistence,
+    NAMESPACE_RETENTION: retention,
+    DEDUPLICATION: switch,
+    SNAPSHOT_INTERVAL: interval,
+}
+"""Policies that a namespace may be made with."""
 BUNDLES_MAX = 1 << 16
 """Maximum number of bundles of a new namespace: each is a node, a lease and a line in memory."""
 DELETIONS_MAX = 10
@@ -90,7 +106,7 @@ async def create(call: AdminCall) -> None:
         raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
     if not replication:
         given.pop("replication_clusters", None)
-    for key, checked in ((PERSISTENCE, persistence), (NAMESPACE_RETENTION, retention)):
+    for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])
     await call.cluster.namespaces.create(namespace, given)

@@ -1,4 +1,4 @@
-"""Persistence and retention policies of a namespace and of a topic.
+"""Persistence, retention and deduplication policies of a namespace and of a topic.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
@@ -7,8 +7,13 @@ DELETE   {namespace}/persistence     204
 GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
 GET, POST, DELETE   {topic}/persistence, {topic}/retention
                                      the same of a topic; GET with ?applied=true: the effective value
+GET, POST, DELETE   {namespace}/deduplication, {topic}/deduplicationEnabled
+                                     true or false, the same way: whether duplicates of a producer are dropped
+GET, POST, DELETE   {namespace}/deduplicationSnapshotInterval, {topic}/deduplicationSnapshotInterval
+                                     seconds
 
-A change applies to the next ledger of every affected topic and to the next trimming of ledgers. Any broker answers.
+A change applies to the next ledger of every affected topic and to the next trimming of ledgers, and to deduplication
+at once. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
@@ -27,12 +32,20 @@ from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
 from broker.topics import policy_values
-from broker.topics.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
-from managed_ledger.config import LogConfig
+from broker.topics.policies import Held
+from broker.topics.policy_values import (
+    PolicyError,
+    interval,
+    persistence,
+    persistence_of,
+    retention,
+    retention_of,
+    switch,
+)
 from quire.wire.pulsar.names import TopicName
 
-Checked = Callable[[object], Json]
-Shown = Callable[[LogConfig], Json]
+Checked = Callable[[object], Any]
+Shown = Callable[[Held], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,7 @@ def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await _topic(call)
         if call.flag("applied"):
-            return answer(shown((await call.cluster.policies.load(name))()))
+            return answer(shown(await call.cluster.policies.load(name)))
         found = (await call.cluster.policies.get(name) or {}).get(key)
         return None if found is None else answer(found)
 
@@ -90,18 +103,18 @@ async def _topic(call: AdminCall) -> TopicName:
     return name
 
 
-async def _value(call: AdminCall, checked: Checked) -> Json:
+async def _value(call: AdminCall, checked: Checked) -> Any:
     return check_policy(call, checked, await call.json())
 
 
-def check_policy(call: AdminCall, checked: Checked, value: object) -> Json:
+def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:
     """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
     try:
         found = checked(value)
     except PolicyError as error:
         raise PreconditionError(str(error)) from error
     most = call.cluster.ensemble_max
-    if most and found.get("bookkeeperEnsemble", 0) > most:
+    if most and isinstance(found, dict) and found.get("bookkeeperEnsemble", 0) > most:
         raise PreconditionError(
             f"bookkeeperEnsemble={found['bookkeeperEnsemble']} is above the number of bookies here, {most}: no ledger "
             "could be created"
@@ -116,5 +129,9 @@ def _with(policies: Json, key: str, value: Any) -> Json:
 
 NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
 NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
-TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, persistence_of)
-TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, retention_of)
+NAMESPACE_DEDUPLICATION = _of_namespace(policy_values.DEDUPLICATION, switch)
+NAMESPACE_SNAPSHOT_INTERVAL = _of_namespace(policy_values.SNAPSHOT_INTERVAL, interval)
+TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda held: persistence_of(held()))
+TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda held: retention_of(held()))
+TOPIC_DEDUPLICATION = _of_topic(policy_values.DEDUPLICATION, switch, Held.asks_deduplication)
+TOPIC_SNAPSHOT_INTERVAL = _of_topic(policy_values.SNAPSHOT_INTERVAL, interval, Held.snapshot_interval_s)

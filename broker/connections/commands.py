@@ -110,7 +110,8 @@ def close_producer(connection: Connection, command: pb.BaseCommand) -> None:
 
     Receipts of its pending sends go out before the answer."""
     request = command.close_producer
-    connection.creating.pop(("producer", request.producer_id), None)
+    if (pending := connection.creating.pop(("producer", request.producer_id), None)) is not None:
+        pending.withdraw()
     done = replies.success(request.request_id)
     if (known := connection.producers.get(request.producer_id)) is not None:
         known.topic.end_producer(known, End.CLIENT)
@@ -122,7 +123,8 @@ def close_producer(connection: Connection, command: pb.BaseCommand) -> None:
 def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
     """Close a consumer; always succeeds, also for an unknown one or one being created."""
     request = command.close_consumer
-    connection.creating.pop(("consumer", request.consumer_id), None)
+    if (pending := connection.creating.pop(("consumer", request.consumer_id), None)) is not None:
+        pending.withdraw()
     if (known := connection.consumers.get(request.consumer_id)) is not None:
         close(known)
     connection.write((replies.success(request.request_id),))

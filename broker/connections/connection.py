@@ -19,6 +19,7 @@ import trio
 
 from broker import replies
 from broker.config import SERVER_VERSION
+from broker.connections.pending import Pending
 from broker.connections.refusals import failed, refuse
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
@@ -78,7 +79,7 @@ class Connection:
         self.consumers: dict[int, Consumer[Subscription]] = {}
         self.closed_producers: dict[int, None] = {}
         """Producers closed by the broker. Their remaining sends are ignored."""
-        self.creating: dict[tuple[str, int], object] = {}
+        self.creating: dict[tuple[str, int], Pending] = {}
         """Producers and consumers that are being created, by kind and id."""
         self.closed = False
         self.connected = False

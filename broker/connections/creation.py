@@ -6,16 +6,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
+import trio
+
 from broker import replies
+from broker.connections.admission import admit_exclusive_producer, admit_producer, producer_success, register
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.connections.refusals import check_schema
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
+from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
+from broker.topics.deduplication.switch import follow_policies
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
-from broker.topics.producer import Producer
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
@@ -25,6 +29,9 @@ from quire.world.errors import again
 WORK_PER_PRODUCER = 8
 """Cost of a producer that is connected in the pass, beside that of any command; see `WORK_PER_STEP`."""
 WORK_PER_CONSUMER = 8
+
+RELOADS_MAX = 3
+"""Times that a topic is loaded again for one producer, while its policies change."""
 
 PROPERTIES_IN_PASS = 16
 """Properties of a producer or consumer above which it is connected in a task."""
@@ -42,6 +49,8 @@ class Creation:
             self._key = ("producer", command.producer.producer_id)
         else:
             self._key = ("consumer", command.subscribe.consumer_id)
+        self._turn: trio.Event | None = None
+        """Set while it waits for its turn."""
         self._taken = self._key in connection.creating
         if not self._taken:
             connection.creating[self._key] = self
@@ -67,6 +76,22 @@ class Creation:
         if self._connection.creating.get(self._key) is self:
             del self._connection.creating[self._key]
 
+    async def wait(self, turn: trio.Event) -> None:
+        """Wait for its turn, maybe for hours: until then it does not count as a request under way. Returns early if the
+        client closes it, which `check` finds."""
+        self._turn = turn
+        self._connection.request_done()
+        try:
+            await turn.wait()
+        finally:
+            self._connection.requests_in_flight += 1
+            self._turn = None
+
+    def withdraw(self) -> None:
+        """See `Pending`."""
+        if self._turn is not None:
+            self._turn.set()
+
     def check(self) -> None:
         """Raise ServiceNotReadyError if the client has closed it meanwhile. Call it in the step that creates it."""
         if self._connection.closed or self._connection.creating.get(self._key) is not self:
@@ -90,16 +115,25 @@ class Creations:
         if (known := connection.producers.get(producer_id)) is not None:
             if known.topic.name != parse_topic(request.topic):
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
-            connection.write((replies.producer_success(request.request_id, known.name),))
+            if (found := self._topics.find(known.topic.name)) is None:
+                raise ServiceNotReadyError(f"{known.topic.name.full} is being closed")
+            connection.write((producer_success(request, known.name, found),))
             return
         name = self._wanted(connection, request)
-        policies = await self._check_may_publish(name)
+        policies = await self._policies_of(name)
         topic = await self._topics.get(name)
+        for _ in range(RELOADS_MAX):
+            if follow_policies(topic, policies):
+                break
+            topic = await self._topics.get(name)
         del policies  # kept until the topic is loaded, so that they are read once
         if request.initial_subscription_name:
             await open_initial_subscription(topic, request.initial_subscription_name)
-        added = await admit_producer(connection, creation, topic, request)
-        register(connection, request, added)
+        if request.producer_access_mode == pb.Shared:
+            added = await admit_producer(connection, creation, topic, request)
+        else:
+            added = await admit_exclusive_producer(connection, creation, topic, request)
+        register(connection, request, added, topic)
 
     def producer_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
         """Connect a producer as `producer` does, in this pass or in the one that ends the loading of its topic.
@@ -107,6 +141,8 @@ class Creations:
         Return False if anything else may have to be waited for, or is wrong; then nothing has happened."""
         request = command.producer
         if creation.is_taken or request.producer_id in connection.producers or request.initial_subscription_name:
+            return False
+        if request.producer_access_mode != pb.Shared:
             return False
         if len(request.metadata) > PROPERTIES_IN_PASS or request.HasField("schema"):
             return False  # to check these may take long
@@ -128,8 +164,6 @@ class Creations:
     @staticmethod
     def _wanted(connection: Connection, request: pb.CommandProducer) -> TopicName:
         """Return the topic that a producer is wanted on. Raises BrokerError if it asks for what is not served."""
-        if request.producer_access_mode != pb.Shared:
-            raise NotAllowedError("only the shared producer access mode is served")
         if request.txn_enabled:
             raise NotAllowedError("transactions are not served")
         if request.HasField("schema"):
@@ -191,18 +225,11 @@ class Creations:
         check_size(request.consumer_name, "consumer name")
         return parse_topic(request.topic)
 
-    async def _check_may_publish(self, name: TopicName) -> Held:
-        """The policies of the topic. NotAllowedError where duplicates are to be dropped: we would store them.
-        TopicNotFoundError (no such namespace), MetadataUnavailableError."""
+    async def _policies_of(self, name: TopicName) -> Held:
+        """Return the policies of the topic. Raises TopicNotFoundError (no such namespace), MetadataUnavailableError."""
         if self._topics.find(name) is None:
             await self._topics.namespaces.exists(name)  # a missing namespace has no policies
-        policies = await self._policies.load(name)
-        if policies.asks_deduplication():
-            raise NotAllowedError(
-                f"{name.full}: its policies ask for deduplication (deduplicationEnabled), which is not served; "
-                "set it to false to publish"
-            )
-        return policies
+        return await self._policies.load(name)
 
 
 class _Waiting:
@@ -228,42 +255,20 @@ class _Waiting:
                 raise again(found) from found
             creation.check()
             name = request.producer_name or connection.context.next_producer_name()
-            if name in found.producers:  # its holder may be dead, which takes a PING and its answer to find out
+            guarded = found.access is not None or found.deduplication is not None
+            if (
+                guarded or name in found.producers
+            ):  # a holder may be dead, which takes a PING and its answer to find out
                 connection.start(self._command, partial(creation.run, self._maker, self._command))
             else:
                 added = found.add_producer(connection, request.producer_id, name, request.epoch)
                 creation.end()
-                register(connection, request, added)
+                register(connection, request, added, found)
         except Exception as error:
             creation.end()
             connection.answer_failure(self._command, error)
         finally:
             connection.request_done()
-
-
-def register(connection: Connection, request: pb.CommandProducer, added: Producer) -> None:
-    """Make a producer known to its connection, and answer."""
-    connection.closed_producers.pop(request.producer_id, None)
-    connection.producers[request.producer_id] = added
-    connection.write((replies.producer_success(request.request_id, added.name),))
-
-
-async def admit_producer(
-    connection: Connection, creation: Creation, topic: Topic, request: pb.CommandProducer
-) -> Producer:
-    """Add the producer. Raises ProducerBusyError only if the holder of the name is alive, which costs a PING and its
-    answer."""
-    name = request.producer_name or connection.context.next_producer_name()
-    while True:
-        creation.check()
-        try:
-            return topic.add_producer(connection, request.producer_id, name, request.epoch)
-        except ProducerBusyError:
-            if name not in topic.producers:  # the limit of producers is reached, not the name taken
-                raise
-            holder = topic.producers[name].connection
-            if holder is connection or await holder.alive():
-                raise
 
 
 async def open_initial_subscription(topic: Topic, name: str) -> None:
@@ -328,6 +333,8 @@ def check_subscription(name: str) -> None:
     except InvalidNameError as error:
         # The original refuses an empty name with ProducerBusy, which the C++ client shows as InvalidConfiguration.
         raise (ProducerBusyError if not name else NotAllowedError)(str(error)) from error
+    if name == DEDUPLICATION_CURSOR:  # the code as of the original's NamingException
+        raise ProducerBusyError("Subscription with reserved subscription name attempted")
 
 
 def check_size(name: str, what: str) -> None:

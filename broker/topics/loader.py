@@ -10,6 +10,8 @@ import trio
 from broker.context import Context
 from broker.errors import BeingDeletedError, MetadataUnavailableError, NotAllowedError, translated
 from broker.ownership.local import Owning
+from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
+from broker.topics.deduplication.replay import open_deduplication
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
@@ -111,6 +113,9 @@ class TopicLoader:
         await self._takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create, config=policies)
         try:
+            deduplication = None
+            if policies.asks_deduplication() or DEDUPLICATION_CURSOR in ledger.cursors:
+                deduplication = await open_deduplication(ledger, self._context.options, policies)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -119,6 +124,7 @@ class TopicLoader:
             # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
         topic = Topic(self._context, name, ledger, self._close_soon)
+        topic.deduplication = deduplication
         topic.restore_subscriptions()
         return topic
 

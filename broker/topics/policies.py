@@ -24,7 +24,7 @@ from broker.ownership.following import Tasks
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
-from broker.topics.policy_values import asks_deduplication, decode, effective
+from broker.topics.policy_values import asks_deduplication, decode, effective, snapshot_interval_s
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -160,18 +160,48 @@ class Held:
         return None if topic is None else topic.own
 
     def asks_deduplication(self) -> bool:
-        """Return whether duplicates of a producer of the topic are to be dropped."""
-        return asks_deduplication(self._namespace.own, self.of_topic)
+        """Return whether duplicates of a producer of the topic are to be dropped.
+
+        Never for topics of the system, as in the original: others wait for them to be loaded. Source: Pulsar's
+        SystemTopic.isDeduplicationEnabled."""
+        default = self._policies.deduplicate
+        return asks_deduplication(self._namespace.own, self.of_topic, default) and not is_of_system(self._name)
+
+    def snapshot_interval_s(self) -> int:
+        """Return the time in seconds between snapshots of the deduplication; 0: there are none."""
+        return snapshot_interval_s(self._namespace.own, self.of_topic, self._policies.snapshot_interval_s)
+
+
+def is_of_system(name: TopicName) -> bool:
+    """Return whether the topic is one of those that the original keeps for itself. Source: Pulsar's SystemTopicNames.
+
+    >>> is_of_system(TopicName.parse("persistent://t/n/__change_events-partition-0"))
+    True
+    """
+    local = name.full.rpartition("/")[2]
+    return name.namespace_path == "pulsar/system" or local.startswith(("__change_events", "__transaction_"))
 
 
 class TopicPolicies:
     """Policies of topics.
 
     `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default`: the
-    values of broker.conf."""
+    values of broker.conf. `deduplicate`: brokerDeduplicationEnabled; `snapshot_interval_s`:
+    brokerDeduplicationSnapshotIntervalSeconds."""
 
-    def __init__(self, metadata: MetadataStore, default: LogConfig) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        default: LogConfig,
+        *,
+        deduplicate: bool = False,
+        snapshot_interval_s: int = 120,
+    ) -> None:
         self.default = default
+        self.deduplicate = deduplicate
+        self.snapshot_interval_s = snapshot_interval_s
+        self.on_change: Callable[[str], None] = _ignore
+        """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
         self._metadata = metadata
         self._namespaces: dict[str, _Namespace] = {}
         self._tasks = Tasks()
@@ -324,6 +354,7 @@ class TopicPolicies:
                         await self._refresh(namespace)
                         first = not namespace.ready.is_set()
                         namespace.ready.set()
+                        self.on_change(key)
                         if not first and namespace.own is None and not namespace.uses:
                             namespace.forgotten = True  # it was deleted, and no topic of it is loaded
                             break
@@ -375,3 +406,7 @@ class TopicPolicies:
         with translated(path):
             node = await self._metadata.get(path)
         return None if node is None else decode(node.value)
+
+
+def _ignore(namespace: str) -> None:
+    pass

@@ -8,7 +8,8 @@
         "persistence"         the same
         "retentionPolicies"   the same
     in both
-        "deduplicationEnabled"  true: a message that a producer sends twice is to be stored once
+        "deduplicationEnabled"  true: a message that a producer sends twice is stored once
+        "deduplicationSnapshotIntervalSeconds"  120: see broker.topics.deduplication
 
 Order: topic, namespace, broker.conf; each as a whole. What cannot be read counts as not said.
 
@@ -30,6 +31,7 @@ PERSISTENCE = "persistence"
 NAMESPACE_RETENTION = "retention_policies"
 TOPIC_RETENTION = "retentionPolicies"
 DEDUPLICATION = "deduplicationEnabled"
+SNAPSHOT_INTERVAL = "deduplicationSnapshotIntervalSeconds"
 
 QUORUM_MAX = 5
 """Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
@@ -103,16 +105,47 @@ def effective(default: LogConfig, namespace: Mapping[str, Any] | None, topic: Ma
     return found
 
 
-def asks_deduplication(namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> bool:
+def asks_deduplication(
+    namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None, default: bool = False
+) -> bool:
     """Return whether a producer's duplicates are to be dropped.
 
     >>> asks_deduplication({"deduplicationEnabled": True}, {"deduplicationEnabled": None})
     True
     >>> asks_deduplication({"deduplicationEnabled": True}, {"deduplicationEnabled": False})
     False
+    >>> asks_deduplication({}, None, True)
+    True
     """
     said = [policies.get(DEDUPLICATION) for policies in (topic, namespace) if policies is not None]
-    return next((each for each in said if isinstance(each, bool)), False)
+    return next((each for each in said if isinstance(each, bool)), default)
+
+
+def snapshot_interval_s(namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None, default: int) -> int:
+    """Return the time in seconds after which sequence ids are stored; 0: never.
+
+    >>> snapshot_interval_s({"deduplicationSnapshotIntervalSeconds": 60}, {}, 120)
+    60
+    """
+    for policies in (topic, namespace):
+        if policies is not None and policies.get(SNAPSHOT_INTERVAL) is not None:
+            try:
+                return interval(policies[SNAPSHOT_INTERVAL])
+            except PolicyError:
+                continue
+    return default
+
+
+def switch(value: object) -> bool:
+    """Return a checked value of `deduplicationEnabled`. Raises PolicyError."""
+    if not isinstance(value, bool):
+        raise PolicyError(f"{DEDUPLICATION} must be true or false, not {str(value)[:40]!a}")
+    return value
+
+
+def interval(value: object) -> int:
+    """Return a checked value of `deduplicationSnapshotIntervalSeconds`. Raises PolicyError."""
+    return _number({SNAPSHOT_INTERVAL: value}, SNAPSHOT_INTERVAL, 0, INT32_MAX)
 
 
 def persistence_of(config: LogConfig) -> Json:

@@ -22,6 +22,7 @@ class Producer:
 
     __slots__ = (
         "_deferred",
+        "_has_failed",
         "_receipts",
         "answered",
         "connection",
@@ -57,10 +58,18 @@ class Producer:
         """Number of sends given to the managed ledger."""
         self.answered = 0
         """Number of those that are durable or failed."""
-        self._deferred: list[tuple[int, bytes | None]] = []
-        """Frames to be sent when so many sends are answered; None: it is cut."""
+        self._deferred: list[tuple[int, bytes | None, bool]] = []
+        """Frames to be sent when so many sends are answered; None: it is cut. True: only if nothing failed."""
+        self._has_failed = False
+        """True if any send of it failed."""
         self._receipts = ReceiptEncoder(producer_id, topic.name.partition)
         self.features = EntryFeatures()
+
+    def is_replaced_by(self, connection: ProducerClient[Producer], producer_id: int, epoch: int) -> bool:
+        """Return whether a new producer of its name takes its place: one of its own client, or it is dead. Source:
+        Pulsar's Producer.isSuccessorTo."""
+        same = self.connection is connection and self.producer_id == producer_id
+        return (same and epoch > self.epoch) or self.connection.closed
 
     def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
         """Yield the parts of `run` that may be stored, with their features.
@@ -114,28 +123,46 @@ class Producer:
         count = len(run.sequence_ids) - offset
         self.connection.sends_answered(count)
         self.answered += count
+        self._has_failed = True
         if self.life is not Life.GONE and not self.draining:
             for sequence_id in run.sequence_ids[offset:]:
                 failure = replies.send_error(self.producer_id, sequence_id, pb.PersistenceError, message)
                 self.connection.write((failure,))
         self._release()
 
-    def after_sends(self, frame: bytes) -> None:
+    def answer_duplicates(self, run: SendRun) -> None:
+        """Confirm sends that were stored before, or are on their way, behind everything sent so far: with the position
+        -1:-1. Source: Pulsar's PersistentTopic.publishMessage, which refuses those whose first send is on its way.
+
+        If that fails, they are not answered: the client sends them again with the rest."""
+        self.connection.sends_answered(len(run.sequence_ids))
+        highest_ids = run.highest_ids
+        receipts = [
+            self._receipts.encode(
+                [sequence_id], None if highest_ids is None else [highest_ids[index]], replies.U64_MAX, replies.U64_MAX
+            )
+            for index, sequence_id in enumerate(run.sequence_ids)
+        ]
+        self.after_sends(b"".join(receipts), if_stored=True)
+
+    def after_sends(self, frame: bytes, *, if_stored: bool = False) -> None:
         """Send `frame` after the receipts of everything sent so far, so that answers keep the order of their
-        commands."""
+        commands. `if_stored`: only if nothing of that failed."""
         if self.answered == self.sent:
-            self.connection.write((frame,))
+            if not (if_stored and self._has_failed):
+                self.connection.write((frame,))
         else:
             self.connection.requests_in_flight += 1
-            self._deferred.append((self.sent, frame))
+            self._deferred.append((self.sent, frame, if_stored))
 
     def _release(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.answered:
-            _, frame = self._deferred.pop(0)
+            _, frame, if_stored = self._deferred.pop(0)
             if frame is None:
                 self.topic.end_producer(self, End.CUT)
             else:
-                self.connection.write((frame,))
+                if not (if_stored and self._has_failed):
+                    self.connection.write((frame,))
                 self.connection.request_done()
 
     def drain(self) -> None:
@@ -145,7 +172,7 @@ class Producer:
             self.topic.end_producer(self, End.CUT)
         else:
             self.draining = True
-            self._deferred.append((self.sent, None))
+            self._deferred.append((self.sent, None, False))
 
 
 def _why_flags(flags: int) -> str:

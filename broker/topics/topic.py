@@ -23,9 +23,11 @@ from broker.errors import (
     TopicBusyError,
     TopicTerminatedError,
 )
+from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR, Deduplication
 from broker.topics.entry_screen import REFUSED, EntryScreen
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
+from broker.topics.producer_access import Access, Claim
 from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
 from cursors.errors import CursorError
@@ -52,9 +54,11 @@ class Topic:
     __slots__ = (
         "_close_soon",
         "_creating",
+        "access",
         "bytes_in",
         "closing",
         "context",
+        "deduplication",
         "entries_in",
         "ledger",
         "messages_in",
@@ -75,6 +79,10 @@ class Topic:
         self.ledger = ledger
         self.nursery = context.nursery
         self.producers: dict[str, Producer] = {}
+        self.access: Access | None = None
+        """Set from the first producer on that wants the topic for itself."""
+        self.deduplication: Deduplication | None = None
+        """Set by the loader, if duplicates are dropped."""
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
         self.next_owner = ""
@@ -98,27 +106,38 @@ class Topic:
 
     # Publishing
 
-    def add_producer(self, connection: ProducerClient[Producer], producer_id: int, name: str, epoch: int) -> Producer:
-        """Add a producer. Raises TopicTerminatedError; ProducerBusyError if a connected producer has the name, which
-        the caller then probes."""
-        self.check_open()
-        if why := self.context.no_room():
-            raise NoRoomError(why)
-        if self.ledger.state is State.TERMINATED:
-            raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
+    def add_producer(
+        self, connection: ProducerClient[Producer], producer_id: int, name: str, epoch: int, claim: Claim | None = None
+    ) -> Producer:
+        """Add a producer. `claim`: the one that was granted to it; None: it shares the topic.
+
+        Raises TopicTerminatedError; ProducerBusyError if a connected producer has the name, or the topic for itself."""
+        self.check_takes_producers()
+        if claim is None and self.access is not None:
+            self.access.check_shared()
         limit = self.context.options.producers_per_topic_max
         if limit and name not in self.producers and len(self.producers) >= limit:
             raise ProducerBusyError(
                 f"Topic '{self.name.full}' reached max producers limit ({limit}, maxProducersPerTopic)"
             )
         if (holder := self.producers.get(name)) is not None:
-            same = holder.connection is connection and holder.producer_id == producer_id
-            if not (same and epoch > holder.epoch) and not holder.connection.closed:
+            if not holder.is_replaced_by(connection, producer_id, epoch):
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
             self.end_producer(holder, End.LOST)
         producer = Producer(connection, self, producer_id, name, epoch)
         self.producers[name] = producer
+        if claim is not None:
+            claim.producer = producer
+        if self.deduplication is not None:
+            self.deduplication.sequences.joined(name)
         return producer
+
+    def check_takes_producers(self) -> None:
+        self.check_open()
+        if why := self.context.no_room():
+            raise NoRoomError(why)
+        if self.ledger.state is State.TERMINATED:
+            raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
 
     def end_producer(self, producer: Producer, end: End) -> None:
         """Do what the end of a producer is, as far as it is not done yet: see `broker.ends`."""
@@ -131,6 +150,10 @@ class Topic:
             del self.producers[producer.name]
             if not self.producers:
                 self.producers = {}  # one that is emptied takes three times as much
+            if self.deduplication is not None:
+                self.deduplication.sequences.left(producer.name, trio.current_time())
+            if self.access is not None:
+                self.access.left(producer, self.producers)
         if Do.DRAIN in todo:
             producer.drain()
 
@@ -151,19 +174,25 @@ class Topic:
                     producer.connection.sends_answered(len(part.sequence_ids))
                     continue
                 self.screen.features |= has
-                self._append(producer, part, sum(map(len, part.payloads)))
+                self.append(producer, part, sum(map(len, part.payloads)))
         else:
             self.screen.features |= features
-            self._append(producer, run, size)
+            self.append(producer, run, size)
 
-    def _append(self, producer: Producer, run: SendRun, size: int) -> None:
+    def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:
+        """Give a run to the log. `sink`: of deduplication, which knows that the run is new."""
+        if sink is None:
+            if self.deduplication is not None:
+                self.deduplication.publish(self, producer, run, size)
+                return
+            sink = PublishSink(producer, run, self, size)
         payloads = run.payloads
         self.entries_in += len(payloads)
         self.messages_in += sum(run.counts)
         self.bytes_in += size
         self.context.publishing.take(size)
         producer.sent += len(payloads)
-        self.ledger.append(payloads, PublishSink(producer, run, self, size))
+        self.ledger.append(payloads, sink)
 
     def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
         """Store nothing of a run, and make the producers reconnect, which returns the reason to them."""
@@ -195,6 +224,10 @@ class Topic:
         await trio.lowlevel.checkpoint()
         for producer in producers:
             self.end_producer(producer, End.CUT)
+
+    def reload(self) -> None:
+        """Close the topic in the background; the next use of it opens it."""
+        self._close_soon(self)
 
     # Subscriptions
 
@@ -260,8 +293,9 @@ class Topic:
         """Restore subscriptions from stored cursors, which retain entries and positions before any consumer
         connects."""
         for name, cursor in self.ledger.cursors.items():
-            subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
-            self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
+            if name != DEDUPLICATION_CURSOR:
+                subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
+                self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
 
     async def create_subscription(self, name: str, position: Position) -> None:
         """Create a durable subscription that delivers the entry at `position` next, or the one after it. Durable on
@@ -382,6 +416,8 @@ class Topic:
         """Disconnect all clients, then close the managed ledger (which writes nothing if it has another owner).
 
         A producer gets its pending receipts first; what has no receipt, it sends again."""
+        if self.access is not None:
+            self.access.close()  # before the others are ended, which would be the next one's turn
         leaving = list(self.producers.values())
         for producer in leaving:
             self.end_producer(producer, End.UNLOADED)
@@ -411,6 +447,8 @@ class Topic:
 
     def _disconnect_all(self) -> None:
         self.closing = True
+        if self.access is not None:
+            self.access.close()
         for producer in list(self.producers.values()):
             self.end_producer(producer, End.CUT)
         for subscription in list(self.subscriptions.values()):

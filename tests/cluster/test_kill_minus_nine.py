@@ -12,6 +12,7 @@ import pytest
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support import web
+from tests.support.pulsar_frames import U64_MAX
 from tests.support.raw import RawClient
 from tests.support.server import standalone
 
@@ -152,3 +153,67 @@ def test_a_stopped_server_that_continues_is_still_right(tmp_path: Path) -> None:
         client.expect(pb.BaseCommand.SEND_RECEIPT)
         client.flow(10)
         assert [client.message()[1] for _ in range(2)] == [b"before", b"during"]
+
+
+def last_sequence_id(client: RawClient) -> int:
+    """Connect the producer `once`; return the last sequence id it is told."""
+    client.ask_producer(TOPIC, producer_name="once")
+    return client.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.last_sequence_id
+
+
+def test_with_deduplication_each_message_is_there_once_after_kills(tmp_path: Path) -> None:
+    """A producer of one name sends what it has no receipt for again, and is told what the log has: five kills under
+    load, with snapshots on the way."""
+    conf: dict[str, object] = {"brokerDeduplicationEnabled": "true", "brokerDeduplicationEntriesInterval": 40}
+    with standalone(tmp_path, conf) as server:
+        confirmed = -1
+        with RawClient(server.port) as client:
+            client.subscribe(TOPIC, "reader")
+        for _ in range(5):
+            stop = threading.Timer(0.3, server.kill)
+            with RawClient(server.port) as client:
+                last = last_sequence_id(client)
+                assert last >= confirmed  # nothing confirmed is lost; what was stored without a receipt is known
+                try:
+                    begun, sent = False, max(confirmed - 5, -1)  # some again that it has a receipt for
+                    while True:
+                        numbers = range(sent + 1, sent + 51)
+                        for number in numbers:
+                            client.send_message(b"%d" % number, sequence_id=number, producer_name="once")
+                        for number in numbers:
+                            receipt = client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt
+                            assert receipt.sequence_id == number
+                            assert (receipt.message_id.ledgerId == U64_MAX) == (number <= last)
+                            confirmed = max(confirmed, number)
+                        sent = numbers[-1]
+                        if not begun:
+                            begun = True
+                            stop.start()
+                except OSError:
+                    pass
+                stop.join()
+            server.start()
+        assert confirmed >= 5 * 50
+        with RawClient(server.port) as client:
+            last = last_sequence_id(client)
+            client.subscribe(TOPIC, "reader")
+            client.flow(1_000_000)
+            assert [int(client.message()[1]) for _ in range(last + 1)] == list(range(last + 1))
+            assert client.silent()
+
+
+def test_an_exclusive_producer_is_fenced_by_the_one_before_a_kill(tmp_path: Path) -> None:
+    mode = {"producer_access_mode": pb.Exclusive}
+    with standalone(tmp_path) as server:
+        for epoch in range(2):
+            with RawClient(server.port) as client:
+                client.ask_producer(TOPIC, **mode)
+                assert client.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.topic_epoch == epoch
+                if epoch:
+                    server.kill()
+        server.start()
+        with RawClient(server.port) as client:
+            client.ask_producer(TOPIC, topic_epoch=0, **mode)
+            assert client.expect(pb.BaseCommand.ERROR).error.error == pb.ProducerFenced
+            client.ask_producer(TOPIC, topic_epoch=1, **mode)
+            assert client.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.topic_epoch == 1

@@ -21,6 +21,7 @@ from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.metadata.store import Put
 from quire.wire.pulsar import PulsarApi_pb2 as api
+from quire.wire.pulsar.metadata import peek
 from quire.wire.pulsar.names import TopicName, decode_name
 from tests.golden.pulsar_files import (
     MOMENTS,
@@ -35,7 +36,7 @@ from tests.golden.pulsar_files import (
     step,
 )
 from tests.golden.takeover import DEFAULT, NEWER, ORDERS, entries_of, taken_over
-from tests.support.pulsar_frames import SUB
+from tests.support.pulsar_frames import SUB, U64_MAX
 from tests.unit.broker.peers import OPTIONS, FakeStream, Peer
 from tests.unit.managed_ledger.cluster import publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
@@ -249,25 +250,37 @@ async def test_new_subscribers_read_every_topic_from_its_start(moment: str) -> N
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_producers_are_refused_where_duplicates_are_to_be_dropped_and_where_no_more_messages_are_taken(
-    moment: str,
-) -> None:
+async def test_producers_are_refused_where_no_more_messages_are_taken(moment: str) -> None:
     async with served(moment) as room:
         peer = await room.connect("Pulsar-Java-v4.2.4")
-        once, ended = "persistent://public/dedup/once", "persistent://public/default/ended"
-        for topic, code in ((once, api.NotAllowedError), (ended, api.TopicTerminatedError)):
-            peer.ask_producer(topic)
-            assert (await peer.error())[0] == code
-            stored = entries_of(moment, TopicName.parse(topic).managed_ledger_path)
-            await peer.subscribe(topic, "new")
-            peer.flow(100)
-            ids = [(await peer.message())[0].message_id for _ in stored]
-            if topic == ended:
-                peer.ack(*ids)
-                await peer.expect(api.BaseCommand.REACHED_END_OF_TOPIC)
-            peer.close_consumer()
-            await peer.expect(api.BaseCommand.SUCCESS)
+        ended = "persistent://public/default/ended"
+        peer.ask_producer(ended)
+        assert (await peer.error())[0] == api.TopicTerminatedError
+        await peer.subscribe(ended, "new")
+        peer.flow(100)
+        stored = entries_of(moment, TopicName.parse(ended).managed_ledger_path)
+        peer.ack(*[(await peer.message())[0].message_id for _ in stored])
+        await peer.expect(api.BaseCommand.REACHED_END_OF_TOPIC)
         await peer.producer("persistent://public/default/orders")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_deduplication_goes_on_with_the_sequence_ids_that_the_original_stored(moment: str) -> None:
+    async with served(moment) as room:
+        peer = await room.connect("Pulsar-Java-v4.2.4")
+        once = "persistent://public/dedup/once"
+        stored = entries_of(moment, TopicName.parse(once).managed_ledger_path)
+        last = peek(stored[-1])
+        for turn in range(2):  # the second time with what is stored here
+            peer.ask_producer(once, producer_name=last.producer_name, epoch=turn)
+            found = (await peer.expect(api.BaseCommand.PRODUCER_SUCCESS)).producer_success
+            assert found.last_sequence_id == last.sequence_id + turn == 206 + turn
+            for sequence_id in (200, 206, 206 + turn, 207 + turn):
+                peer.send_message(b"ours", sequence_id, producer_name=last.producer_name)
+            ids = [(await peer.expect(api.BaseCommand.SEND_RECEIPT)).send_receipt.message_id for _ in range(4)]
+            assert [each.ledgerId == U64_MAX for each in ids] == [True, True, True, False]
+            room.broker.topics.close_soon(next(each for each in room.broker.topics.loaded() if each.name.full == once))
+            await peer.expect(api.BaseCommand.CLOSE_PRODUCER)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -93,7 +93,12 @@ async def run_broker_on(
         me = LocalBroker(
             id=host_port((host, listen.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
         )
-        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
+        policies = TopicPolicies(
+            metadata,
+            LogConfig.of(config.logs),
+            deduplicate=config.broker.deduplication,
+            snapshot_interval_s=config.broker.deduplication_snapshot_interval_s,
+        )
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,

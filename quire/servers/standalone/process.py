@@ -100,7 +100,12 @@ async def run_standalone(
             )
         )
 
-        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
+        policies = TopicPolicies(
+            metadata,
+            LogConfig.of(config.logs),
+            deduplicate=config.broker.deduplication,
+            snapshot_interval_s=config.broker.deduplication_snapshot_interval_s,
+        )
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,

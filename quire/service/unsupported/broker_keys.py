@@ -62,7 +62,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
     "systemTopicSchemaCompatibilityStrategy",
     "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
-    "tuning of deduplication; see brokerDeduplicationEnabled": "brokerDeduplication*",
     "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
     "topicCompactionRetainNullKey compactionServiceFactoryClassName",
     "bounded by bookkeeperClientTimeoutInSeconds": "managedLedgerAddEntryTimeoutSeconds "
@@ -230,9 +229,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "managedLedgerOffloadDriver": refused(
         _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
-    ),
-    "brokerDeduplicationEnabled": refused(
-        is_true, "duplicates of a producer are not dropped; set it to false, and let applications recognise them"
     ),
     "transactionCoordinatorEnabled": refused(is_true, "there are no transactions; set it to false"),
     "brokerEntryMetadataInterceptors": refused(

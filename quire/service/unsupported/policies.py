@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 OBEYED: Final = frozenset(
-    ("bundles", "persistence", "retention_policies", "retentionPolicies", "deduplicationEnabled", "isGlobal")
+    (
+        "bundles",
+        "persistence",
+        "retention_policies",
+        "retentionPolicies",
+        "deduplicationEnabled",
+        "deduplicationSnapshotIntervalSeconds",
+        "isGlobal",
+    )
 )
-"""deduplicationEnabled is obeyed in part: where it is true, producers are refused. `create_problem` refuses it."""
 
 _HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate"))
 
@@ -101,8 +108,6 @@ def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
 def create_problem(policies: Mapping[str, Any]) -> str | None:
     """Why a namespace is not made with such policies; None if it can be."""
     fields = unsupported(policies)
-    if policies.get("deduplicationEnabled") is True:
-        fields.append("deduplicationEnabled")
     return f"not obeyed by this broker: {described(fields)}; leave it out" if fields else None
 
 

@@ -131,7 +131,6 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "webServicePortTls=8443",
                 "tlsEnabled=true",
                 "encryptionRequireOnProducer=true",
-                "brokerDeduplicationEnabled=true",
                 "managedLedgerDigestType=MAC",
                 "managedLedgerPassword=secret",
                 "transactionCoordinatorEnabled=true",

@@ -13,11 +13,12 @@ from broker.errors import (
     NotAllowedError,
     NotPartitionedError,
     PartitionCountError,
+    ProducerFencedError,
     TopicNotFoundError,
     TopicTerminatedError,
 )
 
-NEVER_OF_ADMINISTRATION = {ConsumerAssignError, ConsumerNotFoundError, TopicTerminatedError}
+NEVER_OF_ADMINISTRATION = {ConsumerAssignError, ConsumerNotFoundError, ProducerFencedError, TopicTerminatedError}
 
 
 def _subclasses(of: type[BrokerError]) -> set[type[BrokerError]]:

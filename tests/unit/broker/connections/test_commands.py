@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from broker.config import PARTITIONED
 from broker.connections.topic_lists import topics_hash
@@ -326,9 +325,8 @@ async def test_names_and_properties_have_bounds(room: Room) -> None:
 
 async def test_what_is_not_served_of_producing_and_subscribing_is_refused(room: Room) -> None:
     peer = await room.connect()
-    for options in ({"producer_access_mode": pb.Exclusive}, {"txn_enabled": True}):
-        peer.ask_producer(**options)
-        assert (await peer.error())[0] == pb.NotAllowedError
+    peer.ask_producer(txn_enabled=True)
+    assert (await peer.error())[0] == pb.NotAllowedError
     peer.ask_subscribe(subType=SUB.Shared, read_compacted=True)
     assert (await peer.error())[0] == pb.NotAllowedError
     await peer.subscribe(name="durable")
@@ -336,31 +334,6 @@ async def test_what_is_not_served_of_producing_and_subscribing_is_refused(room: 
     await peer.expect(C.SUCCESS)
     peer.ask_subscribe(name="durable", durable=False)
     assert (await peer.error())[0] == pb.NotAllowedError
-
-
-async def test_where_duplicates_are_to_be_dropped_nobody_may_publish_and_the_reason_is_told(room: Room) -> None:
-    namespace = "/admin/policies/public/default"
-    own = "/admin/topic-policies/local/public/default/persistent/orders"
-    peer = await room.connect()
-    store = room.cluster.stores[0]
-    await store.put(namespace, b'{"deduplicationEnabled":true}', -1)
-    for topic in (TOPIC, f"{TOPIC}-partition-1"):
-        peer.ask_producer(topic)
-        code, reason = await peer.error()
-        assert code == pb.NotAllowedError
-        assert "deduplicationEnabled" in reason
-    assert room.broker.topics.loaded() == []
-    await peer.subscribe()  # existing entries may be read
-    await store.create(own, b'{"deduplicationEnabled":false}', make_parents=True)
-    await peer.producer()
-    await store.put(own, b'{"deduplicationEnabled":true}', -1)
-    await store.put(namespace, b"{}", -1)
-    await wait_all_tasks_blocked()  # what others store is known when the watch has reported it
-    peer.ask_producer(producer_id=2)
-    assert (await peer.error())[0] == pb.NotAllowedError
-    await peer.publish(b"by who was there before")
-    peer.ask_producer("persistent://public/nowhere/t", producer_id=3)
-    assert (await peer.error())[0] == pb.TopicNotFound
 
 
 @pytest.mark.parametrize("has_its_own", [False, True])

@@ -1,4 +1,4 @@
-"""What a start of `quire standalone` imports, and when the collector runs: both are most of its time."""
+"""Imports and collections of a start of `quire standalone`: both are most of its time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Deduplication: a message that a producer sends twice is stored once."""
