@@ -111,13 +111,13 @@ def lookup_failed(request_id: int, code: pb.ServerError, message: str) -> bytes:
     return encode(reply)
 
 
-def producer_success(request_id: int, producer_name: str) -> bytes:
+def producer_success(request_id: int, producer_name: str, schema_version: bytes = b"") -> bytes:
     reply = command(pb.BaseCommand.PRODUCER_SUCCESS)
     body = reply.producer_success
     body.request_id = request_id
     body.producer_name = producer_name
     body.last_sequence_id = -1
-    body.schema_version = b""
+    body.schema_version = schema_version
     body.producer_ready = True
     return encode(reply)
 
@@ -206,6 +206,23 @@ def last_message_id(
     body.last_message_id.batch_index = batch_index
     body.consumer_mark_delete_position.ledgerId = mark_delete[0] & U64_MAX
     body.consumer_mark_delete_position.entryId = mark_delete[1] & U64_MAX
+    return encode(reply)
+
+
+def schema(request_id: int, found: pb.Schema, version: bytes) -> bytes:
+    reply = command(pb.BaseCommand.GET_SCHEMA_RESPONSE)
+    body = reply.getSchemaResponse
+    body.request_id = request_id
+    body.schema.CopyFrom(found)
+    body.schema_version = version
+    return encode(reply)
+
+
+def schema_created(request_id: int, version: bytes) -> bytes:
+    reply = command(pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    body = reply.getOrCreateSchemaResponse
+    body.request_id = request_id
+    body.schema_version = version
     return encode(reply)
 
 

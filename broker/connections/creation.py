@@ -9,7 +9,7 @@ from typing import TypeAlias
 from broker import replies
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
-from broker.connections.refusals import check_schema
+from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
@@ -89,16 +89,19 @@ class Creations:
         if (known := connection.producers.get(producer_id)) is not None:
             if known.topic.name != parse_topic(request.topic):
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
-            connection.write((replies.producer_success(request.request_id, known.name),))
+            topic = await self._topics.get(known.topic.name)
+            version = await version_of_producer(self._topics.schemas, topic, request)
+            connection.write((replies.producer_success(request.request_id, known.name, version),))
             return
         name = self._wanted(connection, request)
         policies = await self._check_may_publish(name)
         topic = await self._topics.get(name)
         del policies  # kept until the topic is loaded, so that they are read once
+        version = await version_of_producer(self._topics.schemas, topic, request)
         if request.initial_subscription_name:
             await open_initial_subscription(topic, request.initial_subscription_name)
         added = await admit_producer(connection, creation, topic, request)
-        register(connection, request, added)
+        register(connection, request, added, version)
 
     def producer_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
         """Connect a producer as `producer` does, in this pass or in the one that ends the loading of its topic.
@@ -116,6 +119,8 @@ class Creations:
         policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
+        if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
+            return False
         waiting = _Waiting(connection, command, creation, self.producer, policies)
         connection.requests_in_flight += 1
         if self._topics.when_loaded(name, waiting.end):
@@ -131,8 +136,6 @@ class Creations:
             raise NotAllowedError("only the shared producer access mode is served")
         if request.txn_enabled:
             raise NotAllowedError("transactions are not served")
-        if request.HasField("schema"):
-            check_schema(request.topic, request.schema)
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
         return parse_topic(request.topic)
@@ -150,13 +153,12 @@ class Creations:
         check_subscription(request.subscription)
         if request.read_compacted and request.subType in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
             raise NotAllowedError("read_compacted goes with exclusive and failover subscriptions only")
-        if request.HasField("schema"):
-            check_schema(request.topic, request.schema)
         check_properties(connection, request.metadata)
         check_properties(connection, request.subscription_properties)
         check_size(request.consumer_name, "consumer name")
         name = parse_topic(request.topic)
         topic = await self._topics.get(name, create=request.force_topic_creation)
+        await schema_of_consumer(self._topics.schemas, topic, request)
         consumer = await admit_consumer(connection, creation, topic, request)
         connection.consumers[consumer_id] = consumer
         connection.write((replies.success(request.request_id),))
@@ -212,11 +214,11 @@ class _Waiting:
             connection.request_done()
 
 
-def register(connection: Connection, request: pb.CommandProducer, added: Producer) -> None:
+def register(connection: Connection, request: pb.CommandProducer, added: Producer, schema_version: bytes = b"") -> None:
     """Make a producer known to its connection, and answer."""
     connection.closed_producers.pop(request.producer_id, None)
     connection.producers[request.producer_id] = added
-    connection.write((replies.producer_success(request.request_id, added.name),))
+    connection.write((replies.producer_success(request.request_id, added.name, schema_version),))
 
 
 async def admit_producer(
@@ -266,6 +268,7 @@ async def admit_consumer(
         consumer = Consumer(
             connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta
         )
+        consumer.takes_any_schema = request.schema.type == pb.Schema.AutoConsume
         try:
             creation.check()
             subscription.add_consumer(consumer)

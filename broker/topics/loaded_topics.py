@@ -28,6 +28,7 @@ from broker.topics.loading import THEN_MAX, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
+from broker.topics.schemas.registry import Schemas
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
@@ -80,6 +81,7 @@ class Topics:
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
+        self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
             context,
@@ -384,6 +386,9 @@ class Topics:
             try:
                 if topic is not None:
                     await topic.close()
+                # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
+                # its topic.
+                await (self.schemas.delete_all(name) if name.partition < 0 else self.schemas.settle(name))
                 await self._factory.delete(name.managed_ledger_path)
                 log.info("topic deleted", topic=full)
             except NoSuchManagedLedgerError as error:
@@ -407,6 +412,7 @@ class Topics:
                 pass
             except (ManagedLedgerError, CursorError) as error:
                 raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
+        await self.schemas.delete_namespace(namespace)
         with translated(namespace):
             for folder in (f"{namespace}/persistent", str(namespace)):
                 try:
