@@ -90,14 +90,16 @@ class Creations:
             if known.topic.name != parse_topic(request.topic):
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
             topic = await self._topics.get(known.topic.name)
-            version = await version_of_producer(self._topics.schemas, topic, request)
+            rules = await self._topics.schemas.rules(topic.name)
+            version = await version_of_producer(self._topics.schemas, topic, request, rules)
             connection.write((replies.producer_success(request.request_id, known.name, version),))
             return
         name = self._wanted(connection, request)
         policies = await self._check_may_publish(name)
         topic = await self._topics.get(name)
+        rules = self._topics.schemas.rules_of(name, policies)
         del policies  # kept until the topic is loaded, so that they are read once
-        version = await version_of_producer(self._topics.schemas, topic, request)
+        version = await version_of_producer(self._topics.schemas, topic, request, rules)
         if request.initial_subscription_name:
             await open_initial_subscription(topic, request.initial_subscription_name)
         added = await admit_producer(connection, creation, topic, request)

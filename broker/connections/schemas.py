@@ -10,6 +10,7 @@ from broker.topics.loaded_topics import Topics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.schemas.schema import Schema, SchemaType, from_wire, to_wire, version_bytes, version_number
 from broker.topics.schemas.stored import schema_id
+from broker.topics.schemas.strategies import SchemaRules
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -44,21 +45,21 @@ class SchemaRequests:
         """Answer with the version of a schema on an existing topic, to which it is added if that is allowed."""
         request = command.getOrCreateSchema
         topic = await self._topics.get(parse_topic(request.topic), create=False)
-        version = await _version_of(self._topics.schemas, topic, from_wire(request.schema))
+        schemas = self._topics.schemas
+        version = await _version_of(schemas, topic, from_wire(request.schema), await schemas.rules(topic.name))
         connection.write((replies.schema_created(request.request_id, version),))
 
 
-async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.CommandProducer) -> bytes:
+async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.CommandProducer, rules: SchemaRules) -> bytes:
     """Return the version of a producer's schema, which is added to the topic if that is allowed; NO_VERSION without
     one.
 
     Raises IncompatibleSchemaError, NotAllowedError, NoRoomError, MetadataUnavailableError.
     Source: the original's ServerCnx.tryAddSchema."""
-    return await _version_of(schemas, topic, from_wire(request.schema) if request.HasField("schema") else None)
+    return await _version_of(schemas, topic, from_wire(request.schema) if request.HasField("schema") else None, rules)
 
 
-async def _version_of(schemas: Schemas, topic: Topic, schema: Schema | None) -> bytes:
-    rules = await schemas.rules(topic.name)
+async def _version_of(schemas: Schemas, topic: Topic, schema: Schema | None, rules: SchemaRules) -> bytes:
     if schema is not None and schema.type is not SchemaType.NONE:
         return version_bytes(await schemas.register(topic.name, schema, rules, topic.check_open))
     if rules.enforced and await schemas.has_schema(topic.name):

@@ -27,7 +27,7 @@ from broker.errors import (
     NoSchemaError,
     NotAllowedError,
 )
-from broker.topics.policies import TopicPolicies
+from broker.topics.policies import Held, TopicPolicies
 from broker.topics.schemas import checks, stored
 from broker.topics.schemas.schema import DEFINED_IN_AVRO, Schema, Version
 from broker.topics.schemas.storage import Found, RacedError, SchemaStorage
@@ -95,8 +95,11 @@ class Schemas:
 
     async def rules(self, name: TopicName) -> SchemaRules:
         """Return what holds for the topic."""
-        held = await self._policies.load(name)
-        return self.defaults.rules(name, held.of_namespace, held.of_topic)
+        return self.rules_of(name, await self._policies.load(name))
+
+    def rules_of(self, name: TopicName, policies: Held) -> SchemaRules:
+        """The same, with policies that are known."""
+        return self.defaults.rules(name, policies.of_namespace, policies.of_topic)
 
     # Queries
 
