@@ -74,10 +74,12 @@ async def test_a_topic_that_is_taken_over_keeps_its_schemas_and_gets_more(moment
         locator = stored.decode_locator(node.value)
         assert stored.encode_locator(stored.Locator(locator.index[:2])) == locators(moment)["public/default/typed"]
         events = await schemas.newest(TopicName.parse("persistent://public/default/__change_events"))
-        assert events is not None and events.schema.type is SchemaType.AVRO
+        assert events is not None
+        assert events.schema.type is SchemaType.AVRO
         ids = locator.ledger_ids
         assert await schemas.delete_all(TYPED)
         assert await left.store.get("/schemas/public/default/typed") is None
         existing = {ledger_id async for ledger_id in left.ledgers.ledger_ids()}
-        assert len(ids) == 3 and not existing & set(ids)
+        assert len(ids) == 3
+        assert not existing & set(ids)
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Schemas of topics over fake ledgers: versions, strategies, deletions, crashes at every step, two brokers at a time."""
+"""Schemas of topics over fake ledgers: versions, strategies, deletions, crashes at every step, several brokers."""
 
 from __future__ import annotations
 
