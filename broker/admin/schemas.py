@@ -29,7 +29,7 @@ from broker.admin.resource import answer
 from broker.errors import IncompatibleSchemaError, InvalidSchemaError, NoSchemaError
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
-from broker.topics.schemas.registry import Place
+from broker.topics.schemas.registry import VersionPlace
 from broker.topics.schemas.schema import SCHEMA_BYTES_MAX, Schema, SchemaType, Version
 from quire.wire.pulsar.names import TopicName
 
@@ -146,5 +146,5 @@ def _as_json(found: Version) -> dict[str, Any]:
     }
 
 
-def _place(found: Place) -> dict[str, int]:
+def _place(found: VersionPlace) -> dict[str, int]:
     return {"ledgerId": found.ledger_id, "entryId": found.entry_id, "version": found.number}

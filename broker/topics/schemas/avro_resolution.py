@@ -34,7 +34,7 @@ _PROMOTIONS: Final = frozenset(
         ("bytes", "string"),
     )
 )
-"""What is written as the first can be read as the second."""
+"""Pairs of types: values of the first can be read as the second."""
 _NESTED_MAX: Final = 100
 """Records within records that are compared to find the branch of a union."""
 

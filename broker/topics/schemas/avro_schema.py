@@ -46,7 +46,7 @@ class AvroField:
     aliases: tuple[str, ...] = ()
     order: str = "ascending"
     properties: str = ""
-    """What else is said of it, in one form."""
+    """Other things that are said of it, in one form."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class AvroType:
     parts: tuple[AvroType, ...] = ()
     """Items of an array, values of a map, branches of a union."""
     properties: str = ""
-    """What else is said of it, in one form: logical type, class names and such."""
+    """Other things that are said of it, in one form: logical type, class names and such."""
     by_name: dict[str, AvroField] = field(default_factory=dict)
     """The fields of a record."""
 

@@ -30,7 +30,7 @@ from broker.errors import (
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.schemas import checks, stored
 from broker.topics.schemas.schema import DEFINED_IN_AVRO, Schema, Version
-from broker.topics.schemas.storage import Found, RacedError, SchemaStorage
+from broker.topics.schemas.storage import FoundSchemas, RacedError, SchemaStorage
 from broker.topics.schemas.stored import schema_id
 from broker.topics.schemas.strategies import SchemaDefaults, SchemaRules, Strategy
 from broker.topics.schemas.turns import Turns
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SchemaCounts:
-    """What was done since the start, by namespace."""
+    """Counts since the start, by namespace."""
 
     compatible: Counter[str] = field(default_factory=Counter)
     incompatible: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class SchemaCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VersionPlace:
     """Where a version is: for the admin API."""
 
     number: int
@@ -121,11 +121,13 @@ class Schemas:
         async with self._reading(name) as key:
             return await self._storage.read_all(key, (await self._storage.find(key)).index)
 
-    async def places(self, name: TopicName) -> list[Place]:
+    async def places(self, name: TopicName) -> list[VersionPlace]:
         """Return where the versions are, those that do not count any more too."""
         async with self._reading(name) as key:
             locator = (await self._storage.find(key)).locator
-            return [Place(each.number, each.ledger_id, each.entry_id) for each in (locator.index if locator else ())]
+            return [
+                VersionPlace(each.number, each.ledger_id, each.entry_id) for each in (locator.index if locator else ())
+            ]
 
     async def find_version(self, name: TopicName, schema: Schema) -> int:
         """Return the number of the version that says the same; -1: none does."""
@@ -167,7 +169,7 @@ class Schemas:
                 return added.number
         raise MetadataUnavailableError(f"the schemas of {name.full} are being changed by others")
 
-    async def _known(self, key: str, found: Found, schema: Schema) -> Version | None:
+    async def _known(self, key: str, found: FoundSchemas, schema: Schema) -> Version | None:
         """Return the version that says the same. The index has its hash, unless it is written in another way."""
         hashed = schema.hash
         for each in found.index:
@@ -180,7 +182,9 @@ class Schemas:
         versions = await self._storage.read_all(key, found.index)
         return await self._worked_out(versions, schema, partial(checks.find_same, versions, schema))
 
-    async def _check_new(self, name: TopicName, key: str, found: Found, schema: Schema, rules: SchemaRules) -> None:
+    async def _check_new(
+        self, name: TopicName, key: str, found: FoundSchemas, schema: Schema, rules: SchemaRules
+    ) -> None:
         """Raise the reason why a schema that no version has may not be added."""
         if why := await self._worked_out((), schema, partial(checks.why_invalid, schema)):
             raise InvalidSchemaError(f"{name.full}: {why}")
@@ -195,7 +199,7 @@ class Schemas:
             raise NoRoomError(why_full)
         await self._compare(name, await self._compared(key, found, rules.strategy), schema, rules.strategy)
 
-    async def _compared(self, key: str, found: Found, strategy: Strategy) -> list[Version]:
+    async def _compared(self, key: str, found: FoundSchemas, strategy: Strategy) -> list[Version]:
         """Return the versions that a strategy looks at."""
         return await self._storage.read_all(key, found.index if strategy.is_transitive else found.index[-1:])
 

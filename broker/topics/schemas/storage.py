@@ -47,7 +47,7 @@ class RacedError(Exception):
     """Another writer has changed the schemas of the topic meanwhile: look again."""
 
 
-class Found:
+class FoundSchemas:
     """The schemas of a topic as a locator says; `version` is that of its node, -1 without a node."""
 
     __slots__ = ("locator", "version")
@@ -77,15 +77,15 @@ class SchemaStorage:
             CACHE_BYTES_MAX, getsizeof=lambda version: _COST + len(version.schema.data)
         )
 
-    async def find(self, key: str) -> Found:
+    async def find(self, key: str) -> FoundSchemas:
         """Return what the locator says. A deletion that was interrupted is completed."""
         while True:
             node = await self._metadata.get(stored.locator_path(key))
             if node is None:
-                return Found(None, -1)
+                return FoundSchemas(None, -1)
             locator = self._decoded(key, node)
             if not locator.deleting:
-                return Found(locator, node.version)
+                return FoundSchemas(locator, node.version)
             await self._finish_deletion(key, locator, node.version)
 
     @staticmethod
@@ -116,7 +116,9 @@ class SchemaStorage:
         found = [await self.read(key, each) for each in index]
         return [each for each in found if each is not None]
 
-    async def add(self, key: str, found: Found, made: Callable[[int], Version], check: Callable[[], None]) -> Version:
+    async def add(
+        self, key: str, found: FoundSchemas, made: Callable[[int], Version], check: Callable[[], None]
+    ) -> Version:
         """Store one more version, which `made` makes for its number; durable on return.
 
         `check` is called before it counts, and may raise. Raises RacedError."""

@@ -20,7 +20,7 @@ from quire.wire.pulsar.names import TopicName, encode_name
 ROOT = "/schemas"
 NO_POSITION = (-1, -1)
 _TYPE_OFFSET = 1
-"""What a stored type is above the client's."""
+"""Difference of a stored type to the client's."""
 
 
 class SchemaFormatError(ValueError):

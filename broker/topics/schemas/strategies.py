@@ -42,19 +42,19 @@ _PENDING_ACKS: Final = "__transaction_pending_ack"
 
 
 class Strategy(Enum):
-    """Which of the schemas of a topic a new one has to go with, and how."""
+    """Rule by which a new schema is compared with those of its topic."""
 
     UNDEFINED = "UNDEFINED"
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
     ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
     BACKWARD = "BACKWARD"
-    """What the newest schema wrote can be read with the new one."""
+    """Messages of the newest schema can be read with the new one."""
     FORWARD = "FORWARD"
-    """What the new schema writes can be read with the newest one."""
+    """Messages of the new schema can be read with the newest one."""
     FULL = "FULL"
     """Both."""
     BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
-    """What any of the schemas wrote can be read with the new one."""
+    """Messages of each of the schemas can be read with the new one."""
     FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
 
@@ -87,7 +87,7 @@ AUTO_UPDATE_STRATEGIES: Final = tuple(_AUTO_UPDATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRules:
-    """What holds for the schemas of one topic."""
+    """Rules for the schemas of one topic."""
 
     strategy: Strategy = Strategy.FULL
     auto_update: bool = True
@@ -98,7 +98,7 @@ class SchemaRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDefaults:
-    """What broker.conf says."""
+    """Rules of broker.conf."""
 
     strategy: Strategy
     system_strategy: Strategy
