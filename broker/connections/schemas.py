@@ -5,10 +5,18 @@ from __future__ import annotations
 from broker import replies
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
-from broker.errors import IncompatibleSchemaError, NoSchemaError
+from broker.errors import IncompatibleSchemaError, InvalidSchemaError, NoSchemaError
 from broker.topics.loaded_topics import Topics
 from broker.topics.schemas.registry import Schemas
-from broker.topics.schemas.schema import Schema, SchemaType, from_wire, to_wire, version_bytes, version_number
+from broker.topics.schemas.schema import (
+    Schema,
+    SchemaType,
+    from_wire,
+    to_wire,
+    version_bytes,
+    version_number,
+    why_too_large,
+)
 from broker.topics.schemas.stored import schema_id
 from broker.topics.schemas.strategies import SchemaRules
 from broker.topics.topic import Topic
@@ -46,8 +54,15 @@ class SchemaRequests:
         request = command.getOrCreateSchema
         topic = await self._topics.get(parse_topic(request.topic), create=False)
         schemas = self._topics.schemas
-        version = await _version_of(schemas, topic, from_wire(request.schema), await schemas.rules(topic.name))
+        version = await _version_of(schemas, topic, _sent(request.schema), await schemas.rules(topic.name))
         connection.write((replies.schema_created(request.request_id, version),))
+
+
+def _sent(schema: pb.Schema) -> Schema:
+    """Return the schema of a command. Raises InvalidSchemaError."""
+    if why := why_too_large(schema):
+        raise InvalidSchemaError(why)
+    return from_wire(schema)
 
 
 async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.CommandProducer, rules: SchemaRules) -> bytes:
@@ -56,7 +71,7 @@ async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.Comman
 
     Raises IncompatibleSchemaError, NotAllowedError, NoRoomError, MetadataUnavailableError.
     Source: the original's ServerCnx.tryAddSchema."""
-    return await _version_of(schemas, topic, from_wire(request.schema) if request.HasField("schema") else None, rules)
+    return await _version_of(schemas, topic, _sent(request.schema) if request.HasField("schema") else None, rules)
 
 
 async def _version_of(schemas: Schemas, topic: Topic, schema: Schema | None, rules: SchemaRules) -> bytes:
@@ -76,7 +91,7 @@ async def schema_of_consumer(schemas: Schemas, topic: Topic, request: pb.Command
     Raises as `version_of_producer`. Source: the original's PersistentTopic.addSchemaIfIdleOrCheckCompatible."""
     if not request.HasField("schema"):
         return
-    schema = from_wire(request.schema)
+    schema = _sent(request.schema)
     if schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
         return
     rules = await schemas.rules(topic.name)

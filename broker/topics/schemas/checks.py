@@ -28,8 +28,8 @@ from broker.topics.schemas.schema import (
 )
 from broker.topics.schemas.strategies import Strategy
 
-SMALL_BYTES: Final = 4 << 10
-"""Definitions of so many bytes in all are checked in a step of the event loop, within some 2 ms."""
+SMALL_BYTES: Final = 1 << 10
+"""Definitions of so many bytes in all are checked in a step of the event loop, within some 5 ms."""
 
 _NOTHING_TO_SAY: Final = frozenset((SchemaType.NONE, SchemaType.BYTES, SchemaType.EXTERNAL))
 _COMPARED_AS_AVRO: Final = frozenset((SchemaType.AVRO, SchemaType.JSON))

@@ -16,6 +16,9 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 SCHEMA_BYTES_MAX: Final = 512 << 10
 """Largest definition that is accepted, in bytes. Checks of one of that size take up to some 100 ms of a worker."""
 
+PROPERTIES_MAX: Final = 1_000
+"""Properties of one schema."""
+
 
 class SchemaType(IntEnum):
     """Type of a schema, with Pulsar's names and numbers."""
@@ -88,8 +91,17 @@ class Version:
     user: str = ""
 
 
+def why_too_large(sent: pb.Schema) -> str:
+    """Return why the schema of a command is not looked at, which would take long; "" if it is."""
+    if len(sent.schema_data) > SCHEMA_BYTES_MAX:
+        return f"the definition has {len(sent.schema_data)} bytes; at most {SCHEMA_BYTES_MAX} are accepted"
+    if len(sent.properties) > PROPERTIES_MAX:
+        return f"the schema has {len(sent.properties)} properties; at most {PROPERTIES_MAX} are accepted"
+    return ""
+
+
 def from_wire(sent: pb.Schema) -> Schema:
-    """Return the schema that a command holds."""
+    """Return the schema that a command holds. Look at `why_too_large` first."""
     if sent.type == pb.Schema.AutoConsume:
         kind = SchemaType.AUTO_CONSUME
     elif sent.type == pb.Schema.External:

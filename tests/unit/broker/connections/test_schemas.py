@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker.topics.schemas.schema import PROPERTIES_MAX, SCHEMA_BYTES_MAX
 from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
@@ -72,6 +73,21 @@ async def test_a_producer_is_told_the_version_of_its_schema(room: Room) -> None:
     peer.ask_producer(TOPIC, 5, schema=avro(b"no schema"))
     assert (await peer.error())[0] == pb.IncompatibleSchema
     assert await produce(peer, 5) == b"", "a producer without one is allowed"
+
+
+async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(room: Room) -> None:
+    peer = await room.connect()
+    large = avro(b" " * (SCHEMA_BYTES_MAX + 1))
+    many = avro(FIRST)
+    for number in range(PROPERTIES_MAX + 1):
+        many.properties.add(key=str(number), value="")
+    for schema in (large, many):
+        peer.ask_producer(TOPIC, 1, schema=schema)
+        code, message = await peer.error()
+        assert code == pb.IncompatibleSchema
+        assert "at most" in message
+        peer.ask_subscribe(schema=schema)
+        assert (await peer.error())[0] == pb.IncompatibleSchema
 
 
 async def test_a_schema_is_asked_for_by_version_and_a_missing_one_is_not_found(room: Room) -> None:
