@@ -9,6 +9,18 @@ from quire.service.config import BYTES, MB_IN_BYTES, MINUTES_IN_S, MS_IN_S, SECO
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
+STRATEGIES = (
+    "UNDEFINED",
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
+"""Names of the compatibility strategies of schemas; broker.topics.schemas.strategies says what they mean."""
 SERVER_VERSION = "Quire 0.1.0"
 """Address given to clients and to the other brokers of a cluster."""
 
@@ -146,6 +158,31 @@ class BrokerOptions:
         unit=MINUTES_IN_S,
         minimum=1,
         doc="Time after which the sequence id of a producer that is not connected is forgotten.",
+    )
+    schema_compatibility_strategy: str = conf_key(
+        "schemaCompatibilityStrategy",
+        "FULL",
+        choices=STRATEGIES,
+        doc="What a new schema of a topic has to be compatible with, unless its namespace or the topic says so. "
+        "UNDEFINED: FULL.",
+    )
+    system_topic_schema_strategy: str = conf_key(
+        "systemTopicSchemaCompatibilityStrategy",
+        "ALWAYS_COMPATIBLE",
+        choices=STRATEGIES,
+        doc="The same for topics that brokers use for themselves, such as __change_events.",
+    )
+    allow_auto_update_schema: bool = conf_key(
+        "isAllowAutoUpdateSchemaEnabled",
+        True,
+        doc="Whether producers and consumers may add a schema to a topic, unless its namespace says so. false: only "
+        "the admin API does.",
+    )
+    schema_validation_enforced: bool = conf_key(
+        "isSchemaValidationEnforced",
+        False,
+        doc="true: a producer without a schema is refused by a topic that has one. false: only where the namespace or "
+        "the topic says so.",
     )
     partitions_default: int = conf_key(
         "defaultNumPartitions", 1, minimum=1, doc="Number of partitions of automatically created partitioned topics."

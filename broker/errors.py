@@ -106,6 +106,22 @@ class MetadataRefusedError(BrokerError):
     code = pb.MetadataError
 
 
+class IncompatibleSchemaError(BrokerError):
+    """The schema does not go with the topic's, by the strategy that holds for it. Permanent. HTTP: 409."""
+
+    code = pb.IncompatibleSchema
+
+
+class InvalidSchemaError(IncompatibleSchemaError):
+    """The definition is none of its type. Permanent. HTTP: 422."""
+
+
+class NoSchemaError(BrokerError):
+    """The topic has no schema, or not that version. Permanent. HTTP: 404."""
+
+    code = pb.TopicNotFound
+
+
 class ConsumerNotFoundError(BrokerError):
     """The requested consumer is not on this connection. Permanent."""
 

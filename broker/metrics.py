@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from broker.dispatch.subscription import Subscription
@@ -29,6 +30,9 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
                 yield (cluster, topic.name.namespace_path, topic.name.full), read(topic)
 
         return samples
+
+    def by_namespace(counted: Counter[str]) -> Callable[[], Samples]:
+        return lambda: [((cluster, namespace), count) for namespace, count in counted.items()]
 
     def subscriptions(read: Callable[[Subscription], float]) -> Callable[[], Samples]:
         def samples() -> Samples:
@@ -136,6 +140,15 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         ("cluster", "reason"),
         lambda: [((cluster, reason), count) for reason, count in broker.context.passed_over.items()],
     )
+    schemas = broker.topics.schemas.counts
+    for name, text, counted in (
+        ("pulsar_schema_compatible_total", "Schemas compared and found compatible", schemas.compatible),
+        ("pulsar_schema_incompatible_total", "Schemas refused as incompatible", schemas.incompatible),
+        ("pulsar_schema_get_ops_failed_total", "Failed queries for schemas", schemas.gets_failed),
+        ("pulsar_schema_put_ops_failed_total", "Failed registrations of schemas", schemas.puts_failed),
+        ("pulsar_schema_del_ops_failed_total", "Failed deletions of schemas", schemas.deletes_failed),
+    ):
+        metrics.family("counter", name, text, ("cluster", "namespace"), by_namespace(counted))
     for name, text, read in (
         ("pulsar_ml_cache_hits", "Entries read from the tail caches", lambda topic: topic.ledger.cache.hits),
         (

@@ -115,6 +115,7 @@ def producer_success(
     request_id: int,
     producer_name: str,
     *,
+    schema_version: bytes = b"",
     last_sequence_id: int = -1,
     topic_epoch: int | None = None,
     ready: bool = True,
@@ -125,7 +126,7 @@ def producer_success(
     body.request_id = request_id
     body.producer_name = producer_name
     body.last_sequence_id = last_sequence_id
-    body.schema_version = b""
+    body.schema_version = schema_version
     if topic_epoch is not None:
         body.topic_epoch = topic_epoch
     body.producer_ready = ready
@@ -216,6 +217,23 @@ def last_message_id(
     body.last_message_id.batch_index = batch_index
     body.consumer_mark_delete_position.ledgerId = mark_delete[0] & U64_MAX
     body.consumer_mark_delete_position.entryId = mark_delete[1] & U64_MAX
+    return encode(reply)
+
+
+def schema(request_id: int, found: pb.Schema, version: bytes) -> bytes:
+    reply = command(pb.BaseCommand.GET_SCHEMA_RESPONSE)
+    body = reply.getSchemaResponse
+    body.request_id = request_id
+    body.schema.CopyFrom(found)
+    body.schema_version = version
+    return encode(reply)
+
+
+def schema_created(request_id: int, version: bytes) -> bytes:
+    reply = command(pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
+    body = reply.getOrCreateSchemaResponse
+    body.request_id = request_id
+    body.schema_version = version
     return encode(reply)
 
 

@@ -14,6 +14,7 @@ from broker.connections.creation import Creations
 from broker.connections.lookup_counts import LookupCounts
 from broker.connections.lookups import Lookups
 from broker.connections.requests import request_table
+from broker.connections.schemas import SchemaRequests
 from broker.context import Context
 from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
@@ -80,7 +81,9 @@ class Broker:
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.lookups = LookupCounts()
         self._requests = request_table(
-            Lookups(self.topics, self.ownership, self.lookups), Creations(self.topics, self.policies)
+            Lookups(self.topics, self.ownership, self.lookups),
+            Creations(self.topics, self.policies),
+            SchemaRequests(self.topics),
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""

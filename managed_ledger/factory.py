@@ -105,6 +105,15 @@ class ManagedLedgerFactory:
         """True if there were more: every log counts as one of them."""
 
     @property
+    def ledgers(self) -> Ledgers:
+        """Return the ledgers that the logs are made of."""
+        return self._services.ledgers
+
+    @property
+    def config(self) -> ManagedLedgerConfig:
+        return self._services.config
+
+    @property
     def managed_ledgers(self) -> dict[str, ManagedLedger]:
         """Return the open ones, by name; not to be changed."""
         return self._open

@@ -34,6 +34,7 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.topics.loaded_topics import Topics
+from broker.topics.schemas.registry import Schemas
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
@@ -71,6 +72,15 @@ class Administration:
         self.others: OtherBrokers | None = None
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
+
+    @property
+    def schemas(self) -> Schemas:
+        """Return the schemas of topics."""
+        return self._topics.schemas
+
+    async def check_namespace(self, name: TopicName) -> None:
+        """Raise TopicNotFoundError if the namespace of a topic does not exist."""
+        await self._topics.namespaces.exists(name)
 
     # Partitioned topics
 
@@ -147,6 +157,7 @@ class Administration:
             # Partitions without a log are included: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
+            await self._topics.schemas.delete_all(name)
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 

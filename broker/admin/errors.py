@@ -12,10 +12,13 @@ from typing import ClassVar
 from broker.errors import (
     BrokerError,
     ConsumerBusyError,
+    IncompatibleSchemaError,
+    InvalidSchemaError,
     InvalidTopicError,
     MetadataRefusedError,
     MetadataUnavailableError,
     NoRoomError,
+    NoSchemaError,
     NotAllowedError,
     PartitionCountError,
     ProducerBusyError,
@@ -151,6 +154,9 @@ STATUSES: Statuses = {
     MetadataRefusedError: 412,
     ServiceNotReadyError: 503,
     NoRoomError: 507,
+    NoSchemaError: 404,
+    InvalidSchemaError: 422,
+    IncompatibleSchemaError: 409,
     MetadataUnavailableError: 503,
 }
 

@@ -64,36 +64,36 @@ def _of_namespace(key: str, checked: Checked) -> Handlers:
 
     async def post(call: AdminCall) -> None:
         namespace, value = call.namespace(), await _value(call, checked)
-        await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, value))
+        await call.cluster.namespaces.update_policies(namespace, lambda policies: with_policy(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
         namespace = call.namespace()
-        await call.cluster.namespaces.update_policies(namespace, lambda policies: _with(policies, key, None))
+        await call.cluster.namespaces.update_policies(namespace, lambda policies: with_policy(policies, key, None))
 
     return Handlers(get, post, delete)
 
 
 def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
-        name = await _topic(call)
+        name = await policy_topic(call)
         if call.flag("applied"):
             return answer(shown(await call.cluster.policies.load(name)))
         found = (await call.cluster.policies.get(name) or {}).get(key)
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
-        name, value = await _topic(call), await _value(call, checked)
-        await call.cluster.policies.update(name, lambda policies: _with(policies, key, value))
+        name, value = await policy_topic(call), await _value(call, checked)
+        await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
-        name = await _topic(call)
+        name = await policy_topic(call)
         if await call.cluster.policies.get(name) is not None:
-            await call.cluster.policies.update(name, lambda policies: _with(policies, key, None))
+            await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, None))
 
     return Handlers(get, post, delete)
 
 
-async def _topic(call: AdminCall) -> TopicName:
+async def policy_topic(call: AdminCall) -> TopicName:
     """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
     if call.flag("isGlobal"):
         raise NotServedError("policies of several clusters are not served")
@@ -122,7 +122,8 @@ def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:
     return found
 
 
-def _with(policies: Json, key: str, value: Any) -> Json:
+def with_policy(policies: Json, key: str, value: Any) -> Json:
+    """Return policies with one changed; None takes it away."""
     rest = {each: found for each, found in policies.items() if each != key or value is not None}
     return rest if value is None else {**rest, key: value}
 

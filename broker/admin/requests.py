@@ -28,7 +28,7 @@ from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
 
 BODY_BYTES_MAX = 64 << 10
-"""Maximum bytes of a body; at most this much is kept while one is read."""
+"""Maximum bytes of a body, unless its resource allows more; at most this much is kept while one is read."""
 REQUESTS_MAX = 200
 """Concurrent requests; the next one is refused and may be retried."""
 PATH_SHOWN_MAX = 300
@@ -164,11 +164,11 @@ class AdminCall:
 
     # The body
 
-    async def json(self) -> Any:
-        """Return the decoded body; None if there is none.
+    async def json(self, bytes_max: int = BODY_BYTES_MAX) -> Any:
+        """Return the decoded body of at most `bytes_max`; None if there is none.
 
         Raises MediaTypeError, BodyTooLargeError, MalformedRequestError."""
-        body = await self._body()
+        body = await self._body(bytes_max)
         if not body:
             return None
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -185,17 +185,17 @@ class AdminCall:
             raise MalformedRequestError(f"the body is not JSON: {error}") from error
         return value
 
-    async def _body(self) -> bytes:
-        """Read at most BODY_BYTES_MAX. A larger declared length is refused before anything is read."""
+    async def _body(self, bytes_max: int) -> bytes:
+        """Read at most `bytes_max`. A larger declared length is refused before anything is read."""
         declared = self.request.headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared[:20]) > BODY_BYTES_MAX:
-            raise BodyTooLargeError(f"a body of {declared[:20]} bytes is too large; at most {BODY_BYTES_MAX}")
+        if declared.isdecimal() and int(declared[:20]) > bytes_max:
+            raise BodyTooLargeError(f"a body of {declared[:20]} bytes is too large; at most {bytes_max}")
         body = bytearray()
         async with aclosing(self.request.stream()) as chunks:
             async for chunk in chunks:
                 body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    raise BodyTooLargeError(f"the body is too large; at most {BODY_BYTES_MAX} bytes")
+                if len(body) > bytes_max:
+                    raise BodyTooLargeError(f"the body is too large; at most {bytes_max} bytes")
         return bytes(body)
 
 

@@ -9,7 +9,19 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from broker.admin import brokers, clusters, lookup, namespaces, partitions, policies, subscriptions, tenants, topics
+from broker.admin import (
+    brokers,
+    clusters,
+    lookup,
+    namespaces,
+    partitions,
+    policies,
+    schema_policies,
+    schemas,
+    subscriptions,
+    tenants,
+    topics,
+)
 from broker.admin.policies import Handlers
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
@@ -18,6 +30,7 @@ _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
 _TOPIC = f"{_PERSISTENT}/{{topic}}"
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+_SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
@@ -60,12 +73,50 @@ def routes(service: Service) -> list[BaseRoute]:
         at_policy(f"{_TOPIC}/retention", policies.TOPIC_RETENTION),
         at_policy(f"{_TOPIC}/deduplicationEnabled", policies.TOPIC_DEDUPLICATION),
         at_policy(f"{_TOPIC}/deduplicationSnapshotInterval", policies.TOPIC_SNAPSHOT_INTERVAL),
+        at(
+            f"{_TOPIC}/schemaCompatibilityStrategy",
+            GET=schema_policies.get_topic_strategy,
+            PUT=schema_policies.put_topic_strategy,
+            DELETE=schema_policies.delete_topic_strategy,
+        ),
+        at(
+            f"{_TOPIC}/schemaValidationEnforced",
+            GET=schema_policies.get_topic_enforced,
+            POST=schema_policies.post_topic_enforced,
+            DELETE=schema_policies.delete_topic_enforced,
+        ),
+        at(f"{_SCHEMAS}/schema", GET=schemas.get, POST=schemas.post, DELETE=schemas.delete),
+        at(f"{_SCHEMAS}/schema/{{version}}", GET=schemas.get_version),
+        at(f"{_SCHEMAS}/schemas", GET=schemas.get_all),
+        at(f"{_SCHEMAS}/metadata", GET=schemas.metadata),
+        at(f"{_SCHEMAS}/compatibility", POST=schemas.compatibility),
+        at(f"{_SCHEMAS}/version", POST=schemas.version),
         at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
         at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
         at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),
         at_policy(f"{_NAMESPACE}/retention", policies.NAMESPACE_RETENTION),
         at_policy(f"{_NAMESPACE}/deduplication", policies.NAMESPACE_DEDUPLICATION),
         at_policy(f"{_NAMESPACE}/deduplicationSnapshotInterval", policies.NAMESPACE_SNAPSHOT_INTERVAL),
+        at(
+            f"{_NAMESPACE}/schemaCompatibilityStrategy",
+            GET=schema_policies.get_strategy,
+            PUT=schema_policies.put_strategy,
+        ),
+        at(
+            f"{_NAMESPACE}/schemaAutoUpdateCompatibilityStrategy",
+            GET=schema_policies.get_auto_update_strategy,
+            PUT=schema_policies.put_auto_update_strategy,
+        ),
+        at(
+            f"{_NAMESPACE}/isAllowAutoUpdateSchema",
+            GET=schema_policies.get_auto_update,
+            POST=schema_policies.post_auto_update,
+        ),
+        at(
+            f"{_NAMESPACE}/schemaValidationEnforced",
+            GET=schema_policies.get_enforced,
+            POST=schema_policies.post_enforced,
+        ),
         at(f"{_NAMESPACE}/bundles", GET=namespaces.bundles),
         at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
         at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload),

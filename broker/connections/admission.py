@@ -111,14 +111,18 @@ async def _settled(creation: Creating, topic: Topic, added: Producer) -> Produce
         raise
 
 
-def register(connection: Connection, request: pb.CommandProducer, added: Producer, topic: Topic) -> None:
+def register(
+    connection: Connection, request: pb.CommandProducer, added: Producer, topic: Topic, schema_version: bytes = b""
+) -> None:
     """Make a producer known to its connection, and answer."""
     connection.closed_producers.pop(request.producer_id, None)
     connection.producers[request.producer_id] = added
-    connection.write((producer_success(request, added.name, topic),))
+    connection.write((producer_success(request, added.name, topic, schema_version=schema_version),))
 
 
-def producer_success(request: pb.CommandProducer, name: str, topic: Topic, *, ready: bool = True) -> bytes:
+def producer_success(
+    request: pb.CommandProducer, name: str, topic: Topic, *, ready: bool = True, schema_version: bytes = b""
+) -> bytes:
     """Return the answer to PRODUCER. One that waits has no epoch yet. Source: Pulsar's ServerCnx."""
     deduplication = topic.deduplication
     return replies.producer_success(
@@ -127,4 +131,5 @@ def producer_success(request: pb.CommandProducer, name: str, topic: Topic, *, re
         last_sequence_id=-1 if deduplication is None else deduplication.sequences.last(name),
         topic_epoch=epoch_of(topic) if ready else None,
         ready=ready,
+        schema_version=schema_version,
     )

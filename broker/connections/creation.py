@@ -12,7 +12,7 @@ from broker import replies
 from broker.connections.admission import admit_exclusive_producer, admit_producer, producer_success, register
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
-from broker.connections.refusals import check_schema
+from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
@@ -117,7 +117,9 @@ class Creations:
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
             if (found := self._topics.find(known.topic.name)) is None:
                 raise ServiceNotReadyError(f"{known.topic.name.full} is being closed")
-            connection.write((producer_success(request, known.name, found),))
+            rules = await self._topics.schemas.rules(found.name)
+            version = await version_of_producer(self._topics.schemas, found, request, rules)
+            connection.write((producer_success(request, known.name, found, schema_version=version),))
             return
         name = self._wanted(connection, request)
         policies = await self._policies_of(name)
@@ -126,14 +128,16 @@ class Creations:
             if follow_policies(topic, policies):
                 break
             topic = await self._topics.get(name)
+        rules = self._topics.schemas.rules_of(name, policies)
         del policies  # kept until the topic is loaded, so that they are read once
+        version = await version_of_producer(self._topics.schemas, topic, request, rules)
         if request.initial_subscription_name:
             await open_initial_subscription(topic, request.initial_subscription_name)
         if request.producer_access_mode == pb.Shared:
             added = await admit_producer(connection, creation, topic, request)
         else:
             added = await admit_exclusive_producer(connection, creation, topic, request)
-        register(connection, request, added, topic)
+        register(connection, request, added, topic, version)
 
     def producer_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
         """Connect a producer as `producer` does, in this pass or in the one that ends the loading of its topic.
@@ -153,6 +157,8 @@ class Creations:
         policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
+        if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
+            return False
         waiting = _Waiting(connection, command, creation, self.producer, policies)
         connection.requests_in_flight += 1
         if self._topics.when_loaded(name, waiting.end):
@@ -166,8 +172,6 @@ class Creations:
         """Return the topic that a producer is wanted on. Raises BrokerError if it asks for what is not served."""
         if request.txn_enabled:
             raise NotAllowedError("transactions are not served")
-        if request.HasField("schema"):
-            check_schema(request.topic, request.schema)
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
         return parse_topic(request.topic)
@@ -183,6 +187,7 @@ class Creations:
             connection.write((replies.success(request.request_id),))
             return
         topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
+        await schema_of_consumer(self._topics.schemas, topic, request)
         welcome(connection, request, await admit_consumer(connection, creation, topic, request))
 
     def subscribe_without_task(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> bool:
@@ -218,8 +223,6 @@ class Creations:
         check_subscription(request.subscription)
         if request.read_compacted and request.subType in (pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared):
             raise NotAllowedError("read_compacted goes with exclusive and failover subscriptions only")
-        if request.HasField("schema"):
-            check_schema(request.topic, request.schema)
         check_properties(connection, request.metadata)
         check_properties(connection, request.subscription_properties)
         check_size(request.consumer_name, "consumer name")
@@ -313,6 +316,7 @@ async def admit_consumer(
         # Looked up again after a probe: a non-durable subscription is removed with its dead consumer.
         subscription = await topic.subscription(request)
         consumer = make_consumer(connection, subscription, request, name)
+        consumer.takes_any_schema = request.schema.type == pb.Schema.AutoConsume
         try:
             creation.check()
             subscription.add_consumer(consumer)

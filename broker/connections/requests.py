@@ -14,13 +14,14 @@ from broker.connections import acks, commands
 from broker.connections.connection import Connection, RequestTable
 from broker.connections.creation import Creation, Creations, Maker
 from broker.connections.lookups import Lookups
+from broker.connections.schemas import SchemaRequests
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 InPass = Callable[[Connection, pb.BaseCommand], None]
 Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
 
 
-def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
+def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequests) -> RequestTable:
     """Return the handler of each served command. Any other command is refused."""
     kind = pb.BaseCommand
     return RequestTable(
@@ -41,6 +42,8 @@ def request_table(lookups: Lookups, creations: Creations) -> RequestTable:
             kind.CONSUMER_STATS: _task(commands.consumer_stats),
             kind.PARTITIONED_METADATA: _task(lookups.partitioned_metadata, unless=lookups.answer_at_once),
             kind.LOOKUP: _task(lookups.lookup, unless=lookups.answer_at_once),
+            kind.GET_SCHEMA: _task(schemas.get),
+            kind.GET_OR_CREATE_SCHEMA: _task(schemas.get_or_create),
             kind.GET_TOPICS_OF_NAMESPACE: _task(lookups.get_topics),
         },
         large=acks.large,

@@ -32,6 +32,7 @@ class Consumer(Generic[S]):
         "name",
         "priority",
         "subscription",
+        "takes_any_schema",
         "told_end",
     )
 
@@ -56,6 +57,8 @@ class Consumer(Generic[S]):
         self.blocked = False
         """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.messages_out = 0
+        self.takes_any_schema = False
+        """True if it reads with the schema that each message was written with."""
         self.told_end = False
         """True once it was notified that the topic is terminated and fully read."""
         self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)

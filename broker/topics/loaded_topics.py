@@ -29,6 +29,7 @@ from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
+from broker.topics.schemas.registry import Schemas
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
@@ -81,6 +82,7 @@ class Topics:
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
+        self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
             context,
@@ -398,6 +400,9 @@ class Topics:
             try:
                 if topic is not None:
                     await topic.close()
+                # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
+                # its topic.
+                await (self.schemas.delete_all(name) if name.partition < 0 else self.schemas.settle(name))
                 await self._factory.delete(name.managed_ledger_path)
                 log.info("topic deleted", topic=full)
             except NoSuchManagedLedgerError as error:
@@ -421,6 +426,7 @@ class Topics:
                 pass
             except (ManagedLedgerError, CursorError) as error:
                 raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
+        await self.schemas.delete_namespace(namespace)
         with translated(namespace):
             for folder in (f"{namespace}/persistent", str(namespace)):
                 try:

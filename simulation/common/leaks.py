@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.topics.schemas import storage, stored
 from cursors.position_info import NO_LEDGER, decode_node
 from managed_ledger.ledger_list import decode
 from quire.metadata.ledger_ids import BlockLedgerIds
@@ -18,16 +19,41 @@ _DEPTH = 4
 async def check_leaks(world: World, metadata: MetadataStore, ledgers_root: str) -> int:
     """Check that every ledger is named, and that every ledger of a list exists; return the number of ledgers.
 
-    Named means: in a list, in its ledgers to be deleted, or in a cursor's node. Raises ViolationError."""
+    Named means: in a list, in its ledgers to be deleted, in a cursor's node, or by the schemas of a topic. Raises
+    ViolationError."""
     ids = BlockLedgerIds(metadata, ledgers_root)
     manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=ledgers_root)
-    stored = {ledger_id async for ledger_id in manager.ledger_ids()}
+    existing = {ledger_id async for ledger_id in manager.ledger_ids()}
     listed, named = await _named(metadata)
-    for ledger_id in sorted(listed - stored):
+    located, begun = await ledgers_of_schemas(metadata)
+    for ledger_id in sorted((listed | located) - existing):
         raise ViolationError("ListsAgreeWithLedgers", f"ledger {ledger_id} of a list is gone")
-    for ledger_id in sorted(stored - listed - named):
-        raise ViolationError("LedgersNeverLeak", f"no list and no cursor names ledger {ledger_id}")
-    return len(stored)
+    for ledger_id in sorted(existing - listed - named - located - begun):
+        raise ViolationError("LedgersNeverLeak", f"no list, no cursor and no schema names ledger {ledger_id}")
+    return len(existing)
+
+
+async def ledgers_of_schemas(metadata: MetadataStore) -> tuple[set[int], set[int]]:
+    """Return the ledgers of versions that count, and those of writes and deletions that were interrupted."""
+    located: set[int] = set()
+    begun: set[int] = set()
+    for _, value in await _below(metadata, stored.ROOT):
+        locator = stored.decode_locator(value)
+        (begun if locator.deleting else located).update(locator.ledger_ids)
+    begun.update([int(value) for _, value in await _below(metadata, storage.INTENTS)])
+    return located, begun
+
+
+async def _below(metadata: MetadataStore, root: str) -> list[tuple[str, bytes]]:
+    """Return the nodes of topics, three levels below `root`."""
+    paths = [root]
+    for _ in range(3):
+        above, paths = paths, []
+        for path in above:
+            if await metadata.get(path) is not None:
+                paths += [f"{path}/{child}" for child in await metadata.children(path)]
+    found = [(path, await metadata.get(path)) for path in paths]
+    return [(path, node.value) for path, node in found if node is not None]
 
 
 async def _named(metadata: MetadataStore) -> tuple[set[int], set[int]]:

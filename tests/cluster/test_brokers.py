@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import new_class
 
 import httpx2
 import pulsar
 import pytest
+from pulsar.schema import Integer, JsonSchema, Record, String
 
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.zookeeper.store import ZooKeeperStore
@@ -130,6 +132,31 @@ def test_a_call_about_a_topic_is_sent_to_its_owner_and_a_partitioned_topic_is_do
     assert asked.ask("DELETE", f"{parts}/subscription/s").status_code == 204
     assert cluster.brokers[0].ask("DELETE", f"{parts}/partitions?force=true").status_code == 204
     assert cluster.brokers[0].ask("GET", f"{parts}/partitions").json()["partitions"] == 0
+
+
+def test_the_schema_of_a_topic_is_what_its_next_owner_checks_when_the_first_is_killed(cluster: BrokerCluster) -> None:
+    topic = "persistent://public/default/typed"
+    path = f"{ADMIN}/schemas/public/default/typed/schema"
+    order = new_class("Order", (Record,), exec_body=lambda body: body.update(id=Integer()))
+    other = new_class("Other", (Record,), exec_body=lambda body: body.update(name=String()))
+    with client_of(*cluster.brokers) as client:
+        client.create_producer(topic, schema=JsonSchema(order)).send(order(id=7))
+    owner = cluster.owner_of(topic)
+    rest = cluster.other(owner)
+    stored = owner.ask("GET", path).json()
+    owner.kill()
+    assert rest.ask("GET", path).json() == stored
+    assert rest.ask("GET", f"{path}/0").json() == stored
+    with client_of(rest) as client:
+        with pytest.raises(pulsar.IncompatibleSchema):
+            client.create_producer(topic, schema=JsonSchema(other))
+        consumer = client.subscribe(
+            topic, "s", schema=JsonSchema(order), initial_position=pulsar.InitialPosition.Earliest
+        )
+        assert consumer.receive(20_000).value().id == 7
+        assert client.create_producer(topic, schema=JsonSchema(order)).send(order(id=8))
+    assert rest.ask("DELETE", f"{ADMIN}/persistent/public/default/typed?force=true").status_code == 204
+    assert rest.ask("GET", path).status_code == 404
 
 
 def test_the_next_ledger_of_a_topic_has_the_copies_that_were_asked_for(cluster: BrokerCluster) -> None:

@@ -59,8 +59,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
     "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
     "enableBrokerTopicListWatcher",
-    "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
-    "systemTopicSchemaCompatibilityStrategy",
+    "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic*",
     "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
     "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
     "topicCompactionRetainNullKey compactionServiceFactoryClassName",
@@ -100,7 +99,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
     "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
     "bookkeeperClientAuthenticationParameters*",
-    "tuning of schemas, which are not kept": (
+    "schemas are stored and checked as the original does, in one way": (
         "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat"
     ),
     "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
@@ -151,7 +150,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
-    "no schema is kept or checked": "schemaCompatibilityStrategy isAllowAutoUpdateSchemaEnabled",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
     "ledgers of topics have the empty password": "managedLedgerPassword",
     "a ledger of an idle topic stays open until its age or its size ends it": (
@@ -236,7 +234,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "entryFilterNames": refused(_ANY, "subscriptions deliver every message; leave it empty and filter in the consumer"),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
-    "isSchemaValidationEnforced": refused(is_true, "messages are bytes, no schema is checked; set it to false"),
     "bookkeeperClientIsolationGroups": refused(
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"
     ),

@@ -19,10 +19,16 @@ OBEYED: Final = frozenset(
         "deduplicationEnabled",
         "deduplicationSnapshotIntervalSeconds",
         "isGlobal",
+        "schema_compatibility_strategy",
+        "schema_auto_update_compatibility_strategy",
+        "is_allow_auto_update_schema",
+        "schema_validation_enforced",
+        "schemaCompatibilityStrategy",
+        "schemaValidationEnforced",
     )
 )
 
-_HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate"))
+_HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate", "is_allow_auto_update_schema_with_replicator"))
 
 WHY: Final[Mapping[str, str]] = {
     "auth_policies": "roles are not checked",
@@ -64,12 +70,6 @@ WHY: Final[Mapping[str, str]] = {
     "compactionThreshold": "topics are not compacted",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
-    "schema_compatibility_strategy": "schemas are not stored",
-    "schema_auto_update_compatibility_strategy": "schemas are not stored",
-    "schemaCompatibilityStrategy": "schemas are not stored",
-    "is_allow_auto_update_schema": "schemas are not stored",
-    "schema_validation_enforced": "schemas are not stored",
-    "schemaValidationEnforced": "schemas are not stored",
     "subscription_types_enabled": "every type of subscription is allowed",
     "subscriptionTypesEnabled": "every type of subscription is allowed",
     "resource_group_name": "there are no resource groups",
@@ -84,9 +84,6 @@ _UNKNOWN: Final = "it is not obeyed"
 
 _SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     "subscription_auth_mode": ("NONE",),
-    "schema_compatibility_strategy": ("UNDEFINED", "FULL", "ALWAYS_COMPATIBLE"),
-    "schemaCompatibilityStrategy": ("UNDEFINED", "FULL", "ALWAYS_COMPATIBLE"),
-    "schema_auto_update_compatibility_strategy": ("FULL", "ALWAYSCOMPATIBLE"),
 }
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
 """Values of a rate or a quota without effect unless a limit is set beside them."""
@@ -126,8 +123,6 @@ def _asks(field: str, value: object) -> bool:
         return isinstance(value, list) and len(value) > 1
     if isinstance(value, str) and value.upper().replace("-", "_") in _SAYS_NOTHING.get(field, ()):
         return False
-    if field == "is_allow_auto_update_schema":
-        return value is False
     if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
         return value.get("deleteWhileInactive") is True
     if field in ("delayed_delivery_policies",) and isinstance(value, Mapping):

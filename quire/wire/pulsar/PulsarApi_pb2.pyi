@@ -223,6 +223,7 @@ class Schema(_message.Message):
         LocalDateTime: _ClassVar[Schema.Type]
         ProtobufNative: _ClassVar[Schema.Type]
         AutoConsume: _ClassVar[Schema.Type]
+        External: _ClassVar[Schema.Type]
     String: Schema.Type
     Json: Schema.Type
     Protobuf: Schema.Type
@@ -244,6 +245,7 @@ class Schema(_message.Message):
     LocalDateTime: Schema.Type
     ProtobufNative: Schema.Type
     AutoConsume: Schema.Type
+    External: Schema.Type
     NAME_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_DATA_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]

@@ -20,7 +20,7 @@ def test_each_failure_travels_in_the_answer_of_its_request() -> None:
     assert found.lookupTopicResponse.HasField("response")
     assert (found.lookupTopicResponse.request_id, found.lookupTopicResponse.error) == (3, pb.TopicNotFound)
     schema = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
-    refused = parse(refusals.refuse(schema))
+    refused = parse(refusals.failed(schema, pb.TopicNotFound, "no"))
     assert refused.type == C.GET_SCHEMA_RESPONSE
     assert (refused.getSchemaResponse.request_id, refused.getSchemaResponse.error_code) == (4, pb.TopicNotFound)
     seek = C(type=C.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=5))
@@ -44,12 +44,3 @@ def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topi
     told = parse(replies.connected("Quire", 20, 5 << 20)).connected.feature_flags
     assert [field.name for field, _ in told.ListFields()] == ["supports_get_partitioned_metadata_without_auto_creation"]
     assert told.supports_get_partitioned_metadata_without_auto_creation
-
-
-def test_a_topic_has_no_schema_and_that_is_what_a_client_is_told() -> None:
-    asked = C(type=C.GET_SCHEMA, getSchema=pb.CommandGetSchema(topic="t", request_id=4))
-    answer = parse(refusals.refuse(asked)).getSchemaResponse
-    assert (answer.request_id, answer.error_code) == (4, pb.TopicNotFound), "NotAllowedError is final for AUTO_CONSUME"
-    made = C(type=C.GET_OR_CREATE_SCHEMA, getOrCreateSchema=pb.CommandGetOrCreateSchema(topic="t", request_id=5))
-    made.getOrCreateSchema.schema.SetInParent()
-    assert parse(refusals.refuse(made)).getOrCreateSchemaResponse.error_code == pb.NotAllowedError

@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
@@ -47,6 +48,15 @@ class FakeAdministration(Administration):
         self.partitioned_names: list[str] | None = None
         """The same as `names` if None."""
         self.position = Position(12, 5)
+        self.kept_schemas: Schemas | None = None
+
+    @property
+    def schemas(self) -> Schemas:
+        assert self.kept_schemas is not None, "the test has no schemas"
+        return self.kept_schemas
+
+    async def check_namespace(self, name: TopicName) -> None:
+        await self._note("check_namespace", name.full)
 
     async def _note(self, *asked: Any) -> None:
         self.asked.append(asked)

@@ -428,22 +428,3 @@ async def test_a_topic_that_cannot_be_loaded_is_tried_again_when_it_is_asked_for
         room.cluster.ledgers.failures.clear()
         await peer.producer()
         await until(lambda: len(room.broker.topics.loaded()) == 1)
-
-
-async def test_a_schema_that_nothing_would_check_is_refused_by_name(room: Room) -> None:
-    peer = await room.connect()
-    kinds = pb.Schema
-    for kind in (kinds.Json, kinds.Avro, kinds.Protobuf, kinds.KeyValue, kinds.Int32, kinds.ProtobufNative):
-        schema = kinds(name="s", schema_data=b"{}", type=kind)
-        peer.ask_producer(schema=schema)
-        code, message = await peer.error()
-        assert code == pb.NotAllowedError
-        assert kinds.Type.Name(kind) in message
-        assert "Schema.BYTES" in message
-        peer.ask_subscribe(schema=schema)
-        assert (await peer.error())[0] == pb.NotAllowedError
-    assert not room.broker.topics.loaded()
-    text = kinds(name="s", schema_data=b"", type=kinds.String)
-    await peer.producer(schema=text)
-    await peer.subscribe(schema=text)
-    await peer.subscribe(consumer_id=2, name="any", schema=kinds(name="", schema_data=b"", type=kinds.AutoConsume))
