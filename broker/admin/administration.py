@@ -11,6 +11,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -325,8 +326,13 @@ class Administration:
         for ledger_id in ids - {internal_stats.NONE}:
             if (found := await self._ledger_metadata(ledger_id)) is not None:
                 known[ledger_id] = found
+        schemas: list[tuple[int, int, int]] = []
+        for place in await self._topics.schemas.places(name):
+            if (found := await self._ledger_metadata(place.ledger_id)) is not None:
+                schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
         topic.check_open()
-        return internal_stats.take(topic, known, show_metadata=metadata)
+        taken = internal_stats.take(topic, known, show_metadata=metadata)
+        return replace(taken, schema_ledgers=tuple(schemas))
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""

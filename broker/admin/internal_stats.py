@@ -126,6 +126,8 @@ class InternalStats:
     ledgers: tuple[LedgerStats, ...]
     cursors: tuple[tuple[str, CursorStats], ...]
     properties: tuple[tuple[str, str], ...] = ()
+    schema_ledgers: tuple[tuple[int, int, int], ...] = ()
+    """Id, entries and payload bytes of the ledgers of the topic's schemas."""
 
     def as_json(self) -> dict[str, object]:
         """Return a dict with the original's names, ready to be encoded."""
@@ -155,7 +157,10 @@ class InternalStats:
                 for ledger in self.ledgers
             ],
             "cursors": {name: cursor.as_json() for name, cursor in self.cursors},
-            "schemaLedgers": [],
+            "schemaLedgers": [
+                {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
+                for ledger_id, entries, size in self.schema_ledgers
+            ],
             "compactedLedger": {
                 "ledgerId": NONE,
                 "entries": NONE,

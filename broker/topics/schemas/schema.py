@@ -13,9 +13,9 @@ from typing import Final
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
-SCHEMA_BYTES_MAX: Final = 512 << 10
-"""Largest definition that is accepted, in bytes. Checks of one of that size take up to some 100 ms of a worker."""
-
+SCHEMA_BYTES_MAX: Final = 500_000
+"""Largest definition that is accepted, in bytes: a command has at most 512 KiB. Checks of one of that size take up to
+some 100 ms of a worker."""
 PROPERTIES_MAX: Final = 1_000
 """Properties of one schema."""
 

@@ -86,6 +86,8 @@ def test_text_is_registered_and_its_consumer_matches(client: pulsar.Client, topi
     assert consumer.receive(RECEIVE_MS).value() == "hello"
     found = http.get(f"/schemas/{topic.removeprefix('persistent://')}/schema").json()
     assert (found["type"], found["version"]) == ("STRING", 0)
+    stats = http.get(f"/persistent/{topic.removeprefix('persistent://')}/internalStats").json()
+    assert [(each["entries"], each["size"] > 0) for each in stats["schemaLedgers"]] == [(1, True)]
 
 
 def test_partitions_share_a_schema_which_goes_with_the_topic(client: pulsar.Client, http: httpx2.Client) -> None:
