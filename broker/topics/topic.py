@@ -181,18 +181,16 @@ class Topic:
 
     def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:
         """Give a run to the log. `sink`: of deduplication, which knows that the run is new."""
-        if sink is None:
-            if self.deduplication is not None:
-                self.deduplication.publish(self, producer, run, size)
-                return
-            sink = PublishSink(producer, run, self, size)
+        if sink is None and self.deduplication is not None:
+            self.deduplication.publish(self, producer, run, size)
+            return
         payloads = run.payloads
         self.entries_in += len(payloads)
         self.messages_in += sum(run.counts)
         self.bytes_in += size
         self.context.publishing.take(size)
         producer.sent += len(payloads)
-        self.ledger.append(payloads, sink)
+        self.ledger.append(payloads, sink or PublishSink(producer, run, self, size))
 
     def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
         """Store nothing of a run, and make the producers reconnect, which returns the reason to them."""
@@ -416,8 +414,6 @@ class Topic:
         """Disconnect all clients, then close the managed ledger (which writes nothing if it has another owner).
 
         A producer gets its pending receipts first; what has no receipt, it sends again."""
-        if self.access is not None:
-            self.access.close()  # before the others are ended, which would be the next one's turn
         leaving = list(self.producers.values())
         for producer in leaving:
             self.end_producer(producer, End.UNLOADED)

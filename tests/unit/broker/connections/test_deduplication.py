@@ -165,6 +165,25 @@ async def test_what_was_stored_before_a_crash_is_known_after_it(room: Room, coun
     assert await stored(room) == [f"m{number}" for number in range(count + 2)]
 
 
+async def test_a_producer_whose_entries_are_all_before_the_snapshot_is_known_after_a_crash(room: Room) -> None:
+    peer = await room.connect()
+    await joined(peer, producer_id=2, producer_name="early")
+    send(peer, 7, producer_id=2, producer_name="early")
+    await receipts(peer, 1)
+    await joined(peer)
+    for sequence_id in range(12):
+        send(peer, sequence_id)
+    await receipts(peer, 12)
+    [topic] = room.broker.topics.loaded()
+    cursor = topic.ledger.cursors[DEDUPLICATION_CURSOR]
+    await until(lambda: topic.ledger.count_between(cursor.durable_mark_delete, topic.ledger.last_confirmed) < 5)
+    await reload(room)
+    for _ in range(2):
+        await peer.expect(C.CLOSE_PRODUCER)
+    assert await joined(peer, epoch=1, producer_name="early") == 7
+    assert await joined(peer, epoch=1, producer_id=2) == 11
+
+
 async def test_a_snapshot_is_taken_after_so_many_entries_and_lets_the_rest_be_trimmed(room: Room) -> None:
     peer = await room.connect()
     await joined(peer)
