@@ -23,7 +23,9 @@ from broker.errors import (
     TopicBusyError,
     TopicTerminatedError,
 )
-from broker.topics.entry_screen import REFUSED, EntryScreen
+from broker.topics.delayed_delivery import DelayedDelivery, effective_delayed, of_broker
+from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
+from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
@@ -61,15 +63,26 @@ class Topic:
         "name",
         "next_owner",
         "nursery",
+        "policies",
         "producers",
         "screen",
         "subscriptions",
     )
 
     def __init__(
-        self, context: Context, name: TopicName, ledger: ManagedLedger, close_soon: Callable[[Topic], None]
+        self,
+        context: Context,
+        name: TopicName,
+        ledger: ManagedLedger,
+        close_soon: Callable[[Topic], None],
+        policies: Held | None = None,
     ) -> None:
-        """Take the topic's parts. `close_soon` closes the topic in the background; the next lookup reloads it."""
+        """Take the topic's parts.
+
+        Args:
+            close_soon: closes the topic in the background; the next lookup reloads it.
+            policies: those of its namespace and its own; None: broker.conf's alone hold.
+        """
         self.context = context
         self.name = name
         self.ledger = ledger
@@ -81,6 +94,7 @@ class Topic:
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         """Screening of entries."""
+        self.policies = policies
         self._close_soon = close_soon
         self._creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being created; None: there are none."""
@@ -144,7 +158,12 @@ class Topic:
         payloads = run.payloads
         size = sum(map(len, payloads))
         features = producer.features.union(payloads)
-        if features & REFUSED or run.flags & NOT_SERVED or size > self.context.options.message_size_max:
+        if (
+            features & REFUSED
+            or run.flags & NOT_SERVED
+            or size > self.context.options.message_size_max
+            or (features & DELAYED and self.delayed_delivery().max_delay_ms)
+        ):
             for part, has in producer.accepted(run):
                 # an append failed: nothing may be stored behind the gap
                 if self.producers.get(producer.name) is not producer:
@@ -155,6 +174,12 @@ class Topic:
         else:
             self.screen.features |= features
             self._append(producer, run, size)
+
+    def delayed_delivery(self) -> DelayedDelivery:
+        """Return what holds for delayed messages now."""
+        default = of_broker(self.context.options)
+        held = self.policies
+        return default if held is None else effective_delayed(default, held.of_namespace, held.of_topic)
 
     def _append(self, producer: Producer, run: SendRun, size: int) -> None:
         payloads = run.payloads
