@@ -19,6 +19,7 @@ from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
+from broker.topics.delayed_delivery import of_broker
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
@@ -66,7 +67,7 @@ class Broker:
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
-        self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()))
+        self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), of_broker(options))
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
         self.ownership.on_lost = self.topics.lose
         self.ownership.on_unload = self._unload

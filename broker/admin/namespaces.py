@@ -50,6 +50,7 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
+from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -90,10 +91,18 @@ async def create(call: AdminCall) -> None:
         raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
     if not replication:
         given.pop("replication_clusters", None)
-    for key, checked in ((PERSISTENCE, persistence), (NAMESPACE_RETENTION, retention)):
+    for key, checked in _CHECKED:
         if key in given:
             given[key] = check_policy(call, checked, given[key])
     await call.cluster.namespaces.create(namespace, given)
+
+
+_CHECKED = (
+    (PERSISTENCE, persistence),
+    (NAMESPACE_RETENTION, retention),
+    (NAMESPACE_DELAYED, delayed_delivery),
+)
+"""Policies that are checked, by field."""
 
 
 def _check_bundles(data: object) -> None:

@@ -1,4 +1,4 @@
-"""Persistence and retention policies of a namespace and of a topic.
+"""Policies of a namespace and of a topic: persistence, retention, delayed delivery.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
@@ -7,8 +7,11 @@ DELETE   {namespace}/persistence     204
 GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
 GET, POST, DELETE   {topic}/persistence, {topic}/retention
                                      the same of a topic; GET with ?applied=true: the effective value
+GET, POST, DELETE   {namespace}/delayedDelivery, {topic}/delayedDelivery
+                                     {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}, the same way
 
-A change applies to the next ledger of every affected topic and to the next trimming of ledgers. Any broker answers.
+A change applies to the next ledger of every affected topic and to the next trimming of ledgers; that of delayed
+delivery to the next messages, and within 10 s to those that wait. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
@@ -27,6 +30,14 @@ from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
 from broker.topics import policy_values
+from broker.topics.delayed_delivery import (
+    NAMESPACE_DELAYED,
+    TOPIC_DELAYED,
+    delayed_as_shown,
+    delayed_delivery,
+    delayed_of,
+    delayed_of_topic,
+)
 from broker.topics.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
 from managed_ledger.config import LogConfig
 from quire.wire.pulsar.names import TopicName
@@ -80,6 +91,27 @@ def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
     return Handlers(get, post, delete)
 
 
+async def _get_delayed_of_topic(call: AdminCall) -> Response | None:
+    name = await _topic(call)
+    if call.flag("applied"):
+        return answer(delayed_as_shown((await call.cluster.policies.load(name)).delayed_delivery()))
+    found = delayed_of_topic(await call.cluster.policies.get(name))
+    return None if found is None else answer(found)
+
+
+async def _post_delayed_of_topic(call: AdminCall) -> None:
+    name, value = await _topic(call), await _value(call, delayed_delivery)
+    await call.cluster.policies.update(name, lambda policies: policies | delayed_of(value))
+
+
+async def _delete_delayed_of_topic(call: AdminCall) -> None:
+    name = await _topic(call)
+    if await call.cluster.policies.get(name) is not None:
+        await call.cluster.policies.update(
+            name, lambda policies: {key: value for key, value in policies.items() if key not in TOPIC_DELAYED}
+        )
+
+
 async def _topic(call: AdminCall) -> TopicName:
     """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
     if call.flag("isGlobal"):
@@ -116,5 +148,7 @@ def _with(policies: Json, key: str, value: Any) -> Json:
 
 NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
 NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
+NAMESPACE_DELAYED_DELIVERY = _of_namespace(NAMESPACE_DELAYED, delayed_delivery)
+TOPIC_DELAYED_DELIVERY = Handlers(_get_delayed_of_topic, _post_delayed_of_topic, _delete_delayed_of_topic)
 TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, persistence_of)
 TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, retention_of)

@@ -52,6 +52,10 @@ class DelayedDelivery(NamedTuple):
         return now_ms if self.strict else now_ms + self.tick_ms
 
 
+DELAYED_DELIVERY_DEFAULT = DelayedDelivery(True, 1000, 0)
+"""Values of a broker.conf that says nothing."""
+
+
 def of_broker(options: BrokerOptions) -> DelayedDelivery:
     """Return the values of broker.conf."""
     return DelayedDelivery(
@@ -105,6 +109,15 @@ def delayed_delivery(value: object) -> Json:
     return found
 
 
+def delayed_as_shown(delayed: DelayedDelivery) -> Json:
+    """Return the equivalent `delayedDelivery` value."""
+    return {
+        "tickTime": delayed.tick_ms,
+        "active": delayed.active,
+        "maxDeliveryDelayInMillis": delayed.max_delay_ms,
+    }
+
+
 def delayed_of(value: Mapping[str, Any]) -> Json:
     """Return the fields of a topic's policies that say the same as a checked `delayedDelivery` value."""
     return {
@@ -114,7 +127,7 @@ def delayed_of(value: Mapping[str, Any]) -> Json:
     }
 
 
-def shown(fields: Mapping[str, Any] | None) -> Json | None:
+def delayed_of_topic(fields: Mapping[str, Any] | None) -> Json | None:
     """Return the `delayedDelivery` value of a topic's own policies; None if they say nothing of it."""
     if fields is None or fields.get(TOPIC_ENABLED) is None:
         return None

@@ -24,6 +24,7 @@ from broker.ownership.following import Tasks
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
+from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT, DelayedDelivery, effective_delayed
 from broker.topics.policy_values import asks_deduplication, decode, effective
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
@@ -155,6 +156,10 @@ class Held:
             topic = self._namespace.gained.get(topic_path(self._name))
         return None if topic is None else topic.own
 
+    def delayed_delivery(self) -> DelayedDelivery:
+        """What holds for the topic's delayed messages."""
+        return effective_delayed(self._policies.delayed, self._namespace.own, self.of_topic)
+
     def asks_deduplication(self) -> bool:
         """Whether duplicates of a producer of the topic are to be dropped."""
         return asks_deduplication(self._namespace.own, self.of_topic)
@@ -163,11 +168,14 @@ class Held:
 class TopicPolicies:
     """Policies of topics.
 
-    `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default`: the
-    values of broker.conf."""
+    `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default` and
+    `delayed`: the values of broker.conf."""
 
-    def __init__(self, metadata: MetadataStore, default: LogConfig) -> None:
+    def __init__(
+        self, metadata: MetadataStore, default: LogConfig, delayed: DelayedDelivery = DELAYED_DELIVERY_DEFAULT
+    ) -> None:
         self.default = default
+        self.delayed = delayed
         self._metadata = metadata
         self._namespaces: dict[str, _Namespace] = {}
         self._tasks = Tasks()

@@ -23,7 +23,7 @@ from broker.errors import (
     TopicBusyError,
     TopicTerminatedError,
 )
-from broker.topics.delayed_delivery import DelayedDelivery, effective_delayed, of_broker
+from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
@@ -177,9 +177,8 @@ class Topic:
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return what holds for delayed messages now."""
-        default = of_broker(self.context.options)
         held = self.policies
-        return default if held is None else effective_delayed(default, held.of_namespace, held.of_topic)
+        return of_broker(self.context.options) if held is None else held.delayed_delivery()
 
     def _append(self, producer: Producer, run: SendRun, size: int) -> None:
         payloads = run.payloads

@@ -21,6 +21,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
+from broker.topics.delayed_delivery import of_broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from cursors.doors import Ledgers
@@ -93,7 +94,7 @@ async def run_broker_on(
         me = LocalBroker(
             id=host_port((host, listen.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
         )
-        policies = TopicPolicies(metadata, LogConfig.of(config.logs))
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs), of_broker(config.broker))
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,

@@ -61,7 +61,9 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "enableBrokerTopicListWatcher",
     "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic* "
     "systemTopicSchemaCompatibilityStrategy",
-    "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
+    "the index of delayed messages has one form, bounded in memory, and is built again from the topic": (
+        "delayedDelivery*"
+    ),
     "tuning of deduplication; see brokerDeduplicationEnabled": "brokerDeduplication*",
     "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
     "topicCompactionRetainNullKey compactionServiceFactoryClassName",
@@ -147,8 +149,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
     "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled subscriptionExpirationTimeMinutes",
-    "a delayed message is delivered at once": "delayedDeliveryEnabled delayedDeliveryMaxDelayInMillis "
-    "isDelayedDeliveryDeliverAtTimeStrict",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
@@ -186,7 +186,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "brokerDeleteInactiveTopicsEnabled": ("false",),
-    "delayedDeliveryEnabled": ("false",),
     "enableNonPersistentTopics": ("false",),
     "scalableTopicsEnabled": ("false",),
 }

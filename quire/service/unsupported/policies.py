@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 OBEYED: Final = frozenset(
-    ("bundles", "persistence", "retention_policies", "retentionPolicies", "deduplicationEnabled", "isGlobal")
+    (
+        "bundles",
+        "persistence",
+        "retention_policies",
+        "retentionPolicies",
+        "deduplicationEnabled",
+        "delayed_delivery_policies",
+        "delayedDeliveryEnabled",
+        "delayedDeliveryTickTimeMillis",
+        "delayedDeliveryMaxDelayInMillis",
+        "isGlobal",
+    )
 )
 """deduplicationEnabled is obeyed in part: where it is true, producers are refused. `create_problem` refuses it."""
 
@@ -40,10 +51,6 @@ WHY: Final[Mapping[str, str]] = {
     "messageTTLInSeconds": "messages do not expire",
     "subscription_expiration_time_minutes": "subscriptions do not expire",
     "encryption_required": "encryption by producers is not checked",
-    "delayed_delivery_policies": "delayed messages are delivered at once",
-    "delayedDeliveryEnabled": "delayed messages are delivered at once",
-    "delayedDeliveryTickTimeMillis": "delayed messages are delivered at once",
-    "delayedDeliveryMaxDelayInMillis": "delayed messages are delivered at once",
     "inactive_topic_policies": "topics are kept until they are deleted",
     "inactiveTopicPolicies": "topics are kept until they are deleted",
     "subscription_auth_mode": "roles are not checked",
@@ -125,8 +132,6 @@ def _asks(field: str, value: object) -> bool:
         return value is False
     if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
         return value.get("deleteWhileInactive") is True
-    if field in ("delayed_delivery_policies",) and isinstance(value, Mapping):
-        return value.get("active") is True
     if field in ("autoTopicCreationOverride", "autoSubscriptionCreationOverride"):
         return value is not None
     return not _is_nothing(value)

@@ -298,10 +298,10 @@ async def test_chunks_with_a_delivery_time_stay_with_one_consumer() -> None:
         await trio.sleep(7)
         found = [delivered(consumer) for consumer in consumers]
         assert sorted(each for got in found for each in got) == [b"x0", b"x1", b"x2", b"x3", b"y0", b"y1", b"y2", b"y3"]
-        for uuid in (b"x", b"y"):
-            holders = [got for got in found if any(each.startswith(uuid) for each in got)]
+        for first in (b"x", b"y"):
+            holders = [got for got in found if any(each.startswith(first) for each in got)]
             assert len(holders) == 1
-            assert [each for each in holders[0] if each.startswith(uuid)] == [uuid + b"%d" % n for n in range(4)]
+            assert [each for each in holders[0] if each.startswith(first)] == [first + b"%d" % n for n in range(4)]
 
 
 async def test_key_shared_delivers_due_messages_of_a_key_to_its_consumer() -> None:
