@@ -14,6 +14,8 @@ from quire.world.doors import Buffer
 
 AHEAD_OF_DELAYED_MAX = 1000
 """Maximum ratio of entries read to permits while most of them are delayed."""
+DELAYED_COST = 12
+"""Cost of an entry that is put aside in the work of a pass, beside that of reading it."""
 
 
 class DelayingSubscription(Subscription):
@@ -83,6 +85,7 @@ class DelayingSubscription(Subscription):
             delays = self._delays = Delays(topic, self.name, self.cursor, self._hash_in_replay, self.pump)
         ledger_id, first, payloads = run
         delayed = delays.find(run)
+        self._turn.left -= len(delayed) * DELAYED_COST
         mostly = 2 * len(delayed) > len(payloads)
         self._ahead_of_delayed = min(2 * self._ahead_of_delayed, AHEAD_OF_DELAYED_MAX) if mostly else 1
         if not delayed:

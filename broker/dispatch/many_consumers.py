@@ -14,7 +14,7 @@ from itertools import islice
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.delayed.delays import Delays
-from broker.dispatch.delaying import DelayingSubscription
+from broker.dispatch.delaying import DELAYED_COST, DelayingSubscription
 from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
@@ -274,6 +274,8 @@ class ManyConsumers(DelayingSubscription):
             position = self.cursor.read_position
             ahead = self._ahead * self._ahead_of_delayed
             count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
+            if self._ahead_of_delayed > 1:
+                within = max(1, turn.left // (self.entry_cost + DELAYED_COST))
             run = ledger.read_cached(position, min(count, within), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:

@@ -33,11 +33,14 @@ log = get_logger(__name__)
 
 LEAD_MS = 10_000
 """Time before they are due in which the due times of far messages are read again."""
+LEARN_MAX = 256
+"""Entries of a block that are read, and learned in one step of the event loop."""
 SLEEP_MAX_S = 10.0
 """Longest sleep, after which a change of the wall clock or of a policy is noticed."""
 READ_BACKOFF_MIN_S = 0.1
 READ_BACKOFF_MAX_S = 15.0
 _SOON = 0.001
+_NEVER = 1 << 64
 
 
 class Home(Protocol):
@@ -55,7 +58,18 @@ class Home(Protocol):
 class Delays:
     """Delayed messages of one subscription."""
 
-    __slots__ = ("_changed", "_cursor", "_hash_of", "_home", "_index", "_marked", "_scope", "_subscription", "_wake")
+    __slots__ = (
+        "_changed",
+        "_cursor",
+        "_hash_of",
+        "_home",
+        "_index",
+        "_marked",
+        "_scope",
+        "_sleeps_until_ms",
+        "_subscription",
+        "_wake",
+    )
 
     def __init__(
         self,
@@ -82,6 +96,8 @@ class Delays:
         self._scope: trio.CancelScope | None = None
         """Set while the task runs."""
         self._changed = trio.Event()
+        self._sleeps_until_ms = 0
+        """Due time that the task sleeps for; 0 while it does not sleep."""
 
     # Numbers
 
@@ -116,11 +132,10 @@ class Delays:
         """Make an entry wait for its time."""
         if self._cursor.is_acked(position):
             return
-        before = self._index.next_due
         self._index.add(due_ms, *position, self._hash_of(payload))
         if self._scope is None:
             self.start()
-        elif before is None or due_ms < before:
+        elif due_ms < self._sleeps_until_ms:
             self._changed.set()
 
     def first_free(self, position: Position) -> int:
@@ -187,8 +202,10 @@ class Delays:
                     pauses.append(max((next_due - now) / 1000, may_wake_at - trio.current_time(), _SOON))
                 if (next_far := index.next_far) is not None and next_far > now + LEAD_MS:
                     pauses.append((next_far - LEAD_MS - now) / 1000)
+                self._sleeps_until_ms = _NEVER if next_due is None else next_due
                 with trio.move_on_after(min(pauses)):
                     await self._changed.wait()
+                self._sleeps_until_ms = 0
         if self._scope is scope:
             self._scope = None
 
@@ -198,7 +215,7 @@ class Delays:
         reading = self._index.begin(key)
         try:
             while (span := reading.next_run()) is not None:
-                first, count = span
+                first, count = span[0], min(span[1], LEARN_MAX)
                 size_max = context.output.reserve(context.options.read_batch_bytes_max)
                 try:
                     run = await ledger.read(Position(key[0], first), count, size_max, replay=True)
@@ -226,7 +243,7 @@ class Delays:
         for entry_id in range(first, min(start, first + count)):
             index.lost(reading, entry_id)  # trimmed
         for entry_id, payload in enumerate(run.payloads, start):
-            if entry_id < first + count:
+            if entry_id < first + count and reading.has(entry_id):
                 index.learn(reading, entry_id, due_time(payload), self._hash_of(payload))
 
     def _forget_acked(self) -> None:

@@ -284,10 +284,13 @@ class Reading:
         """Bitmap of the entries still to be read."""
         self.first = first
 
+    def has(self, entry_id: int) -> bool:
+        """Return whether an entry of the block is still to be read."""
+        return bool(self.left >> (entry_id & _LOW) & 1)
+
     def next_run(self) -> tuple[int, int] | None:
         """Return the first entry still to be read, and how many entries to the last one; None if all are read."""
         if not self.left:
             return None
-        ledger_start = self.key[1] << _SHIFT
         low = (self.left & -self.left).bit_length() - 1
-        return ledger_start + low, self.left.bit_length() - low
+        return (self.key[1] << _SHIFT) + low, self.left.bit_length() - low

@@ -141,6 +141,26 @@ async def test_any_number_of_delayed_messages_does_not_keep_what_is_due_behind_t
         assert stage.log.cached < 1.2 * count, "each is read once, though there is one permit"
 
 
+@both
+async def test_reading_through_delayed_messages_leaves_the_loop_to_others_in_between(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
+    async with on_stage(kind) as stage:
+        stage.publish(*[b"later"] * 5000, **in_s(3600))
+        consumer = stage.join()
+        turn = stage.turn
+        turn.flush()
+        stage.subscription.flow(consumer, 1000)
+        steps = 0
+        while turn.busy:
+            before = stage.subscription.delayed
+            turn.step()
+            steps += 1
+            assert stage.subscription.delayed - before <= 300, "putting one aside takes about 15 us"
+        assert stage.subscription.delayed == 5000
+        assert steps >= 16
+
+
 async def test_due_messages_wait_for_permits_and_each_takes_one() -> None:
     async with on_stage(SHARED) as stage:
         consumer = stage.join()
