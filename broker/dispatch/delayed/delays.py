@@ -182,6 +182,9 @@ class Delays:
                 self._forget_acked()
                 if not index.count:
                     break
+                if index.skip_forgotten(LEARN_MAX):
+                    await trio.lowlevel.checkpoint()
+                    continue
                 policy = self._home.delayed_delivery()
                 now = self._now()
                 if (key := index.wanted(policy.cutoff_ms(now) + LEAD_MS)) is not None:

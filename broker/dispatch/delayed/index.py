@@ -35,6 +35,8 @@ _SHIFT = 10
 _LOW = BLOCK - 1
 BLOCK_BYTES = 640
 """Memory of one block, at most: two bitmaps, the object and its place."""
+FORGOTTEN_MAX = 256
+"""Forgotten messages that one `release` passes over."""
 NEVER = 1 << 256
 """A packed message behind all others."""
 
@@ -126,6 +128,8 @@ class DelayedIndex:
             block.held = kept
             block.far &= kept
             self._drop_if_empty(key, block)
+        if not self.count:
+            self.clear()
 
     def clear(self) -> None:
         """Remove everything, because the position moved elsewhere."""
@@ -143,12 +147,27 @@ class DelayedIndex:
         first = self._near.first
         return None if first is None else unpacked(first).due_ms
 
+    def skip_forgotten(self, most: int) -> bool:
+        """Remove at most `most` due times of forgotten messages that come first; return whether there may be more."""
+        near = self._near
+        for _ in range(most):
+            first = near.first
+            if first is None:
+                return False
+            delayed = unpacked(first)
+            if self.holds(delayed.ledger_id, delayed.entry_id):
+                return False
+            near.pop()
+        return True
+
     def release(self, cutoff_ms: int, most: int) -> list[Delayed]:
-        """Remove and return at most `most` messages due at `cutoff_ms` or before, in the order of their times."""
+        """Remove and return at most `most` messages due at `cutoff_ms` or before, in the order of their times.
+
+        There may be more if `next_due` says so: forgotten ones are passed over, a bounded number per call."""
         found: list[Delayed] = []
         near = self._near
         stop = packed(cutoff_ms + 1, 0, 0, 0)
-        for _ in range(2 * most):  # some are forgotten
+        for _ in range(most + FORGOTTEN_MAX):
             first = near.first
             if first is None or first >= stop or len(found) >= most:
                 break

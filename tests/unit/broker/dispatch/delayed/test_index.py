@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.dispatch.delayed.index import BLOCK, DelayedIndex, Reading
+from broker.dispatch.delayed.index import BLOCK, FORGOTTEN_MAX, DelayedIndex, Reading
 from broker.dispatch.delayed.near import NEAR_MAX, Near, packed, unpacked
 
 NEAR = 16
@@ -37,7 +37,8 @@ class Model:
         for due, ledger_id, entry_id, key_hash in found:
             assert self.waiting.pop((ledger_id, entry_id)) == due <= self.now
             assert key_hash == entry_id % 7
-        if len(found) < most and self.reading is None and self.index.wanted(self.now) is None:
+        later = self.index.next_due is None or self.index.next_due > self.now
+        if later and len(found) < most and self.reading is None and self.index.wanted(self.now) is None:
             assert not [place for place, due in self.waiting.items() if due <= self.now], (before, found)
 
     def read_some(self, most: int) -> None:
@@ -101,6 +102,7 @@ steps = st.one_of(
     st.tuples(st.just("release"), st.integers(1, 20)),
     st.tuples(st.just("read"), st.integers(0, 30)),
     st.tuples(st.just("end")),
+    st.tuples(st.just("skip"), st.integers(1, 3)),
     st.tuples(st.just("forget"), places),
     st.tuples(st.just("clear")),
 )
@@ -126,6 +128,9 @@ def test_the_index_releases_what_a_dict_would(done: list[tuple[object, ...]]) ->
                 model.release(most)
             case ("read", int(most)):
                 model.read_some(most)
+            case ("skip", int(most)):
+                more = model.index.skip_forgotten(most)
+                assert more or model.index.next_due in {None, *model.waiting.values()}
             case ("end",):
                 model.end()
             case ("forget", (int(ledger_id), int(entry_id))):
@@ -190,6 +195,23 @@ def test_what_is_acknowledged_below_the_mark_delete_position_is_forgotten() -> N
     assert index.count == 3
     assert [(each.ledger_id, each.entry_id) for each in index.release(10, 9)] == [(7, 1030), (7, 5000), (8, 0)]
     assert index.size_bytes == 0
+
+
+def test_many_forgotten_due_times_are_passed_over_in_bounded_steps() -> None:
+    index = DelayedIndex()
+    for entry_id in range(2000):
+        index.add(10, 1, entry_id)
+    index.add(20, 1, 5000)
+    index.forget_through(1, 4000)
+    assert index.release(15, 10) == []
+    assert index.next_due == 10
+    steps = 0
+    while index.skip_forgotten(100):
+        steps += 1
+    assert steps == (2000 - 10 - FORGOTTEN_MAX) // 100
+    assert index.next_due == 20
+    index.forget_through(1, 6000)
+    assert index.near_count == 0
 
 
 def test_what_no_longer_exists_when_it_is_read_again_is_given_up() -> None:
