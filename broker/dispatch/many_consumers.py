@@ -217,7 +217,7 @@ class ManyConsumers(DelayingSubscription):
             for _, ledger_id, entry_id, key_hash in due:
                 position = Position(ledger_id, entry_id)
                 # After a rewind, those that are read anyway are left to that.
-                if position < self.cursor.read_position and not self.cursor.is_acked(position):
+                if position < self.cursor.read_position:
                     self._replay.add(position, key_hash, again=False)
 
     def _blocked_by_unacked(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.dispatch.delayed import delays as delays_module
 from broker.dispatch.delayed.index import DelayedIndex
@@ -283,14 +284,22 @@ async def test_what_is_acknowledged_before_its_time_is_not_delivered(how: str) -
         assert delivered(consumer) == ([] if how == "skip" else [b"0"])
 
 
-async def test_a_stopped_subscription_wakes_no_more() -> None:
+@pytest.mark.parametrize("how", ["stop", "last consumer"])
+async def test_a_stopped_subscription_and_one_without_consumers_wake_no_more(how: str) -> None:
     async with on_stage(SHARED) as stage:
+        nursery = stage.subscription.topic.nursery
         consumer = stage.join()
         stage.subscription.flow(consumer, 100)
         stage.publish(b"0", **in_s(5))
-        stage.subscription.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [task.name for task in nursery.child_tasks] == ["delayed messages of persistent://public/default/orders s"]
+        if how == "stop":
+            stage.subscription.stop()
+        else:
+            stage.subscription.remove_consumer(consumer)
         await trio.sleep(10)
         assert delivered(consumer) == []
+        assert not nursery.child_tasks
 
 
 async def test_entries_stored_before_the_topic_was_loaded_wait_too() -> None:
