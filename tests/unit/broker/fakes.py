@@ -70,6 +70,7 @@ class FakeLog:
         """Entries below this one are trimmed."""
         self.cached = 0
         """Entries read from the cache."""
+        self.cache_reads = 0
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
         self.index.last_confirmed = Position(LEDGER, -1)
@@ -98,6 +99,7 @@ class FakeLog:
             return None
         run = self._run(position.entry_id, count_max)
         self.cached += len(run.payloads)
+        self.cache_reads += 1
         return run
 
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
