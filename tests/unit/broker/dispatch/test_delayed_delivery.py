@@ -359,12 +359,34 @@ async def test_key_shared_delivers_due_messages_of_a_key_to_its_consumer() -> No
         for consumer in consumers:
             stage.subscription.flow(consumer, 100)
         times = in_s(5)
-        for number in range(60):
-            stage.publish(b"%d" % (number % 6), partition_key=f"k{number % 6}", **times)
+        for number in range(120):
+            stage.publish(b"%d" % (number % 12), partition_key=f"k{number % 12}", **(times if number >= 12 else {}))
+        at_once = [set(delivered(consumer)) for consumer in consumers]
+        assert sum(map(len, at_once)) == 12
+        assert all(at_once)
+        stage.subscription.ack_individual(consumers[0], [Position(LEDGER, number) for number in range(12)], [])
         await trio.sleep(7)
         found = [delivered(consumer) for consumer in consumers]
-        assert sum(map(len, found)) == 60
-        assert sum(len(set(got)) for got in found) == 6, "no key is at two consumers"
+        assert sum(map(len, found)) == 108
+        assert [set(got) for got in found] == at_once
+
+
+async def test_due_chunks_whose_consumer_has_no_permits_do_not_keep_others_waiting() -> None:
+    async with on_stage(SHARED) as stage:
+        first, second = stage.join("a"), stage.join("b")
+        stage.subscription.flow(first, 2)
+        times = in_s(5)
+        for number in range(4):
+            stage.publish(b"x%d" % number, uuid="x", num_chunks_from_msg=4, chunk_id=number, **times)
+        await trio.sleep(7)
+        assert delivered(first) == [b"x0", b"x1"]
+        stage.subscription.flow(second, 100)
+        stage.publish(b"now")
+        stage.publish(b"z", **in_s(5))
+        await trio.sleep(7)
+        assert delivered(second) == [b"now", b"z"]
+        stage.subscription.flow(first, 10)
+        assert delivered(first) == [b"x2", b"x3"]
 
 
 @pytest.fixture
