@@ -220,6 +220,31 @@ class BrokerOptions:
         doc="Unacknowledged messages at which a shared subscription dispatches no more; it continues at half "
         "of it. 0: no limit.",
     )
+    delayed_delivery: bool = conf_key(
+        "delayedDeliveryEnabled",
+        True,
+        doc="Keep a message with a delivery time (deliverAt, deliverAfter) from Shared and Key_Shared consumers until "
+        "then. false: it is delivered at once.",
+    )
+    delayed_tick_ms: int = conf_key(
+        "delayedDeliveryTickTimeMillis",
+        1000,
+        minimum=1,
+        maximum=24 * 3600 * 1000,
+        doc="Precision of delivery times in milliseconds: shorter ones wake subscriptions more often.",
+    )
+    delayed_strict: bool = conf_key(
+        "isDelayedDeliveryDeliverAtTimeStrict",
+        False,
+        doc="true: no message is delivered before its time. false: it may be early by up to "
+        "delayedDeliveryTickTimeMillis, if its subscription delivers others then.",
+    )
+    delayed_max_ms: int = conf_key(
+        "delayedDeliveryMaxDelayInMillis",
+        0,
+        minimum=0,
+        doc="Longest delay of a message in milliseconds; one with a longer delay is refused. 0: no limit.",
+    )
     permits_max: int = 1 << 20
     """Maximum permits kept for a consumer, however many one FLOW asks for."""
     consumers_per_subscription_max: int = conf_key(

@@ -113,6 +113,20 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         subscriptions(lambda s: s.backlog),
     )
     metrics.family(
+        "gauge",
+        "pulsar_subscription_delayed",
+        "Entries that wait for their delivery time",
+        SUBSCRIPTION_LABELS,
+        subscriptions(lambda s: s.delayed),
+    )
+    metrics.family(
+        "gauge",
+        "pulsar_delayed_message_index_size_bytes",
+        "Memory of the index of delayed entries",
+        SUBSCRIPTION_LABELS,
+        subscriptions(lambda s: s.delayed_index_bytes),
+    )
+    metrics.family(
         "counter",
         "pulsar_out_messages_total",
         "Messages sent to consumers",

@@ -20,6 +20,7 @@ from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
+from broker.topics.delayed_delivery import of_broker
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
@@ -70,6 +71,7 @@ class Broker:
         self.policies = policies or TopicPolicies(
             metadata,
             LogConfig.of(ManagedLedgerConfig()),
+            of_broker(options),
             deduplicate=options.deduplication,
             snapshot_interval_s=options.deduplication_snapshot_interval_s,
         )
@@ -148,7 +150,8 @@ class Broker:
                 elif silent >= tick:
                     connection.rest()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
-                topic.release_tail()
+                for subscription in topic.subscriptions.values():
+                    subscription.release_tail()
             self.topics.refuse_late()
             self.context.turn.flush()
 

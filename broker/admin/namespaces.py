@@ -50,6 +50,7 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
+from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import (
     DEDUPLICATION,
     NAMESPACE_RETENTION,
@@ -68,6 +69,7 @@ CHECKED: Final[Mapping[str, Checked]] = {
     NAMESPACE_RETENTION: retention,
     DEDUPLICATION: switch,
     SNAPSHOT_INTERVAL: interval,
+    NAMESPACE_DELAYED: delayed_delivery,
 }
 """Policies that a namespace may be made with."""
 BUNDLES_MAX = 1 << 16

@@ -1,4 +1,4 @@
-"""Persistence, retention and deduplication policies of a namespace and of a topic.
+"""Policies of a namespace and of a topic: persistence, retention, deduplication, delayed delivery.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
@@ -11,9 +11,11 @@ GET, POST, DELETE   {namespace}/deduplication, {topic}/deduplicationEnabled
                                      true or false, the same way: whether duplicates of a producer are dropped
 GET, POST, DELETE   {namespace}/deduplicationSnapshotInterval, {topic}/deduplicationSnapshotInterval
                                      seconds
+GET, POST, DELETE   {namespace}/delayedDelivery, {topic}/delayedDelivery
+                                     {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}, the same way
 
-A change applies to the next ledger of every affected topic and to the next trimming of ledgers, and to deduplication
-at once. Any broker answers.
+A change applies to the next ledger of every affected topic and to the next trimming of ledgers; to deduplication at
+once; to delayed delivery with the next messages, and within 10 s to those that wait. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
@@ -32,6 +34,14 @@ from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
 from broker.topics import policy_values
+from broker.topics.delayed_delivery import (
+    NAMESPACE_DELAYED,
+    TOPIC_DELAYED,
+    delayed_as_shown,
+    delayed_delivery,
+    delayed_of,
+    delayed_of_topic,
+)
 from broker.topics.policies import Held
 from broker.topics.policy_values import (
     PolicyError,
@@ -93,6 +103,27 @@ def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
     return Handlers(get, post, delete)
 
 
+async def _get_delayed_of_topic(call: AdminCall) -> Response | None:
+    name = await policy_topic(call)
+    if call.flag("applied"):
+        return answer(delayed_as_shown((await call.cluster.policies.load(name)).delayed_delivery()))
+    found = delayed_of_topic(await call.cluster.policies.get(name))
+    return None if found is None else answer(found)
+
+
+async def _post_delayed_of_topic(call: AdminCall) -> None:
+    name, value = await policy_topic(call), await _value(call, delayed_delivery)
+    await call.cluster.policies.update(name, lambda policies: policies | delayed_of(value))
+
+
+async def _delete_delayed_of_topic(call: AdminCall) -> None:
+    name = await policy_topic(call)
+    if await call.cluster.policies.get(name) is not None:
+        await call.cluster.policies.update(
+            name, lambda policies: {key: value for key, value in policies.items() if key not in TOPIC_DELAYED}
+        )
+
+
 async def policy_topic(call: AdminCall) -> TopicName:
     """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
     if call.flag("isGlobal"):
@@ -136,3 +167,5 @@ TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda hel
 TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda held: retention_of(held()))
 TOPIC_DEDUPLICATION = _of_topic(policy_values.DEDUPLICATION, switch, Held.asks_deduplication)
 TOPIC_SNAPSHOT_INTERVAL = _of_topic(policy_values.SNAPSHOT_INTERVAL, interval, Held.snapshot_interval_s)
+NAMESPACE_DELAYED_DELIVERY = _of_namespace(NAMESPACE_DELAYED, delayed_delivery)
+TOPIC_DELAYED_DELIVERY = Handlers(_get_delayed_of_topic, _post_delayed_of_topic, _delete_delayed_of_topic)

@@ -2,8 +2,8 @@
 acknowledged.
 
 Entries come from two sources: those that have to be delivered again (or were read and no consumer could take), in
-order,
-and then the log from the read position on. Both are offered to the policy as runs.
+order, and then the log from the read position on. Both are offered to the policy as runs. An entry with a delivery time
+is put aside when it is read (`delayed.delays`), and joins those to be delivered again when it is due.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.delayed.delays import Delays
+from broker.dispatch.delaying import DELAYED_COST, DelayingSubscription
 from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.shared import Shared
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, wanted_messages
+from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError
@@ -27,7 +30,7 @@ from quire.ledger.position import Position
 from quire.world.doors import Buffer
 
 
-class ManyConsumers(Subscription):
+class ManyConsumers(DelayingSubscription):
     """Common part of Shared and Key_Shared: replay, pending acks, permits."""
 
     _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
@@ -204,6 +207,19 @@ class ManyConsumers(Subscription):
 
     # Dispatch
 
+    def _take_due(self, delays: Delays) -> None:
+        """Let entries that are due wait to be delivered, as far as this pass allows."""
+        turn = self._turn
+        most = min(self._lookahead() - len(self._replay), max(1, turn.left // self.entry_cost))
+        if most > 0:
+            due = delays.release(most)
+            turn.left -= len(due) * self.entry_cost
+            for _, ledger_id, entry_id, key_hash in due:
+                position = Position(ledger_id, entry_id)
+                # After a rewind, those that are read anyway are left to that.
+                if position < self.cursor.read_position:
+                    self._replay.add(position, key_hash, again=False)
+
     def _blocked_by_unacked(self) -> bool:
         """Return whether the subscription holds too many unacknowledged messages; it resumes at half of the limit."""
         limit = self.topic.context.options.unacked_messages_per_subscription_max
@@ -233,6 +249,9 @@ class ManyConsumers(Subscription):
             turn.left -= len(self._pending)
             within = max(1, turn.left // self.entry_cost)
             permits = self._policy.available
+            delays = self._delays
+            if delays is not None:
+                self._take_due(delays)
             if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
                 if self.cursor.is_acked(position):
@@ -250,8 +269,13 @@ class ManyConsumers(Subscription):
                 continue
             if len(self._replay) >= self._lookahead():
                 return
+            if delays is not None and self._passes_delayed(delays):
+                continue
             position = self.cursor.read_position
-            count = min(self._entries_for(permits) * self._ahead, options.read_batch_entries_max)
+            ahead = self._ahead * self._ahead_of_delayed
+            count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
+            if self._ahead_of_delayed > 1:
+                within = max(1, turn.left // (self.entry_cost + DELAYED_COST))
             run = ledger.read_cached(position, min(count, within), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
@@ -259,7 +283,11 @@ class ManyConsumers(Subscription):
                 else:
                     self._start_read(position, count)
                 return
-            if not self._offer(self._screened(run), replay=False):
+            run = self._screened(run)
+            if self.topic.screen.features & DELAYED:
+                if not self._offer_due(run):
+                    return
+            elif not self._offer(run, replay=False):
                 return
 
     def _replay_span(self) -> int:
@@ -281,7 +309,11 @@ class ManyConsumers(Subscription):
             ready = self._replay.first_run(1, self._policy.ready_groups())
             if ready is None or ready[0] != (run.ledger_id, run.first_entry_id):
                 return
-        self._offer(self._screened(run), replay=replay)
+        run = self._screened(run)
+        if self.topic.screen.features & DELAYED and not replay:
+            self._offer_due(run)
+        else:
+            self._offer(run, replay=replay)
 
     def _lookahead(self) -> int:
         """Number of entries waiting to be delivered again at which no new ones are read."""
@@ -296,10 +328,6 @@ class ManyConsumers(Subscription):
             if limit > 0:
                 consumer.blocked = pending.messages > limit // 2 if consumer.blocked else pending.messages >= limit
             self._policy.pause(consumer, consumer.blocked or not consumer.writable)
-
-    @abstractmethod
-    def _offer(self, run: EntryRun, *, replay: bool) -> bool:
-        """Deliver the entries of `run` that consumers can take; return False if there were none."""
 
     def _hand_over(
         self,

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from broker.context import Context
+from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.wire.pulsar.names import TopicName
@@ -27,6 +28,9 @@ class Host(Protocol[S]):
     nursery: trio.Nursery
     closing: bool
     next_owner: str
+
+    def delayed_delivery(self) -> DelayedDelivery:
+        """Return what holds for delayed messages now."""
 
     def check_consumers(self) -> None:
         """Raise ConsumerBusyError if the limit of consumers is reached."""

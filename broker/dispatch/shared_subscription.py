@@ -77,6 +77,10 @@ class SharedSubscription(ManyConsumers):
             self._advance(ledger_id, taken_to)
         return progress
 
+    def _hash_in_replay(self, payload: Buffer) -> int:
+        chunk = chunk_key(payload)
+        return 0 if chunk is None else chunk.key
+
     def _offer_chunks(
         self,
         ledger_id: int,
@@ -110,6 +114,8 @@ class KeySharedSubscription(ManyConsumers):
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
         self._policy = KeyShared(topic.context.options.key_shared_replica_points)
+        self._hashes_sticky = False
+        """Mode of the hashes of the delayed entries."""
 
     def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.name, consumer.key_shared)
@@ -126,6 +132,15 @@ class KeySharedSubscription(ManyConsumers):
 
     def _replay_span(self) -> int:
         return len(self.consumers)
+
+    def _hash_in_replay(self, payload: Buffer) -> int:
+        return self._policy.hash_of(key_of(payload))
+
+    def rewind(self) -> None:
+        if self._delays is not None and self._hashes_sticky is not self._policy.is_sticky:
+            self._delays.clear()  # it has hashes of the other mode
+        self._hashes_sticky = self._policy.is_sticky
+        super().rewind()
 
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
         first, ledger_id = run.first_entry_id, run.ledger_id

@@ -381,6 +381,16 @@ class Subscription(ABC):
         return screened.run
 
     @property
+    def delayed(self) -> int:
+        """Return the number of entries that wait for their delivery time."""
+        return 0
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        """Return the memory of the index of delayed entries, about."""
+        return 0
+
+    @property
     def backlog(self) -> int:
         """Return the number of unacknowledged entries."""
         return self.cursor.backlog()

@@ -33,7 +33,7 @@ from quire.world.doors import Buffer
 
 log = get_logger(__name__)
 
-REFUSED = DELAYED | MARKER | TRANSACTION | UNREADABLE | BROKER_METADATA
+REFUSED = MARKER | TRANSACTION | UNREADABLE | BROKER_METADATA
 """Features for which an entry is not taken from a producer."""
 LOG_INTERVAL_S = 60.0
 """Time in which at most one line per topic and reason is logged."""
@@ -46,11 +46,6 @@ def why_refused(features: int) -> str:
     """Return the error text for the producer."""
     if features & UNREADABLE:
         return "the metadata of the message cannot be read, or lacks a required field: no consumer could take it"
-    if features & DELAYED:
-        return (
-            "deliver_at_time (deliverAt, deliverAfter) is not served: the message would be delivered at once. Send "
-            "it without"
-        )
     if features & TRANSACTION:
         return "transactions are not served"
     if features & MARKER:
@@ -80,7 +75,7 @@ class EntryScreen:
         """
         self.known_after = known_after
         self.features = 0
-        """Features that any entry behind `known_after` has."""
+        """Features that any entry behind `known_after` has; DELAYED also if one before it has."""
         self.passed_over = passed_over
         self._topic = topic
         self._features: EntryFeatures | None = None
@@ -112,6 +107,7 @@ class EntryScreen:
                 passed_over.append(Position(ledger_id, first + index))
                 self._note(UNREADABLE_METADATA if features & UNREADABLE else SERVER_MARKER, passed_over[-1])
                 continue
+            self.features |= features & DELAYED
             if features & BROKER_METADATA:
                 payloads[index] = without_broker_metadata(payloads[index])
             if features & TRANSACTION:
@@ -146,6 +142,7 @@ def is_passed_over(entry: Buffer) -> bool:
 __all__ = [
     "BATCH",
     "CHUNK",
+    "DELAYED",
     "REFUSED",
     "SERVER_MARKER",
     "UNREADABLE_METADATA",

@@ -123,7 +123,7 @@ class TopicLoader:
         if not ledger.is_usable:
             # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._context, name, ledger, self._close_soon)
+        topic = Topic(self._context, name, ledger, self._close_soon, policies)
         topic.deduplication = deduplication
         topic.restore_subscriptions()
         return topic

@@ -24,6 +24,7 @@ from broker.ownership.following import Tasks
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
+from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT, DelayedDelivery, effective_delayed
 from broker.topics.policy_values import asks_deduplication, decode, effective, snapshot_interval_s
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
@@ -159,6 +160,10 @@ class Held:
             topic = self._namespace.gained.get(topic_path(self._name))
         return None if topic is None else topic.own
 
+    def delayed_delivery(self) -> DelayedDelivery:
+        """Return the rules for the topic's delayed messages."""
+        return effective_delayed(self._policies.delayed, self._namespace.own, self.of_topic)
+
     def asks_deduplication(self) -> bool:
         """Return whether duplicates of a producer of the topic are to be dropped.
 
@@ -185,19 +190,21 @@ def is_of_system(name: TopicName) -> bool:
 class TopicPolicies:
     """Policies of topics.
 
-    `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default`: the
-    values of broker.conf. `deduplicate`: brokerDeduplicationEnabled; `snapshot_interval_s`:
+    `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default` and
+    `delayed`: the values of broker.conf. `deduplicate`: brokerDeduplicationEnabled; `snapshot_interval_s`:
     brokerDeduplicationSnapshotIntervalSeconds."""
 
     def __init__(
         self,
         metadata: MetadataStore,
         default: LogConfig,
+        delayed: DelayedDelivery = DELAYED_DELIVERY_DEFAULT,
         *,
         deduplicate: bool = False,
         snapshot_interval_s: int = 120,
     ) -> None:
         self.default = default
+        self.delayed = delayed
         self.deduplicate = deduplicate
         self.snapshot_interval_s = snapshot_interval_s
         self.on_change: Callable[[str], None] = _ignore

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from broker.context import Context
 from broker.ends import End
+from broker.topics.delayed_delivery import DelayedDelivery
 from quire.service.log import Logger
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import SendRun
@@ -22,6 +23,9 @@ class ProducerHome(Protocol[P]):
     context: Context
     name: TopicName
     next_owner: str
+
+    def delayed_delivery(self) -> DelayedDelivery:
+        """Return what holds for delayed messages now."""
 
     def publish(self, producer: P, run: SendRun) -> None:
         """Store a run of entries; receipts follow when they are durable."""

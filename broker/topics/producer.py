@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from broker import replies
 from broker.connections.client_versions import refusal_code
 from broker.ends import End, Life
-from broker.topics.entry_screen import REFUSED, why_refused
+from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
 from broker.topics.ports import ProducerClient, ProducerHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
-from quire.wire.pulsar.metadata import metadata_span
+from quire.wire.pulsar.metadata import delay_of, metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer
 
@@ -84,6 +84,8 @@ class Producer:
             why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
             if not why and len(payload) > size_max and not run.flags & CHUNK:
                 why = _why_size(payload, size_max)
+            if not why and found & DELAYED:
+                why = _why_delay(payload, self.topic.delayed_delivery().max_delay_ms)
             if not why:
                 features |= found
                 continue
@@ -193,6 +195,16 @@ def _why_size(entry: Buffer, size_max: int) -> str:
     consumers."""
     size = len(entry) - metadata_span(entry)[1]
     return f"the payload of {size} bytes is above maxMessageSize={size_max}" if size > size_max else ""
+
+
+def _why_delay(entry: Buffer, delay_max_ms: int) -> str:
+    """Return why the message is delayed by too much, or an empty text.
+
+    Source: Pulsar's PersistentTopic.isExceedMaximumDeliveryDelay."""
+    delay_ms = delay_of(entry) if delay_max_ms else 0
+    if delay_ms <= delay_max_ms:
+        return ""
+    return f"the delay of {delay_ms} ms is above the allowed one of {delay_max_ms} ms (delayedDeliveryMaxDelayInMillis)"
 
 
 class PublishSink:

@@ -1,4 +1,4 @@
-"""Start of the cursor of a new subscription, and opening it."""
+"""Cursors of subscriptions: where a new one begins, its opening and its deletion."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from broker.dispatch.publish_time import first_published_at
+from broker.dispatch.subscription import Subscription
 from broker.errors import ServiceNotReadyError
 from broker.positions import position_of
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
-from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.errors import ManagedLedgerError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -47,6 +48,19 @@ async def open_durable(
         return await ledger.open_cursor(name, initial=before, properties=properties)
     except (ManagedLedgerError, CursorError) as error:
         raise ServiceNotReadyError(f"subscription {name!r}: {error}") from error
+
+
+async def delete_cursor(ledger: ManagedLedger, subscription: Subscription) -> None:
+    """Delete the cursor of a subscription. Raises ServiceNotReadyError, after which the outcome is unknown."""
+    if not subscription.durable:
+        ledger.drop_reader_cursor(subscription.cursor)
+        return
+    try:
+        await ledger.delete_cursor(subscription.name)
+    except NoSuchCursorError:
+        pass  # another UNSUBSCRIBE was faster
+    except (ManagedLedgerError, CursorError) as error:
+        raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
 
 
 async def _published_since(ledger: ManagedLedger, topic: str, since: int) -> Position:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -20,18 +21,19 @@ from broker.errors import (
     SubscriptionBusyError,
     SubscriptionExistsError,
     SubscriptionNotFoundError,
-    TopicBusyError,
     TopicTerminatedError,
 )
+from broker.topics import limits
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR, Deduplication
-from broker.topics.entry_screen import REFUSED, EntryScreen
+from broker.topics.delayed_delivery import DelayedDelivery, of_broker
+from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
+from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.producer_access import Access, Claim
-from broker.topics.subscription_cursors import open_durable, open_subscribed, position_before
+from broker.topics.subscription_cursors import delete_cursor, open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
-from cursors.errors import CursorError
-from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, NoSuchCursorError
+from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
@@ -65,15 +67,22 @@ class Topic:
         "name",
         "next_owner",
         "nursery",
+        "policies",
         "producers",
         "screen",
         "subscriptions",
     )
 
     def __init__(
-        self, context: Context, name: TopicName, ledger: ManagedLedger, close_soon: Callable[[Topic], None]
+        self,
+        context: Context,
+        name: TopicName,
+        ledger: ManagedLedger,
+        close_soon: Callable[[Topic], None],
+        policies: Held | None = None,
     ) -> None:
-        """Take the topic's parts. `close_soon` closes the topic in the background; the next lookup reloads it."""
+        """Take the topic's parts. `close_soon` closes the topic in the background; the next lookup reloads it.
+        `policies`: those of its namespace and its own; None: broker.conf's alone hold."""
         self.context = context
         self.name = name
         self.ledger = ledger
@@ -89,6 +98,7 @@ class Topic:
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         """Screening of entries."""
+        self.policies = policies
         self._close_soon = close_soon
         self._creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being created; None: there are none."""
@@ -115,11 +125,7 @@ class Topic:
         self.check_takes_producers()
         if claim is None and self.access is not None:
             self.access.check_shared()
-        limit = self.context.options.producers_per_topic_max
-        if limit and name not in self.producers and len(self.producers) >= limit:
-            raise ProducerBusyError(
-                f"Topic '{self.name.full}' reached max producers limit ({limit}, maxProducersPerTopic)"
-            )
+        limits.check_producers(self.name.full, name, self.producers, self.context.options.producers_per_topic_max)
         if (holder := self.producers.get(name)) is not None:
             if not holder.is_replaced_by(connection, producer_id, epoch):
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
@@ -167,7 +173,12 @@ class Topic:
         payloads = run.payloads
         size = sum(map(len, payloads))
         features = producer.features.union(payloads)
-        if features & REFUSED or run.flags & NOT_SERVED or size > self.context.options.message_size_max:
+        if (
+            features & REFUSED
+            or run.flags & NOT_SERVED
+            or size > self.context.options.message_size_max
+            or (features & DELAYED and self.delayed_delivery().max_delay_ms)
+        ):
             for part, has in producer.accepted(run):
                 # an append failed: nothing may be stored behind the gap
                 if self.producers.get(producer.name) is not producer:
@@ -178,6 +189,11 @@ class Topic:
         else:
             self.screen.features |= features
             self.append(producer, run, size)
+
+    def delayed_delivery(self) -> DelayedDelivery:
+        """Return what holds for delayed messages now."""
+        held = self.policies
+        return of_broker(self.context.options) if held is None else held.delayed_delivery()
 
     def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:
         """Give a run to the log. `sink`: of deduplication, which knows that the run is new."""
@@ -241,15 +257,12 @@ class Topic:
         if (found := self.known_subscription(subscribe)) is not None:
             return found
         self.check_subscriptions()
-        self._making_begins(name)
-        try:
+        with self._making(name):
             cursor = await open_subscribed(self.ledger, self.name.full, subscribe, self.context.world.clock.wall_ms())
             self.check_open()
             found = make_subscription(self, name, cursor, subscribe)
             self.subscriptions[name] = found
             return found
-        finally:
-            self._making_ends(name)
 
     def known_subscription(self, subscribe: pb.CommandSubscribe) -> Subscription | None:
         """Return `subscription` from memory; None: it is new. Raises as `subscription`."""
@@ -267,15 +280,18 @@ class Topic:
     def _being_made(self, name: str) -> trio.Event | None:
         return None if self._creating is None else self._creating.get(name)
 
-    def _making_begins(self, name: str) -> None:
+    @contextmanager
+    def _making(self, name: str) -> Iterator[None]:
+        """Have others wait that want to make the subscription."""
         if self._creating is None:
             self._creating = {}
-        self._creating[name] = trio.Event()
-
-    def _making_ends(self, name: str) -> None:
-        assert self._creating is not None, "it is there while a subscription is being made"
-        self._creating.pop(name).set()
-        self._creating = self._creating or None
+        done = self._creating[name] = trio.Event()
+        try:
+            yield
+        finally:
+            del self._creating[name]
+            self._creating = self._creating or None
+            done.set()
 
     def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
         if found.consumers:
@@ -308,16 +324,13 @@ class Topic:
             raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
         self.check_open()
         self.check_subscriptions()
-        self._making_begins(name)
-        try:
+        with self._making(name):
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
             cursor = await open_durable(self.ledger, name, position_before(self.ledger, position))
             self.check_open()
             made = make_subscription(self, name, cursor, subscribe)
             self.subscriptions[name] = made
             made.abandoned()
-        finally:
-            self._making_ends(name)
 
     async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
         """Delete a subscription by name.
@@ -342,25 +355,17 @@ class Topic:
         subscription.stop()
 
         async def delete() -> None:
-            await self._delete_cursor(subscription)
+            try:
+                await delete_cursor(self.ledger, subscription)
+            except ServiceNotReadyError:
+                # Its cursor has stopped permanently; a new one has to be read from the store.
+                self._close_soon(self)
+                raise
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
 
         # Not in a task of the connection: if it breaks meanwhile, the deletion must still be completed.
         await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
-
-    async def _delete_cursor(self, subscription: Subscription) -> None:
-        if subscription.durable:
-            try:
-                await self.ledger.delete_cursor(subscription.name)
-            except NoSuchCursorError:
-                pass  # another UNSUBSCRIBE was faster
-            except (ManagedLedgerError, CursorError) as error:
-                # Its cursor has stopped permanently; a new one has to be read from the store.
-                self._close_soon(self)
-                raise ServiceNotReadyError(f"subscription {subscription.name!r}: {error}") from error
-        else:
-            self.ledger.drop_reader_cursor(subscription.cursor)
 
     def drop_if_unused(self, subscription: Subscription) -> None:
         """Remove a non-durable subscription after its last consumer, unless a seek disconnected it."""
@@ -375,36 +380,24 @@ class Topic:
             if subscription.hungry:
                 subscription.pump()
 
-    def release_tail(self) -> None:
-        """Stop keeping the tail in the cache for slow subscriptions. Called periodically."""
-        for subscription in self.subscriptions.values():
-            subscription.release_tail()
-
     # Lifecycle
 
     def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""
-        consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
-        if self.producers or consumers:
-            counts = f"{len(self.producers)} producers and {consumers} consumers are connected"
-            raise TopicBusyError(f"topic {self.name.full} has {counts} connected")
+        limits.check_unused(self.name.full, len(self.producers), self._consumers())
 
     def check_subscriptions(self) -> None:
         """Raise NotAllowedError if the limit of subscriptions is reached, including those being created."""
-        limit = self.context.options.subscriptions_per_topic_max
-        if limit and len(self.subscriptions) + len(self._creating or ()) >= limit:
-            raise NotAllowedError(
-                f"Exceed the maximum number of subscriptions of the topic: {self.name.full} ({limit}, "
-                "maxSubscriptionsPerTopic)"
-            )
+        count = len(self.subscriptions) + len(self._creating or ())
+        limits.check_subscriptions(self.name.full, count, self.context.options.subscriptions_per_topic_max)
 
     def check_consumers(self) -> None:
         """Raise ConsumerBusyError if the limit of consumers is reached."""
-        limit = self.context.options.consumers_per_topic_max
-        if limit and sum(len(subscription.consumers) for subscription in self.subscriptions.values()) >= limit:
-            raise ConsumerBusyError(
-                f"Topic '{self.name.full}' reached max consumers limit ({limit}, maxConsumersPerTopic)"
-            )
+        if limit := self.context.options.consumers_per_topic_max:
+            limits.check_consumers(self.name.full, self._consumers(), limit)
+
+    def _consumers(self) -> int:
+        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
 
     def check_open(self) -> None:
         if self.closing:

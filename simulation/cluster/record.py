@@ -15,6 +15,7 @@ import trio
 
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import decode_owner
+from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT
 from managed_ledger import ledger_list
 from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerMetadata
@@ -69,6 +70,11 @@ class ClusterRecord:
             rest_s=1.0,
             idle_s=1.0,
         )
+        delays = universe.derive("delays")
+        delay_every, delay_ms = delays.choice((0, 0, 0, 5)), delays.choice((500, 3000))
+        if delay_every:
+            self.users.delay_ms = lambda number: delay_ms * (number % delay_every == 0)
+        self.users.early_ms = DELAYED_DELIVERY_DEFAULT.tick_ms
         self.own = OwnClients(self.users)
         self.topics = {
             name: TopicHistory(name)

@@ -29,9 +29,11 @@ from bookie.journal.writer import Journal
 from broker.ownership.bundles import Bundles
 from broker.ownership.lease import Lease
 from broker.ownership.placement import Placement
+from broker.topics.entry_screen import EntryScreen, Screened
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
 from managed_ledger import opening
+from managed_ledger.entry_run import EntryRun
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.services import Services
 from managed_ledger.writing.appends import Appends
@@ -304,6 +306,19 @@ def _former_bundles_left() -> list[Patch]:
     return [(Placement, "take_again", left)]
 
 
+def _delay_forgotten_by_restart() -> list[Patch]:
+    """Entries stored before a topic was loaded are delivered at once, whatever their delivery time."""
+    screen: Callable[[EntryScreen, EntryRun], Screened | None] = EntryScreen.screen
+
+    def blind(self: EntryScreen, run: EntryRun) -> Screened | None:
+        features = self.features
+        found = screen(self, run)
+        self.features = features
+        return found
+
+    return [(EntryScreen, "screen", blind)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -327,6 +342,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "former-life-replayed": _former_life_replayed,
     "WAL-tail-tolerated": _wal_tail_tolerated,
     "mark-trusted": _mark_trusted,
+    "delay-forgotten-by-restart": _delay_forgotten_by_restart,
 }
 """Bugs by name; the docstring describes each."""
 

@@ -84,12 +84,21 @@ class TopicHistory:
         self._same(place, payload)
         self.confirmed[place] = payload
 
-    def delivery(self, subscription: str, place: Place, payload: bytes, key: str = "", *, done: Set[Place]) -> None:
+    def delivery(
+        self,
+        subscription: str,
+        place: Place,
+        payload: bytes,
+        key: str = "",
+        *,
+        done: Set[Place],
+        delayed: bool = False,
+    ) -> None:
         """Record a delivery to a consumer.
 
         `done`: entries that must not arrive over its connection any more, since their acks were answered before it
         subscribed, or over this connection. (A message of another consumer may have been under way when its ack was
-        answered.)"""
+        answered.) `delayed`: it waited for its time, so that later ones may have come before."""
         seen = self.subscriptions.setdefault(subscription, SubscriptionHistory())
         require(
             place not in done,
@@ -97,7 +106,8 @@ class TopicHistory:
             f"{self.topic} {subscription}: {place} delivered again after its ack was answered",
         )
         if place not in seen.delivered:
-            seen.first_delivery(place, key)
+            if not delayed:
+                seen.first_delivery(place, key)
             seen.delivered.add(place)
         self._same(place, payload)
         self.delivered[place] = payload

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -31,6 +31,8 @@ class Message:
     entry_id: int
     payload: bytes
     redelivery_count: int
+    deliver_at_ms: int = 0
+    """Time before which it is not to be delivered; 0: none."""
 
 
 def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
@@ -38,11 +40,13 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
     return _U32.pack(4 + len(body) + len(tail)) + _U32.pack(len(body)) + body + tail
 
 
-def entry(producer: str, sequence_id: int, payload: bytes, key: str, publish_ms: int) -> bytes:
+def entry(producer: str, sequence_id: int, payload: bytes, key: str, publish_ms: int, deliver_at_ms: int = 0) -> bytes:
     """Return magic, checksum, metadata, payload: the part of a SEND behind the command."""
     metadata = pb.MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=publish_ms)
     if key:
         metadata.partition_key = key
+    if deliver_at_ms:
+        metadata.deliver_at_time = deliver_at_ms
     packed = metadata.SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
     return b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked
@@ -131,8 +135,13 @@ class Connection:
             assert crc32c(tail[6:]) == _U32.unpack_from(tail, 2)[0], "a delivered message is damaged"
             metadata_size = _U32.unpack_from(tail, 6)[0]
             place = command.message.message_id
+            metadata = pb.MessageMetadata.FromString(tail[10 : 10 + metadata_size])
             message = Message(
-                place.ledgerId, place.entryId, tail[10 + metadata_size :], command.message.redelivery_count
+                place.ledgerId,
+                place.entryId,
+                tail[10 + metadata_size :],
+                command.message.redelivery_count,
+                metadata.deliver_at_time,
             )
             self.messages.append((command.message.consumer_id, message))
         elif kind == pb.BaseCommand.PING:
@@ -206,17 +215,25 @@ class Connection:
         self.send(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=command))
         await self._answer(number)
 
-    def publish(self, producer_id: int, name: str, first: int, messages: Sequence[tuple[str, bytes]]) -> None:
+    def publish(
+        self,
+        producer_id: int,
+        name: str,
+        first: int,
+        messages: Sequence[tuple[str, bytes]],
+        delay_ms: Callable[[int], int] | None = None,
+    ) -> None:
         """Send a run of SENDs in one write, numbered from `first` on; each is (key, payload). Receipts arrive in
-        `receipts`."""
+        `receipts`. `delay_ms`: delay of a message by its number; 0, or none given: it has none."""
         now_ms = self._world.clock.wall_ms()
+        of = delay_ms or (lambda number: 0)
         frames = [
             frame(
                 pb.BaseCommand(
                     type=pb.BaseCommand.SEND,
                     send=pb.CommandSend(producer_id=producer_id, sequence_id=number, num_messages=1),
                 ),
-                entry(name, number, payload, key, now_ms),
+                entry(name, number, payload, key, now_ms, now_ms + delay if (delay := of(number)) else 0),
             )
             for number, (key, payload) in enumerate(messages, first)
         ]

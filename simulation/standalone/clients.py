@@ -24,6 +24,8 @@ QUIET_S = 10.0
 """Virtual seconds without a message after which a reader counts as complete."""
 PASSING_S = 0.5
 """Time that a client which comes and goes waits for an entry."""
+SKEW_MS = 100
+"""Maximum difference of the clocks of two hosts."""
 ORDERS: dict[int, str] = {
     pb.CommandSubscribe.Exclusive: "all",
     pb.CommandSubscribe.Failover: "all",
@@ -57,6 +59,10 @@ class Clients:
     """Time without a message after which a consumer acknowledges some of what it has.
 
     Without it a Key_Shared consumer could hold the entries that keep a key from another consumer for ever."""
+    delay_ms: Callable[[int], int] = lambda number: 0
+    """Delay of a producer's message by its number; 0: none."""
+    early_ms: int = 0
+    """Time by which a delayed message may be early: a tick of the broker."""
     _done: dict[str, int] = field(default_factory=dict)
     """Per producer: the number after the last one with a receipt."""
 
@@ -117,7 +123,9 @@ class Clients:
         while not self.finish.is_set():
             if sent - done <= window // 2:
                 fresh = [message(name, number, world.rng.choice(self.sizes)) for number in range(sent, done + window)]
-                connection.publish(1, name, sent, [(key_of(sent + i), payload) for i, payload in enumerate(fresh)])
+                connection.publish(
+                    1, name, sent, [(key_of(sent + i), payload) for i, payload in enumerate(fresh)], self.delay_ms
+                )
                 waiting += fresh
                 sent += len(fresh)
             await connection.changed()
@@ -172,7 +180,15 @@ class Clients:
                 _, got = connection.messages.popleft()
                 place = (got.ledger_id, got.entry_id)
                 self.universe.trace.event(subscription, "Delivered", ledger=place[0], entry=place[1])
-                history.delivery(subscription, place, got.payload, key_of(numbered(got.payload)[1]), done=over)
+                waits = bool(got.deliver_at_ms) and not ordered
+                early_ms = got.deliver_at_ms - world.clock.wall_ms()
+                require(
+                    not waits or early_ms <= self.early_ms + SKEW_MS,
+                    "DelayedIsNotEarly",
+                    f"{history.topic} {subscription}: {place} is delivered {early_ms} ms before its time",
+                )
+                key = key_of(numbered(got.payload)[1])
+                history.delivery(subscription, place, got.payload, key, done=over, delayed=waits)
                 if ordered:
                     # A consumer that becomes active again receives its unacknowledged messages again.
                     again = kind == pb.CommandSubscribe.Failover and place in mine

@@ -1,11 +1,11 @@
 """A whole standalone server on a seeded world: clients publish, consume and acknowledge while the server crashes.
 
-What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds of subscriptions, whether consumed
-ledgers are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a job after so many changes
-to the disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset. Every history goes on until
-it has its share of confirmed entries and crashes, one of which dropped unsynced writes; then all harm ends, the server
-crashes once more, a reader compares everything with what clients saw, and every confirmed entry must be
-delivered.
+What a seed draws: sizes of ledgers and caches, flush intervals, windows, kinds of subscriptions, which messages are
+delayed, whether consumed ledgers are trimmed, and the kinds of harm: power cut at a time, power cut in the middle of a
+job after so many changes to the disk, SIGKILL, a stop in good order, a full disk, a failed sync, connections reset.
+Every history goes on until it has its share of confirmed entries and crashes, one of which dropped unsynced writes;
+then all harm ends, the server crashes once more, a reader compares everything with what clients saw, and every
+confirmed entry must be delivered.
 """
 
 from __future__ import annotations
@@ -105,11 +105,17 @@ class Story:
         """Faults by kind."""
         self.clients = Clients(universe, SERVER, PORT, self.rng.choice(((0,), (0, 0, 200), (0, 0, 0, 900, 20_000))))
         self.clients.enough = self._has_entries
+        delays = universe.derive("delays")
+        self.delay_every, delay_ms = delays.choice((0, 0, 2, 7, 30)), delays.choice((200, 1500, 8000))
+        if self.delay_every:
+            self.clients.delay_ms = lambda number: delay_ms * (number % self.delay_every == 0)
+        self.clients.early_ms = self.config.broker.delayed_tick_ms
         self.ready = trio.Event()
         self.recoveries = 0
 
     def _draw_config(self) -> StandaloneConfig:
         rng = self.rng
+        delays = self.universe.derive("delayed delivery")
         retention = 0 if self.trimmed else -1
         return STANDALONE.build(
             {
@@ -135,6 +141,8 @@ class Story:
                 "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
                 "managedLedgerCacheEvictionTimeThresholdMillis": rng.choice((5, 1000)),
                 "activeConsumerFailoverDelayTimeMillis": 10,
+                "delayedDeliveryTickTimeMillis": delays.choice((1, 100, 1000)),
+                "isDelayedDeliveryDeliverAtTimeStrict": delays.choice((False, True)),
                 "dispatcherMaxReadBatchSize": rng.choice((3, 1000)),
             }
         )
@@ -300,6 +308,7 @@ class Story:
             harms=" ".join(self.harms),
             pace_s=self.pace_s,
             sizes=str(self.clients.sizes),
+            delay_every=self.delay_every,
         )
         self.server.start(self.serve)
         self._start_clients()

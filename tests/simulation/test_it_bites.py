@@ -48,6 +48,7 @@ EXPECTED = {
     ("former-bundles-left", "cluster"): {"BundlesAreTaken"},
     ("intent-forgotten", "cluster"): {"LedgersNeverLeak"},
     ("orphan-on-unsubscribe", "standalone"): {"LedgersNeverLeak"},
+    ("delay-forgotten-by-restart", "standalone"): {"DelayedIsNotEarly"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
     ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
     ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},

@@ -79,6 +79,11 @@ class KeyShared(Permits[C]):
         for key_hash in slot.held:
             del self._holders[key_hash]
 
+    @property
+    def is_sticky(self) -> bool:
+        """Return whether the consumers bring their ranges along."""
+        return isinstance(self._owners, Ranges)
+
     def hash_of(self, key: bytes) -> int:
         """Return the hash of a sticky key in this mode: 1 to 65535."""
         if isinstance(self._owners, Ring):

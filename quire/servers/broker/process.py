@@ -21,6 +21,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
+from broker.topics.delayed_delivery import of_broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from cursors.doors import Ledgers
@@ -96,6 +97,7 @@ async def run_broker_on(
         policies = TopicPolicies(
             metadata,
             LogConfig.of(config.logs),
+            of_broker(config.broker),
             deduplicate=config.broker.deduplication,
             snapshot_interval_s=config.broker.deduplication_snapshot_interval_s,
         )

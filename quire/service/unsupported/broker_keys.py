@@ -60,7 +60,9 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
     "enableBrokerTopicListWatcher",
     "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic*",
-    "tuning of delayed delivery; see delayedDeliveryEnabled": "delayedDelivery*",
+    "the index of delayed messages has one form, bounded in memory, and is built again from the topic": (
+        "delayedDelivery*"
+    ),
     "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
     "topicCompactionRetainNullKey compactionServiceFactoryClassName",
     "bounded by bookkeeperClientTimeoutInSeconds": "managedLedgerAddEntryTimeoutSeconds "
@@ -145,8 +147,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
     "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled subscriptionExpirationTimeMinutes",
-    "a delayed message is delivered at once": "delayedDeliveryEnabled delayedDeliveryMaxDelayInMillis "
-    "isDelayedDeliveryDeliverAtTimeStrict",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
@@ -183,7 +183,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "brokerDeleteInactiveTopicsEnabled": ("false",),
-    "delayedDeliveryEnabled": ("false",),
     "enableNonPersistentTopics": ("false",),
     "scalableTopicsEnabled": ("false",),
 }

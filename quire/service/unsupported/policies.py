@@ -18,6 +18,10 @@ OBEYED: Final = frozenset(
         "retentionPolicies",
         "deduplicationEnabled",
         "deduplicationSnapshotIntervalSeconds",
+        "delayed_delivery_policies",
+        "delayedDeliveryEnabled",
+        "delayedDeliveryTickTimeMillis",
+        "delayedDeliveryMaxDelayInMillis",
         "isGlobal",
         "schema_compatibility_strategy",
         "schema_auto_update_compatibility_strategy",
@@ -53,10 +57,6 @@ WHY: Final[Mapping[str, str]] = {
     "messageTTLInSeconds": "messages do not expire",
     "subscription_expiration_time_minutes": "subscriptions do not expire",
     "encryption_required": "encryption by producers is not checked",
-    "delayed_delivery_policies": "delayed messages are delivered at once",
-    "delayedDeliveryEnabled": "delayed messages are delivered at once",
-    "delayedDeliveryTickTimeMillis": "delayed messages are delivered at once",
-    "delayedDeliveryMaxDelayInMillis": "delayed messages are delivered at once",
     "inactive_topic_policies": "topics are kept until they are deleted",
     "inactiveTopicPolicies": "topics are kept until they are deleted",
     "subscription_auth_mode": "roles are not checked",
@@ -125,8 +125,6 @@ def _asks(field: str, value: object) -> bool:
         return False
     if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
         return value.get("deleteWhileInactive") is True
-    if field in ("delayed_delivery_policies",) and isinstance(value, Mapping):
-        return value.get("active") is True
     if field in ("autoTopicCreationOverride", "autoSubscriptionCreationOverride"):
         return value is not None
     return not _is_nothing(value)

@@ -32,6 +32,7 @@ _parse = MessageMetadata.FromString
 # The tag of num_messages_in_batch. Metadata without this byte cannot have the field, and most metadata lacks it.
 _find_count_tag = re.compile(b"\x58").search
 _find_uuid_tag = re.compile(b"\xd2\x01").search
+_find_deliver_at_tag = re.compile(b"\x98\x01").search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,25 @@ def chunk_of(entry: Buffer) -> tuple[str, int, int] | None:
     if not metadata.HasField("uuid"):
         return None
     return _text(metadata.uuid), metadata.chunk_id, metadata.num_chunks_from_msg
+
+
+def deliver_at(entry: Buffer) -> int | None:
+    """Return the time in ms at which an entry is to be delivered; None for one without. MalformedMetadataError."""
+    start, stop = metadata_span(entry)
+    if not _find_deliver_at_tag(entry, start, stop):
+        return None
+    metadata = read_metadata(entry)
+    time_ms: int = metadata.deliver_at_time
+    return time_ms if metadata.HasField("deliver_at_time") else None
+
+
+def delay_of(entry: Buffer) -> int:
+    """Return the ms between an entry's publish time and its deliver_at_time; 0 without. MalformedMetadataError."""
+    metadata = read_metadata(entry)
+    if not metadata.HasField("deliver_at_time"):
+        return 0
+    delay: int = metadata.deliver_at_time - metadata.publish_time
+    return delay
 
 
 def peek(entry: Buffer) -> Peek:

@@ -491,16 +491,60 @@ def test_chunked_messages_arrive_whole_on_two_shared_consumers(client: pulsar.Cl
     assert set(got) == sent
 
 
-def test_a_delayed_message_is_refused_at_once_and_the_producer_goes_on(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", ConsumerType.Shared)
-    producer = client.create_producer(topic, batching_enabled=False)
-    begun = time.monotonic()
-    with pytest.raises(pulsar.ChecksumError):  # the one code that fails one send of this client
-        producer.send(b"later", deliver_after=timedelta(seconds=3))
-    assert time.monotonic() - begun < 2
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_delayed_messages_are_delivered_when_they_are_due(
+    kind: ConsumerType, client: pulsar.Client, topic: str
+) -> None:
+    """With the batching that this client uses by default: it sends delayed messages by themselves."""
+    consumer = client.subscribe(topic, "s", kind)
+    at_once = client.subscribe(topic, "exclusive", ConsumerType.Exclusive)
+    producer = client.create_producer(topic)
+    sent = time.time()
+    producer.send(b"later", deliver_after=timedelta(seconds=6))
+    producer.send(b"sooner", deliver_at=int((sent + 3) * 1000))
     producer.send(b"now")
-    assert consumer.receive(RECEIVE_MS).data() == b"now"
+    assert [message.data() for message in receive_all(at_once, 3)] == [b"later", b"sooner", b"now"]
+    for payload, after_s in ((b"now", 0), (b"sooner", 3), (b"later", 6)):
+        message = consumer.receive(RECEIVE_MS)
+        assert message.data() == payload
+        assert message.redelivery_count() == 0
+        assert time.time() >= sent + after_s - 1.1, "at most one tick before its time"
+        consumer.acknowledge(message)
     assert nothing_more(consumer)
+
+
+def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(
+    client: pulsar.Client, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "s", ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
+    client.create_producer(topic).send(b"x", deliver_after=timedelta(seconds=2))
+    first = consumer.receive(RECEIVE_MS)
+    consumer.negative_acknowledge(first)
+    begun = time.monotonic()
+    second = consumer.receive(RECEIVE_MS)
+    assert (second.data(), second.redelivery_count()) == (b"x", 1)
+    assert time.monotonic() - begun < 2
+    consumer.acknowledge(second)
+    assert nothing_more(consumer)
+
+
+def test_what_is_delayed_survives_an_unload_and_its_consumers(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
+    consumer = client.subscribe(topic, "s", ConsumerType.Shared)
+    producer = client.create_producer(topic)
+    sent = time.time()
+    for number in range(20):
+        producer.send(b"%d" % number, deliver_after=timedelta(seconds=5))
+    producer.send(b"now")
+    message = consumer.receive(RECEIVE_MS)
+    assert message.data() == b"now"
+    consumer.acknowledge(message)
+    unload = f"{server.web}/admin/v2/persistent/{topic.removeprefix('persistent://')}/unload"
+    assert httpx2.put(unload, timeout=20).status_code == 204
+    found = receive_all(consumer, 20)
+    assert time.time() >= sent + 5 - 1.1
+    assert sorted(message.data() for message in found) == sorted(b"%d" % number for number in range(20))
 
 
 def test_an_unreadable_entry_does_not_get_into_a_topic(

@@ -15,6 +15,7 @@ from broker.config import BrokerOptions
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.output import OutputBudget
+from broker.topics.delayed_delivery import of_broker
 from broker.topics.entry_screen import EntryScreen
 from broker.topics.subscription_kinds import make_subscription
 from broker.turn import Turn
@@ -32,6 +33,16 @@ from quire.world.doors import Buffer
 from tests.support.pulsar_frames import entry, payload_of
 
 LEDGER = 5
+
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class FakeClock:
+    """Wall clock that goes with the test's own."""
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + round(trio.current_time() * 1000)
 
 
 class HeldRead:
@@ -59,6 +70,7 @@ class FakeLog:
         """Entries below this one are trimmed."""
         self.cached = 0
         """Entries read from the cache."""
+        self.cache_reads = 0
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
         self.index.last_confirmed = Position(LEDGER, -1)
@@ -87,9 +99,13 @@ class FakeLog:
             return None
         run = self._run(position.entry_id, count_max)
         self.cached += len(run.payloads)
+        self.cache_reads += 1
         return run
 
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
+        if (cached := self.read_cached(position, count_max, size_max, replay=replay)) is not None:
+            await trio.lowlevel.checkpoint()
+            return cached
         held = HeldRead(position.entry_id, count_max, replay)
         self.reads.append(held)
         await held.arrived.wait()
@@ -131,14 +147,16 @@ class Stage:
         """`stored`: all entries existed when the topic was loaded."""
         self.log = log
         self.dropped: list[Subscription] = []
+        self.delayed_delivery = of_broker(BrokerOptions(**options))
         served: Any = SimpleNamespace(
             context=SimpleNamespace(
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
                 turn=Turn(),
-                world=SimpleNamespace(rng=Random(1)),
+                world=SimpleNamespace(rng=Random(1), clock=FakeClock()),
             ),
             check_consumers=lambda: None,
+            delayed_delivery=lambda: self.delayed_delivery,
             name=TopicName.parse(topic),
             ledger=log,
             nursery=nursery,

@@ -43,6 +43,7 @@ def test_what_the_admin_clients_send_with_a_new_namespace_asks_for_nothing() -> 
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
             "deleteWhileInactive": False,
         },
+        "delayed_delivery_policies": {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5},
         "properties": {"team": "a"},
     }
     assert create_problem(older) is None
@@ -75,7 +76,6 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
         ("subscription_types_enabled", ["Shared"]),
         ("autoTopicCreationOverride", {"allowAutoTopicCreation": False}),
         ("inactive_topic_policies", {"deleteWhileInactive": True}),
-        ("delayed_delivery_policies", {"active": True, "tickTime": 1000}),
         ("offload_policies", {"managedLedgerOffloadDriver": "aws-s3"}),
         ("deleted", True),
         ("migrated", True),

@@ -17,9 +17,12 @@ COPIES = {
     "managedLedgerMaxMarkDeleteRate": 0.0,
 }
 KEPT = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 100}
+DELAYED = {"tickTime": 500, "active": True, "maxDeliveryDelayInMillis": 60_000}
 
 
-@pytest.mark.parametrize(("what", "value"), [("persistence", COPIES), ("retention", KEPT)])
+@pytest.mark.parametrize(
+    ("what", "value"), [("persistence", COPIES), ("retention", KEPT), ("delayedDelivery", DELAYED)]
+)
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
 async def test_what_is_set_is_read_back_until_it_is_deleted(
     whose: str, what: str, value: dict[str, Any], rest: ClusterRest
@@ -69,10 +72,44 @@ async def test_what_holds_is_the_topics_then_the_namespaces_then_the_brokers(res
     assert await holds() == (3, -1)
 
 
+async def test_delayed_delivery_of_a_topic_is_stored_in_the_originals_fields_each_of_which_wins(
+    rest: ClusterRest,
+) -> None:
+    async def holds() -> Any:
+        return await rest.get(f"{TOPIC}/delayedDelivery?applied=true")
+
+    topic = "/admin/topic-policies/local/public/default/persistent/a"
+    await rest.store.create(topic, b'{"isGlobal":false,"maxMessageSize":7}', make_parents=True)
+    assert await holds() == {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0}
+    await rest.ask("POST", f"{NAMESPACE}/delayedDelivery", json={**DELAYED, "active": False})
+    assert await holds() == {**DELAYED, "active": False}
+    await rest.ask("POST", f"{TOPIC}/delayedDelivery", json={**DELAYED, "tickTime": 7})
+    assert await holds() == {**DELAYED, "tickTime": 7}
+    node = await rest.store.get(topic)
+    assert node is not None
+    assert node.value == (
+        b'{"isGlobal":false,"maxMessageSize":7,"delayedDeliveryEnabled":true,"delayedDeliveryTickTimeMillis":7,'
+        b'"delayedDeliveryMaxDelayInMillis":60000}'
+    )
+    await rest.ask("DELETE", f"{TOPIC}/delayedDelivery")
+    node = await rest.store.get(topic)
+    assert node is not None
+    assert node.value == b'{"isGlobal":false,"maxMessageSize":7}'
+    assert await holds() == {**DELAYED, "active": False}
+    node = await rest.store.get("/admin/policies/public/default")
+    assert node is not None
+    assert b'"delayed_delivery_policies":{"tickTime":500,"active":false,"maxDeliveryDelayInMillis":60000}' in node.value
+
+
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
 @pytest.mark.parametrize(
     ("what", "value"),
     [
+        ("delayedDelivery", None),
+        ("delayedDelivery", {**DELAYED, "active": 1}),
+        ("delayedDelivery", {**DELAYED, "tickTime": -1}),
+        ("delayedDelivery", {**DELAYED, "tickTime": 1 << 40}),
+        ("delayedDelivery", {**DELAYED, "maxDeliveryDelayInMillis": "1s"}),
         ("persistence", None),
         ("persistence", []),
         ("persistence", {**COPIES, "bookkeeperEnsemble": 2}),

@@ -458,3 +458,15 @@ async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypa
         assert stage.log.cached <= 20
         stage.subscription.flow(x, 2000)
         assert len(delivered(x)) == 1500
+
+
+async def test_consumers_of_a_lower_priority_get_what_those_of_a_higher_one_have_no_permits_for() -> None:
+    async with on_stage(SHARED) as stage:
+        low, first, second = stage.join("low", priority=1), stage.join("a"), stage.join("b")
+        for consumer, permits in ((low, 100), (first, 3), (second, 3)):
+            stage.subscription.flow(consumer, permits)
+        stage.publish(*[b"%d" % number for number in range(10)])
+        assert [len(delivered(each)) for each in (first, second, low)] == [3, 3, 4]
+        stage.subscription.flow(second, 100)
+        stage.publish(b"10", b"11")
+        assert [len(delivered(each)) for each in (first, second, low)] == [0, 2, 0]

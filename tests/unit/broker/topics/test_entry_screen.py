@@ -152,7 +152,6 @@ async def test_the_last_message_id_is_of_one_that_can_be_read(room: Room) -> Non
     [
         (GARBAGE, "cannot be read"),
         (WITHOUT_NAME, "cannot be read"),
-        (entry(b"x", deliver_at_time=5), "deliver_at_time"),
         (entry(b"x", marker_type=21), "marker_type"),
         (entry(b"x", txnid_most_bits=1, txnid_least_bits=2), "transactions"),
     ],

@@ -1,0 +1,1 @@
+"""Delayed delivery: messages of Shared and Key_Shared subscriptions that wait for their time."""

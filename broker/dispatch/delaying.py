@@ -1,0 +1,105 @@
+"""Subscriptions that keep entries from their consumers until their delivery time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from broker.dispatch.delayed.delays import Delays
+from broker.dispatch.ports import Host
+from broker.dispatch.subscription import Subscription
+from cursors.cursor import Cursor
+from managed_ledger.managed_ledger import EntryRun
+from quire.ledger.position import Position
+from quire.world.doors import Buffer
+
+AHEAD_OF_DELAYED_MAX = 1000
+"""Maximum ratio of entries read to permits while most of them are delayed."""
+DELAYED_COST = 12
+"""Cost of an entry that is put aside in the work of a pass, beside that of reading it."""
+
+
+class DelayingSubscription(Subscription):
+    """Part of Shared and Key_Shared that puts delayed entries aside as they are read."""
+
+    def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
+        super().__init__(topic, name, cursor, kind, durable)
+        self._delays: Delays | None = None
+        """Set from the first entry on that had to wait for its time."""
+        self._ahead_of_delayed = 1
+        """Ratio of entries read to permits: above 1 while most of them are delayed."""
+
+    @abstractmethod
+    def _offer(self, run: EntryRun, *, replay: bool) -> bool:
+        """Deliver the entries of `run` that consumers can take; return False if there were none."""
+
+    @abstractmethod
+    def _hash_in_replay(self, payload: Buffer) -> int:
+        """Return the hash under which an entry that is due waits to be delivered."""
+
+    @property
+    def delayed(self) -> int:
+        return 0 if self._delays is None else self._delays.count
+
+    @property
+    def delayed_index_bytes(self) -> int:
+        return 0 if self._delays is None else self._delays.size_bytes
+
+    def rewind(self) -> None:
+        """Deliver again everything that is not acknowledged. What is delayed stays known: it is not read again."""
+        super().rewind()
+        if self._delays is not None:
+            self._delays.start()
+
+    async def seek(self, target: Position, ack_set: tuple[int, ...] = ()) -> None:
+        try:
+            await super().seek(target, ack_set)
+        finally:
+            if self._delays is not None and not self.seeking:
+                self._delays.clear()
+
+    def abandoned(self) -> None:
+        super().abandoned()
+        if self._delays is not None and not self.consumers:
+            self._delays.stop()
+
+    def stop(self) -> None:
+        super().stop()
+        if self._delays is not None:
+            self._delays.stop()
+
+    def _passes_delayed(self, delays: Delays) -> bool:
+        """Advance the read position over entries that are known to be delayed; return whether it moved."""
+        position = self.cursor.read_position
+        free = delays.first_free(position)
+        if free == position.entry_id:
+            return False
+        self._advance(position.ledger_id, free)
+        return True
+
+    def _offer_due(self, run: EntryRun) -> bool:
+        """Put aside the entries of a new `run` that are delayed, and offer the others; return False if none of the run
+        could be passed."""
+        delays = self._delays
+        if delays is None:
+            topic = self.topic
+            delays = self._delays = Delays(topic, self.name, self.cursor, self._hash_in_replay, self.pump)
+        ledger_id, first, payloads = run
+        delayed = delays.find(run)
+        self._turn.left -= len(delayed) * DELAYED_COST
+        mostly = 2 * len(delayed) > len(payloads)
+        self._ahead_of_delayed = min(2 * self._ahead_of_delayed, AHEAD_OF_DELAYED_MAX) if mostly else 1
+        if not delayed:
+            return self._offer(run, replay=False)
+        before = self.cursor.read_position
+        start = 0
+        for index, due_ms in [*delayed, (len(payloads), 0)]:
+            if start:
+                self._advance(ledger_id, first + start)
+            if start < index:
+                self._offer(EntryRun(ledger_id, first + start, payloads[start:index]), replay=False)
+                if self.cursor.read_position < (ledger_id, first + index):
+                    break
+            if index < len(payloads):
+                delays.add(due_ms, Position(ledger_id, first + index), payloads[index])
+            start = index + 1
+        return self.cursor.read_position > before
