@@ -1,4 +1,4 @@
-"""What holds for the delayed messages of a topic (pure).
+"""Rules for the delayed messages of a topic (pure).
 
     /admin/policies/<t>/<ns>                                            of all topics of a namespace
         "delayed_delivery_policies"   {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}

@@ -157,7 +157,7 @@ class Held:
         return None if topic is None else topic.own
 
     def delayed_delivery(self) -> DelayedDelivery:
-        """What holds for the topic's delayed messages."""
+        """Return the rules for the topic's delayed messages."""
         return effective_delayed(self._policies.delayed, self._namespace.own, self.of_topic)
 
     def asks_deduplication(self) -> bool:
