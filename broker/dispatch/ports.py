@@ -30,7 +30,7 @@ class Host(Protocol[S]):
     next_owner: str
 
     def delayed_delivery(self) -> DelayedDelivery:
-        """Return what holds for delayed messages now."""
+        """Return the current rules for delayed messages."""
 
     def check_consumers(self) -> None:
         """Raise ConsumerBusyError if the limit of consumers is reached."""

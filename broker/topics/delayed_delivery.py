@@ -1,4 +1,4 @@
-"""Rules (pure) for the delayed messages of a topic.
+"""Rules for the delayed messages of a topic (pure).
 
     /admin/policies/<t>/<ns>                                            of all topics of a namespace
         "delayed_delivery_policies"   {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}
@@ -37,13 +37,13 @@ class DelayedDelivery(NamedTuple):
     """Effective values for one topic. Times in milliseconds."""
 
     active: bool
-    """True if messages wait for their time at all."""
+    """Whether messages wait for their time at all."""
     tick_ms: int
     """Precision: a message may be delivered so much early, and the subscription is woken no more often."""
     max_delay_ms: int
     """A message delayed by more is refused; 0: no limit."""
     strict: bool = False
-    """True if no message is delivered early."""
+    """Whether no message is delivered early."""
 
     def cutoff_ms(self, now_ms: int) -> int:
         """Return the time up to which messages are due."""

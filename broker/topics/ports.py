@@ -25,7 +25,7 @@ class ProducerHome(Protocol[P]):
     next_owner: str
 
     def delayed_delivery(self) -> DelayedDelivery:
-        """Return what holds for delayed messages now."""
+        """Return the current rules for delayed messages."""
 
     def publish(self, producer: P, run: SendRun) -> None:
         """Store a run of entries; receipts follow when they are durable."""

@@ -191,7 +191,7 @@ class Topic:
             self.append(producer, run, size)
 
     def delayed_delivery(self) -> DelayedDelivery:
-        """Return what holds for delayed messages now."""
+        """Return the current rules for delayed messages."""
         held = self.policies
         return of_broker(self.context.options) if held is None else held.delayed_delivery()
 

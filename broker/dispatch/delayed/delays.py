@@ -43,7 +43,7 @@ _SOON = 0.001
 _NEVER = 1 << 64
 
 
-class Home(Protocol):
+class DelayingTopic(Protocol):
     """Topic as used by its delayed messages."""
 
     context: Context
@@ -52,7 +52,7 @@ class Home(Protocol):
     nursery: trio.Nursery
 
     def delayed_delivery(self) -> DelayedDelivery:
-        """Return what holds for delayed messages now."""
+        """Return the current rules for delayed messages."""
 
 
 class Delays:
@@ -73,7 +73,7 @@ class Delays:
 
     def __init__(
         self,
-        home: Home,
+        home: DelayingTopic,
         subscription: str,
         cursor: Cursor,
         hash_of: Callable[[Buffer], int],

@@ -51,7 +51,7 @@ class _Block:
         self.held = 0
         """Bitmap of the delayed messages that are not due."""
         self.far = 0
-        """The ones that are not in `near`."""
+        """Bitmap of the held messages that are not in `near`."""
         self.far_first = NEVER
         """Lower bound of the far ones, packed."""
 
@@ -70,7 +70,7 @@ class DelayedIndex:
         self._far_heap: list[tuple[int, BlockKey]] = []
         """Blocks by their earliest far message. Valid only if the block has the same."""
         self._limit = NEVER
-        """Messages from here on are far."""
+        """Lower bound of the messages that become far, packed."""
         self.count = 0
         """Messages in the index."""
 

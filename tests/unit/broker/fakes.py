@@ -45,6 +45,11 @@ class FakeClock:
         return EPOCH_MS + round(trio.current_time() * 1000)
 
 
+def in_s(seconds: float) -> dict[str, Any]:
+    """Return the metadata of a message that is due in so many seconds."""
+    return {"deliver_at_time": EPOCH_MS + round((trio.current_time() + seconds) * 1000)}
+
+
 class HeldRead:
     """A read from bookies that waits for the test."""
 

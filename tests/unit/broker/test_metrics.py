@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from broker.errors import TopicNotFoundError
-from broker.metrics import register
 from broker.ownership.lookup import Redirect
-from quire.service.metrics import Metrics
-from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import SUB
 from tests.unit.broker.peers import TOPIC, Room
-
-
-class Scraped:
-    def __init__(self, room: Room) -> None:
-        self._metrics = Metrics()
-        register(self._metrics, room.broker, ConnectionCounts(opened=5, closed=2), "c")
-
-    def __getitem__(self, name: str) -> float:
-        """Return the sum of a metric over its label sets."""
-        text = self._metrics.exposition().decode()
-        values = re.findall(rf"^{name}(?:{{[^}}]*}})? ([0-9.e+-]+)$", text, re.MULTILINE)
-        assert values, f"no metric {name} in\n{text}"
-        return sum(map(float, values))
+from tests.unit.broker.scraped import Scraped
 
 
 async def test_each_lookup_is_an_answer_a_redirect_or_a_failure_and_none_is_left(room: Room) -> None:

@@ -12,7 +12,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
-from tests.unit.broker.test_metrics import Scraped
+from tests.unit.broker.scraped import Scraped
 
 NAMESPACE = "/admin/policies/public/default"
 
