@@ -23,7 +23,7 @@ from typing import Any, Final
 import trio
 from starlette.responses import Response
 
-from broker.admin import clusters
+from broker.admin import clusters, schema_policies
 from broker.admin.brokers import living
 from broker.admin.errors import (
     ForbiddenError,
@@ -108,6 +108,9 @@ async def create(call: AdminCall) -> None:
         raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
     if not replication:
         given.pop("replication_clusters", None)
+    for key, choices in schema_policies.NAMESPACE_CHOICES.items():
+        if key in given:
+            schema_policies.checked(given[key], key, choices)
     for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])

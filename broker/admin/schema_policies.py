@@ -13,6 +13,9 @@ Any broker answers. Source: Pulsar's NamespacesBase, PersistentTopics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from starlette.responses import Response
 
 from broker.admin.errors import PreconditionError
@@ -57,12 +60,19 @@ def _put(key: str, choices: tuple[str, ...] | None) -> Handler:
     """Return the handler that stores one of `choices`, or true or false, for a namespace."""
 
     async def put(call: AdminCall) -> None:
-        namespace, value = call.namespace(), _checked(await call.json(), key, choices)
+        namespace, value = call.namespace(), checked(await call.json(), key, choices)
         await call.cluster.namespaces.update_policies(namespace, lambda policies: with_policy(policies, key, value))
 
     return put
 
 
+NAMESPACE_CHOICES: Final[Mapping[str, tuple[str, ...] | None]] = {
+    NAMESPACE_STRATEGY: STRATEGIES,
+    NAMESPACE_AUTO_UPDATE_STRATEGY: AUTO_UPDATE_STRATEGIES,
+    NAMESPACE_AUTO_UPDATE: None,
+    NAMESPACE_ENFORCED: None,
+}
+"""Values of the policies of a namespace; None: true or false."""
 put_strategy = _put(NAMESPACE_STRATEGY, STRATEGIES)
 put_auto_update_strategy = _put(NAMESPACE_AUTO_UPDATE_STRATEGY, AUTO_UPDATE_STRATEGIES)
 post_auto_update = _put(NAMESPACE_AUTO_UPDATE, None)
@@ -87,7 +97,7 @@ async def get_topic_enforced(call: AdminCall) -> Response | None:
 
 def _put_topic(key: str, choices: tuple[str, ...] | None) -> Handler:
     async def put(call: AdminCall) -> None:
-        name, value = await policy_topic(call), _checked(await call.json(), key, choices)
+        name, value = await policy_topic(call), checked(await call.json(), key, choices)
         await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, value))
 
     return put
@@ -108,7 +118,7 @@ post_topic_enforced = _put_topic(TOPIC_ENFORCED, None)
 delete_topic_enforced = _delete_topic(TOPIC_ENFORCED)
 
 
-def _checked(value: object, key: str, choices: tuple[str, ...] | None) -> str | bool:
+def checked(value: object, key: str, choices: tuple[str, ...] | None) -> str | bool:
     """Return a value that may be stored. Raises PreconditionError."""
     if choices is None:
         if not isinstance(value, bool):

@@ -30,6 +30,7 @@ from simulation.cluster.record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster.summary import ClusterSummary
 from simulation.common.checkers import TopicHistory, ViolationError, require
 from simulation.common.histories import watched
+from simulation.common.leaks import named_by_schemas
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import Node
 from simulation.common.tale import Tale
@@ -262,6 +263,8 @@ class ClusterStory(ClusterRecord):
             for node in [decode_node(value)[0]]
             for ledger_id in (node.ledger_id, node.previous_ledger_id, *node.deleting)
         }
+        for path, value in self.schemas.items():
+            named.update(named_by_schemas(path, value))
         self.checker.check_leaks(named - {NO_LEDGER})
         return self.checker.check_copies(self._read_copy)
 

@@ -37,6 +37,7 @@ NAMESPACE = "public/default"
 LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
 LIST = re.compile(r"/managed-ledgers/(public/default/persistent/[^/]+)$")
 CURSOR = re.compile(r"/managed-ledgers/public/default/persistent/[^/]+/[^/]+$")
+SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/default/[^/]+$")
 BUNDLE = re.compile(r"/namespace/(public/default/0x[0-9a-f]+_0x[0-9a-f]+)$")
 CHECK_TIME = "/ledgers/underreplication/checkallledgersctime"
 MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
@@ -91,6 +92,8 @@ class ClusterRecord:
         """True once an auditor has read every copy since the request."""
         self.cursors: dict[str, bytes] = {}
         """Values of the cursors' nodes by path."""
+        self.schemas: dict[str, bytes] = {}
+        """Values of the nodes of schemas by path."""
         self.violation: ViolationError | None = None
         self.violated = trio.Event()
 
@@ -142,6 +145,8 @@ class ClusterRecord:
                 self._list_changed(found[1], value)
             elif CURSOR.match(path):
                 self._keep(self.cursors, path, value)
+            elif SCHEMAS.match(path):
+                self._keep(self.schemas, path, value)
             elif found := BUNDLE.match(path):
                 owner = None if value is None else decode_owner(value).broker_url
                 self.tell(HOST.get(), "BundleOwned", bundle=found[1], owner=owner)

@@ -44,6 +44,11 @@ async def ledgers_of_schemas(metadata: MetadataStore) -> tuple[set[int], set[int
     return located, begun
 
 
+def named_by_schemas(path: str, value: bytes) -> list[int]:
+    """Return the ledgers that a node of schemas names: a locator, or the node of a write that is under way."""
+    return [int(value)] if path.startswith(f"{storage.INTENTS}/") else stored.decode_locator(value).ledger_ids
+
+
 async def _below(metadata: MetadataStore, root: str) -> list[tuple[str, bytes]]:
     """Return the nodes of topics, three levels below `root`."""
     paths = [root]

@@ -321,7 +321,6 @@ def test_permits_count_messages_and_not_entries(server: StandaloneProcess, topic
 
 
 UNSERVED = [
-    pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=pb.CommandGetSchema(request_id=7, topic="t")),
     pb.BaseCommand(
         type=pb.BaseCommand.CONSUMER_STATS, consumerStats=pb.CommandConsumerStats(request_id=7, consumer_id=1)
     ),

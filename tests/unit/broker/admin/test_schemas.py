@@ -150,3 +150,11 @@ async def test_the_policies_of_a_topic_count_before_those_of_its_namespace(rest:
     assert await rest.status("DELETE", strategy) == await rest.status("DELETE", enforced) == 204
     assert await rest.status("GET", strategy) == await rest.status("GET", enforced) == 204
     await rest.refused("PUT", strategy, 412, json="NONE")
+
+
+async def test_a_namespace_is_not_made_with_a_policy_about_schemas_that_would_be_ignored(rest: ClusterRest) -> None:
+    path = "/admin/v2/namespaces/public/new"
+    for policy in ({"schema_compatibility_strategy": "NONSENSE"}, {"schema_validation_enforced": "yes"}):
+        assert next(iter(policy)) in await rest.refused("PUT", path, 412, json=policy)
+    assert await rest.status("PUT", path, json={"schema_compatibility_strategy": "BACKWARD"}) == 204
+    assert await rest.get(f"{path}/schemaCompatibilityStrategy") == "BACKWARD"
