@@ -71,7 +71,10 @@ class Sequences:
 
     def stored(self, name: str, lowest: int, highest: int) -> None:
         """Note a send as durable."""
-        self.persisted[name] = max(signed(lowest), signed(highest))
+        if lowest <= highest < _NEGATIVE:
+            self.persisted[name] = highest
+        else:
+            self.persisted[name] = max(signed(lowest), signed(highest))
 
     def is_settled(self, name: str) -> bool:
         """Return whether everything that this producer pushed is durable."""
