@@ -166,7 +166,8 @@ def encode_node(node: CursorNode, state: AckState, *, count_max: int | None) -> 
     )
     ranges_max = None if count_max is None else min(count_max, NODE_BYTES_MAX // (2 * _RANGE_BYTES))
     _put_ranges(info.individualDeletedMessages, state.ranges, ranges_max)
-    _put_properties(info.properties, state.properties)
+    for name, number in state.properties.items():
+        info.properties.add(name=name, value=number)
     _put_batches(info.batchedEntryDeletionIndexInfo, state, count_max)
     for key, text in node.cursor_properties:
         info.cursorProperties.add(name=key, value=text)
@@ -213,17 +214,11 @@ def _parse(kind: type[MessageT], data: bytes) -> MessageT:
 
 def _head(state: AckState) -> pb.PositionInfo:
     info = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
-    _put_properties(info.properties, state.properties)
-    return info
-
-
-def _put_properties(target: Any, properties: dict[str, int]) -> None:
-    """Add ten thousand of them in a third of the time that keyword arguments of `add` take."""
-    add = target.add
-    for name, number in properties.items():
-        added = add()
+    for name, number in state.properties.items():
+        added = info.properties.add()  # with keyword arguments it takes three times as long
         added.name = name
         added.value = number
+    return info
 
 
 def _put_batch(target: Any, position: Position, unacked: int) -> None:
