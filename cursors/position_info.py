@@ -215,7 +215,9 @@ def _parse(kind: type[MessageT], data: bytes) -> MessageT:
 def _head(state: AckState) -> pb.PositionInfo:
     info = pb.PositionInfo(ledgerId=state.mark_delete.ledger_id, entryId=state.mark_delete.entry_id)
     for name, number in state.properties.items():
-        info.properties.add(name=name, value=number)
+        added = info.properties.add()  # with keyword arguments it takes three times as long
+        added.name = name
+        added.value = number
     return info
 
 

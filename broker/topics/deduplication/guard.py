@@ -107,14 +107,17 @@ class Deduplication:
                 start = index
         return parts
 
-    def stored(self, name: str, run: SendRun, index: int, completes: bool, position: Position, count: int) -> None:
-        """Note that a run is durable up to `index`, the entry at `position`: `count` entries more than before."""
+    def stored(
+        self, name: str, run: SendRun, index: int, completes: bool, ledger_id: int, entry_id: int, count: int
+    ) -> None:
+        """Note that a run is durable up to `index`, which is this entry: `count` entries more than before."""
         if completes:
             self.sequences.stored(name, run.sequence_ids[index], highest_of(run, index))
         self._since_snapshot += count
         if self._since_snapshot >= self._options.deduplication_entries_interval:
-            self.take_snapshot(position)
-        self._tell()
+            self.take_snapshot(Position(ledger_id, entry_id))
+        if self._changed is not None:
+            self._tell()
 
     def failed(self) -> None:
         """Note that an append failed: the topic is being closed."""
@@ -190,9 +193,8 @@ class DeduplicatedSink(PublishSink):
         self._completes = completes
 
     def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
-        index = self._done + count - 1
-        position = Position(ledger_id, first_entry_id + count - 1)
-        self._deduplication.stored(self._producer.name, self._run, index, self._completes, position, count)
+        index, entry_id = self._done + count - 1, first_entry_id + count - 1
+        self._deduplication.stored(self._producer.name, self._run, index, self._completes, ledger_id, entry_id, count)
         super().confirmed(ledger_id, first_entry_id, count)
 
     def failed(self, error: Exception) -> None:

@@ -20,7 +20,13 @@ takes the id of a chunked message from its last part alone, as a message that a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
+SNAPSHOT_BYTES_MAX = 384 * 1024
+"""Maximum bytes of a snapshot: it may go into the cursor's node, and ZooKeeper refuses values of a million bytes."""
+BYTES_PER_NAME = 24
+SURELY_FIT = 100
+"""Producers whose names are surely not too long together."""
 _NEGATIVE = 1 << 63
 NONE = -1
 """Answered as the last sequence id of an unknown producer."""
@@ -71,7 +77,10 @@ class Sequences:
 
     def stored(self, name: str, lowest: int, highest: int) -> None:
         """Note a send as durable."""
-        self.persisted[name] = max(signed(lowest), signed(highest))
+        if lowest <= highest < _NEGATIVE:
+            self.persisted[name] = highest
+        else:
+            self.persisted[name] = max(signed(lowest), signed(highest))
 
     def is_settled(self, name: str) -> bool:
         """Return whether everything that this producer pushed is durable."""
@@ -112,11 +121,13 @@ class Sequences:
         self.persisted.pop(name, None)
 
     def snapshot(self) -> dict[str, int]:
-        """Return what is to be stored: at most `names_max` producers, connected ones first."""
-        if len(self.persisted) <= self._names_max:
+        """Return what is to be stored: at most `names_max` producers, and SNAPSHOT_BYTES_MAX, connected ones first."""
+        if len(self.persisted) <= min(self._names_max, SURELY_FIT):
             return dict(self.persisted)
-        names = sorted(self.persisted, key=self._left_at.__contains__)
-        return {name: self.persisted[name] for name in names[: self._names_max]}
+        names = sorted(self.persisted, key=self._left_at.__contains__)[: self._names_max]
+        sizes = accumulate(len(name.encode()) + BYTES_PER_NAME for name in names)
+        fitting = sum(size <= SNAPSHOT_BYTES_MAX for size in sizes)
+        return {name: self.persisted[name] for name in names[:fitting]}
 
 
 def signed(sequence_id: int) -> int:

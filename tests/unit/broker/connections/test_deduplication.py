@@ -16,7 +16,7 @@ from tests.support.pulsar_frames import SUB, U64_MAX, C, entry
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
-NAMED = {"producer_name": "p"}
+NAMED: dict[str, Any] = {"producer_name": "p"}
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ async def test_of_a_chunked_message_the_last_part_decides(room: Room) -> None:
     await joined(peer)
 
     def chunk(index: int, sequence_id: int) -> None:
-        fields = {"uuid": f"u{sequence_id}", "chunk_id": index, "num_chunks_from_msg": 3}
+        fields: dict[str, Any] = {"uuid": f"u{sequence_id}", "chunk_id": index, "num_chunks_from_msg": 3}
         send(peer, sequence_id, text=f"m{sequence_id}.{index}", **fields)
 
     chunk(0, 0)

@@ -15,9 +15,9 @@ from tests.support.pulsar_frames import C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
-ALONE = {"producer_access_mode": pb.Exclusive}
-FENCING = {"producer_access_mode": pb.ExclusiveWithFencing}
-WAITING = {"producer_access_mode": pb.WaitForExclusive}
+ALONE: dict[str, Any] = {"producer_access_mode": pb.Exclusive}
+FENCING: dict[str, Any] = {"producer_access_mode": pb.ExclusiveWithFencing}
+WAITING: dict[str, Any] = {"producer_access_mode": pb.WaitForExclusive}
 
 
 async def added(peer: Peer, **options: Any) -> pb.CommandProducerSuccess:

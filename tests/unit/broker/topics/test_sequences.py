@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ProducerBusyError
-from broker.topics.deduplication.sequences import Sequences
+from broker.topics.deduplication.sequences import SNAPSHOT_BYTES_MAX, Sequences
 from broker.topics.producer_access import WAITING_MAX, Access, Claim
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -46,6 +46,15 @@ def test_a_snapshot_prefers_connected_producers() -> None:
         stored(sequences, name, 2)
     sequences._left_at["gone"] = 0.0
     assert sequences.snapshot() == {"a": 2, "b": 2}
+
+
+def test_a_snapshot_fits_a_node_however_long_the_names_are() -> None:
+    sequences = Sequences(10_000)
+    for number in range(1000):
+        stored(sequences, f"{number}-{'ä' * 1000}", number)
+    names = sequences.snapshot()
+    assert 0 < sum(len(name.encode()) for name in names) <= SNAPSHOT_BYTES_MAX
+    assert len(names) == SNAPSHOT_BYTES_MAX // 2027
 
 
 def test_a_run_is_taken_as_a_whole_only_if_all_of_it_is_new_and_without_gaps() -> None:
