@@ -103,6 +103,20 @@ class Cursor:
         self._state.reset(self._log.last_confirmed)
         self._acked()
 
+    def skip(self, count: int) -> None:
+        """Acknowledge everything up to and including the `count`-th entry that is not acknowledged; all if there are
+        fewer. Source: Pulsar's ManagedCursorImpl.asyncSkipEntries, without the acknowledged ones."""
+        if count > 0:
+            found = self._state.nth_unacked(count)
+            if found is None:
+                self.skip_all()
+            else:
+                self.ack_cumulative(found)
+
+    def nth_unacked(self, count: int) -> Position | None:
+        """Return the `count`-th entry that is not acknowledged, from 1; None if there are fewer."""
+        return self._state.nth_unacked(count)
+
     def skip_to(self, mark_delete: Position) -> None:
         """For a cursor whose next entries were trimmed: go on after `mark_delete`. Never moves back."""
         if mark_delete > self._state.mark_delete:
