@@ -7,6 +7,7 @@ durable when `persisted` calls back, at the latest a moment later (`CursorConfig
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from cursors.ack_state import AckState
 from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_words
@@ -58,7 +59,12 @@ class Cursor:
     @property
     def cursor_properties(self) -> tuple[tuple[str, str], ...]:
         """Properties given by the user with the subscription."""
-        return () if self._store is None else self._store.cursor_properties
+        return () if self._store is None else self._store.node.value.cursor_properties
+
+    async def set_cursor_properties(self, properties: Sequence[tuple[str, str]]) -> None:
+        """Replace the user's properties; durable on return. A cursor in memory has none. Raises CursorError."""
+        if self._store is not None:
+            await self._store.change_node(lambda node: replace(node, cursor_properties=tuple(properties)))
 
     @property
     def properties(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids gro
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from google.protobuf.message import DecodeError
@@ -104,6 +104,10 @@ class LedgerList:
         if info == last:
             return self
         return self._of((*self.ledgers[:-1], info), self.deleting, self.opening)
+
+    def terminated_at(self, end: Position) -> LedgerList:
+        """As the list of a log that takes no entries behind `end`."""
+        return replace(self, terminated=end)
 
     def without(self, ledger_ids: Collection[int]) -> LedgerList:
         """Without these ledgers, which are now to be deleted."""

@@ -22,6 +22,7 @@ from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import (
     ManagedLedgerReadError,
+    ManagedLedgerUnavailableError,
 )
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
@@ -336,6 +337,11 @@ class ManagedLedger:
         it)."""
         return await self._trimmer.trim()
 
+    async def truncate(self) -> int:
+        """As `trim`, whatever the retention says."""
+        await self._appends.settled()  # a trim that left the last ledger may be under way
+        return await self._trimmer.trim(Retention())
+
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that the stored list names for deletion, as far as possible now."""
         await self._trimmer.delete(ledger_ids)
@@ -376,6 +382,16 @@ class ManagedLedger:
     def roll(self) -> None:
         """Switch to a new ledger soon, if the current one has entries."""
         self._appends.roll()
+
+    async def terminate(self) -> None:
+        """End the log behind everything that was appended: it takes no more, for ever.
+
+        Raises ManagedLedgerFencedError, also if the outcome is unknown, so that it is opened again;
+        ManagedLedgerUnavailableError: not done."""
+        try:
+            await self._appends.terminate()
+        except (LedgerError, MetadataError) as error:
+            raise ManagedLedgerUnavailableError(f"{self.name} is not terminated: {error}") from error
 
     def abandon(self) -> None:
         """Stop at once because another broker is known to have the log.

@@ -9,7 +9,7 @@ and then the log from the read position on. Both are offered to the policy as ru
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from broker.dispatch.consumer import Consumer
@@ -25,6 +25,9 @@ from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.world.doors import Buffer
+
+RELEASED_IN_STEP = 1000
+"""Entries held by consumers that are looked at before other tasks run, when a cursor was moved past some."""
 
 
 class ManyConsumers(Subscription):
@@ -136,6 +139,20 @@ class ManyConsumers(Subscription):
                     return False
                 return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
         return False
+
+    def release_acked(self) -> Generator[None, None, None]:
+        is_acked = self.cursor.is_acked
+        for consumer, pending in list(self._pending.items()):
+            for count, position in enumerate(pending.positions(), 1):
+                if is_acked(position):
+                    self._release(consumer, position)
+                if not count % RELEASED_IN_STEP:
+                    yield
+        for count, position in enumerate(self._replay.positions(), 1):
+            if is_acked(position):
+                self._replay.discard(position)
+            if not count % RELEASED_IN_STEP:
+                yield
 
     def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
         """Reduce the messages its holder is charged for after a partial acknowledgement of a batch."""

@@ -445,3 +445,34 @@ async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() ->
         assert all(found.is_acked(place) for place in answered)
         await trio.sleep(5)
         assert bench.ledgers.listed() <= set(found.store.ledger_ids() if found.store else [])
+
+
+@pytest.mark.parametrize("has_ledger", [False, True])
+async def test_properties_of_a_user_are_replaced_without_losing_an_ack(bench: Bench, has_ledger: bool) -> None:
+    cursor = await new(bench)
+    if has_ledger:
+        cursor.ack_individual(at((1, 0), (1, 5)))
+        await cursor.wait_persisted()
+    cursor.ack_individual(at((1, 1), (1, 7)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cursor.set_cursor_properties, [("a", "b"), ("c", "")])
+        nursery.start_soon(cursor.wait_persisted)
+    found = await again(bench)
+    assert found.cursor_properties == (("a", "b"), ("c", "")) == cursor.cursor_properties
+    assert (found.mark_delete, found.ack_ranges()) == (cursor.mark_delete, cursor.ack_ranges())
+    cursor.ack_individual(at((1, 9)))
+    await cursor.wait_persisted()
+    assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
+    assert not bench.fenced
+
+
+async def test_properties_of_a_cursor_that_another_broker_has_are_not_replaced(bench: Bench) -> None:
+    cursor = await new(bench)
+    path = cursor_path(LOG_PATH, "sub")
+    stored = await bench.metadata.get(path)
+    assert stored is not None
+    await bench.metadata.multi([Put(path=path, value=stored.value, version=stored.version)])
+    with pytest.raises(CursorFencedError):
+        await cursor.set_cursor_properties([("a", "b")])
+    assert bench.fenced
+    assert (await again(bench)).cursor_properties == (("who", "me"),)
