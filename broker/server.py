@@ -19,6 +19,7 @@ from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
+from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
@@ -73,6 +74,7 @@ class Broker:
         self.ownership.counters = self.topics.counters
         self.administration = Administration(self.topics, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
+        self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.lookups = LookupCounts()
         self._requests = request_table(
             Lookups(self.topics, self.ownership, self.lookups), Creations(self.topics, self.policies)
@@ -115,8 +117,8 @@ class Broker:
     async def _keep_alive(self) -> None:
         """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
 
-        Also releases cache entries held for stalled subscriptions, and refuses clients that wait too long for a topic
-        to be loaded."""
+        Also releases cache entries held for stalled subscriptions, refuses clients that wait too long for a topic to
+        be loaded, and starts the checks for expired messages and subscriptions."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -140,6 +142,8 @@ class Broker:
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 topic.release_tail()
             self.topics.refuse_late()
+            if self.expiring.is_due():
+                self.context.nursery.start_soon(self.expiring.round, name="expiry")
             self.context.turn.flush()
 
     def begin_close(self) -> None:

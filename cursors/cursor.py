@@ -67,6 +67,26 @@ class Cursor:
             await self._store.change_node(lambda node: replace(node, cursor_properties=tuple(properties)))
 
     @property
+    def last_active_ms(self) -> int:
+        """When it was last in use, in ms since 1970; 0 of a cursor in memory, or of one that was never touched."""
+        return 0 if self._store is None else self._store.node.value.last_active_ms
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether `last_active_ms` is newer in memory than where it is stored."""
+        return self._store is not None and self._store.node.is_touched
+
+    def touch(self) -> None:
+        """Note that it is in use now. Stored with the next write of its node, or by `store_activity`."""
+        if self._store is not None:
+            self._store.node.touch()
+
+    async def store_activity(self) -> None:
+        """Store that it was touched. Raises CursorError."""
+        if self._store is not None:
+            await self._store.change_node(lambda node: node)
+
+    @property
     def properties(self) -> dict[str, int]:
         """Numbers that are stored with the position; changed with `set_properties`."""
         return dict(self._state.properties)

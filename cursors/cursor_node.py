@@ -42,6 +42,7 @@ class StoredNode:
         "_unlearned",
         "_version",
         "empty_ledger_id",
+        "is_touched",
         "value",
     )
 
@@ -54,6 +55,8 @@ class StoredNode:
         self.value = CursorNode()
         self.empty_ledger_id = NO_LEDGER
         """The node's ledger, while it has no confirmed entry."""
+        self.is_touched = False
+        """Whether `touch` was called since the node was rewritten."""
         self._unlearned: dict[int, CursorNode] = {}
         """Values of writes with unknown outcome, by the ledger that they name."""
 
@@ -215,6 +218,7 @@ class StoredNode:
         await self._learn_outcome()
         snapshot = await self._snapshot(state)
         node = change(self.value)
+        self.is_touched = False
         self._unlearned[node.ledger_id] = node
         value = self._encode(node, snapshot, whole=snapshot is not state)
         put = Put(path=self._path, value=value, version=self._version)
@@ -255,6 +259,7 @@ class StoredNode:
     def touch(self) -> None:
         """Note in memory that the cursor is in use now; stored with the next write."""
         self.value = replace(self.value, last_active_ms=self._now_ms())
+        self.is_touched = True
 
     def _encode(self, node: CursorNode, state: AckState, *, whole: bool = False) -> bytes:
         return encode_node(node, state, count_max=None if whole else self._services.config.node_ranges_max)

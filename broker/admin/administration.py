@@ -72,6 +72,11 @@ class Administration:
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
 
+    @property
+    def message_ttl_s(self) -> int:
+        """Return the age at which messages expire where no policy says another; 0: they do not."""
+        return self._topics.options.message_ttl_s
+
     # Partitioned topics
 
     async def create_partitioned_topic(

@@ -21,7 +21,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
-class MessageId:
+class GivenId:
     """A message id of a body."""
 
     position: Position
@@ -31,14 +31,14 @@ class MessageId:
     """Sign that the next message is meant."""
 
 
-def parse(body: object) -> MessageId:
+def parse(body: object) -> GivenId:
     """Return the message id of a body; an empty body means the latest. Raises MalformedRequestError."""
     if body is None:
-        return MessageId(LATEST)
+        return GivenId(LATEST)
     if isinstance(body, str):
         if body not in _WORDS:
             raise MalformedRequestError(f"{body[:100]!a} is neither a message id, nor `earliest`, nor `latest`")
-        return MessageId(_WORDS[body])
+        return GivenId(_WORDS[body])
     if not isinstance(body, dict):
         raise MalformedRequestError("a message id must be an object with ledgerId and entryId")
     found = Position(_id(body, "ledgerId"), _id(body, "entryId"))
@@ -48,7 +48,7 @@ def parse(body: object) -> MessageId:
     excluded = body.get("isExcluded", body.get("excluded", False))
     if not isinstance(excluded, bool):
         raise MalformedRequestError("isExcluded must be true or false")
-    return MessageId(found, indexes[1], excluded)
+    return GivenId(found, indexes[1], excluded)
 
 
 def position(body: object) -> Position:

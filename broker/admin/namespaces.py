@@ -32,7 +32,7 @@ from broker.admin.errors import (
     NotPermittedError,
     PreconditionError,
 )
-from broker.admin.policies import check_policy
+from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
@@ -50,7 +50,16 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
-from broker.topics.policy_values import NAMESPACE_RETENTION, PERSISTENCE, persistence, retention
+from broker.topics.policy_values import (
+    NAMESPACE_RETENTION,
+    NAMESPACE_TTL,
+    PERSISTENCE,
+    SUBSCRIPTION_EXPIRATION,
+    message_ttl,
+    persistence,
+    retention,
+    subscription_expiration,
+)
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -90,7 +99,13 @@ async def create(call: AdminCall) -> None:
         raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
     if not replication:
         given.pop("replication_clusters", None)
-    for key, checked in ((PERSISTENCE, persistence), (NAMESPACE_RETENTION, retention)):
+    checks: tuple[tuple[str, Checked], ...] = (
+        (PERSISTENCE, persistence),
+        (NAMESPACE_RETENTION, retention),
+        (NAMESPACE_TTL, message_ttl),
+        (SUBSCRIPTION_EXPIRATION, subscription_expiration),
+    )
+    for key, checked in checks:
         if key in given:
             given[key] = check_policy(call, checked, given[key])
     await call.cluster.namespaces.create(namespace, given)

@@ -1,4 +1,4 @@
-"""Persistence and retention policies of a namespace and of a topic.
+"""Policies of a namespace and of a topic: persistence, retention, expiry.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
@@ -7,32 +7,51 @@ DELETE   {namespace}/persistence     204
 GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
 GET, POST, DELETE   {topic}/persistence, {topic}/retention
                                      the same of a topic; GET with ?applied=true: the effective value
+GET, POST, DELETE   {namespace}/messageTTL                    seconds; 0: messages do not expire; the same way
+GET, POST, DELETE   {topic}/messageTTL                        the same; POST has it in its query, ?messageTTL=
+GET, POST, DELETE   {namespace}/subscriptionExpirationTime    minutes; 0: subscriptions do not expire; the same way
 
-A change applies to the next ledger of every affected topic and to the next trimming of ledgers. Any broker answers.
+A change of persistence or retention applies to the next ledger of every affected topic and to the next trimming of
+ledgers, one of expiry to the next check. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
-from broker.admin.errors import NotServedError, PreconditionError
+from broker.admin.errors import MalformedRequestError, NotServedError, PreconditionError
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
 from broker.ownership.values import Json
 from broker.topics import policy_values
-from broker.topics.policy_values import PolicyError, persistence, persistence_of, retention, retention_of
-from managed_ledger.config import LogConfig
+from broker.topics.policies import Held
+from broker.topics.policy_values import (
+    PolicyError,
+    message_ttl,
+    persistence,
+    persistence_of,
+    retention,
+    retention_of,
+    subscription_expiration,
+)
 from quire.wire.pulsar.names import TopicName
 
-Checked = Callable[[object], Json]
-Shown = Callable[[LogConfig], Json]
+Checked = Callable[[object], Any]
+"""Return the value as it is stored. Raises PolicyError."""
+Shown = Callable[[AdminCall, Held], Any]
+"""Return the effective value for a topic."""
+Given = Callable[[AdminCall], Awaitable[object]]
+"""Return the value that a request sets."""
+
+_NUMBER = re.compile("-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +79,16 @@ def _of_namespace(key: str, checked: Checked) -> Handlers:
     return Handlers(get, post, delete)
 
 
-def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
+def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall.json) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await _topic(call)
         if call.flag("applied"):
-            return answer(shown((await call.cluster.policies.load(name))()))
+            return answer(shown(call, await call.cluster.policies.load(name)))
         found = (await call.cluster.policies.get(name) or {}).get(key)
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
-        name, value = await _topic(call), await _value(call, checked)
+        name, value = await _topic(call), check_policy(call, checked, await given(call))
         await call.cluster.policies.update(name, lambda policies: _with(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
@@ -90,18 +109,30 @@ async def _topic(call: AdminCall) -> TopicName:
     return name
 
 
-async def _value(call: AdminCall, checked: Checked) -> Json:
+async def _value(call: AdminCall, checked: Checked) -> Any:
     return check_policy(call, checked, await call.json())
 
 
-def check_policy(call: AdminCall, checked: Checked, value: object) -> Json:
+async def _ttl_of_query(call: AdminCall) -> object:
+    """Return the number of seconds, which a request about a topic has in its query. Raises MalformedRequestError."""
+    text = call.request.query_params.get("messageTTL", "")
+    if not _NUMBER.fullmatch(text):
+        raise MalformedRequestError("messageTTL must be a number of seconds")
+    return int(text)
+
+
+def _ttl_of(call: AdminCall, held: Held) -> int:
+    return held.message_ttl_s(call.administration.message_ttl_s)
+
+
+def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:
     """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
     try:
         found = checked(value)
     except PolicyError as error:
         raise PreconditionError(str(error)) from error
     most = call.cluster.ensemble_max
-    if most and found.get("bookkeeperEnsemble", 0) > most:
+    if most and isinstance(found, dict) and found.get("bookkeeperEnsemble", 0) > most:
         raise PreconditionError(
             f"bookkeeperEnsemble={found['bookkeeperEnsemble']} is above the number of bookies here, {most}: no ledger "
             "could be created"
@@ -116,5 +147,8 @@ def _with(policies: Json, key: str, value: Any) -> Json:
 
 NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
 NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
-TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, persistence_of)
-TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, retention_of)
+NAMESPACE_TTL = _of_namespace(policy_values.NAMESPACE_TTL, message_ttl)
+SUBSCRIPTION_EXPIRATION = _of_namespace(policy_values.SUBSCRIPTION_EXPIRATION, subscription_expiration)
+TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda _, held: persistence_of(held()))
+TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda _, held: retention_of(held()))
+TOPIC_TTL = _of_topic(policy_values.TOPIC_TTL, message_ttl, _ttl_of, _ttl_of_query)

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from broker.admin import brokers, clusters, lookup, namespaces, partitions, policies, subscriptions, tenants, topics
 from broker.admin.policies import Handlers
-from broker.admin.positions import life, messages, of_namespace
+from broker.admin.positions import analysis, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
@@ -37,6 +37,7 @@ def position_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
         at(f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}", POST=moves.expire_older_of_all),
         at(f"{subscription}/properties", GET=moves.properties, PUT=moves.set_properties),
         at(f"{subscription}/position/{{number}}", GET=messages.peek),
+        at(f"{subscription}/analyzeBacklog", POST=analysis.analyze),
         at(f"{_TOPIC}/examinemessage", GET=messages.examine),
         at(f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", GET=messages.by_id),
         at(f"{_TOPIC}/backlogSize", PUT=messages.backlog_size),
@@ -85,10 +86,13 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
         at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),
         at_policy(f"{_TOPIC}/retention", policies.TOPIC_RETENTION),
+        at_policy(f"{_TOPIC}/messageTTL", policies.TOPIC_TTL),
         at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
         at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
         at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),
         at_policy(f"{_NAMESPACE}/retention", policies.NAMESPACE_RETENTION),
+        at_policy(f"{_NAMESPACE}/messageTTL", policies.NAMESPACE_TTL),
+        at_policy(f"{_NAMESPACE}/subscriptionExpirationTime", policies.SUBSCRIPTION_EXPIRATION),
         *[
             at(f"{place}/{resource}", POST=handler)
             for place in (_NAMESPACE, f"{_NAMESPACE}/{{bundle}}")

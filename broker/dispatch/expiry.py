@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Expiry:
-    """What expired since the topic was loaded."""
+    """Count of what expired since the topic was loaded."""
 
     __slots__ = ("expired", "last_ms", "running")
 

@@ -105,6 +105,7 @@ class Subscription(ABC):
         first = not self.consumers
         self._admit(consumer)
         self.consumers[consumer] = None
+        self.cursor.touch()
         if first:
             self.rewind()
         self.pump()
@@ -114,6 +115,7 @@ class Subscription(ABC):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.cursor.touch()
         self._dismiss(consumer)
         self.abandoned()
         self.pump()

@@ -24,7 +24,15 @@ from broker.ownership.following import Tasks
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
-from broker.topics.policy_values import asks_deduplication, decode, effective
+from broker.topics.policy_values import (
+    NAMESPACE_TTL,
+    SUBSCRIPTION_EXPIRATION,
+    TOPIC_TTL,
+    asks_deduplication,
+    decode,
+    effective,
+    first_said,
+)
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -154,6 +162,15 @@ class Held:
         if topic is None and self._namespace.gained:
             topic = self._namespace.gained.get(topic_path(self._name))
         return None if topic is None else topic.own
+
+    def message_ttl_s(self, default: int) -> int:
+        """Return the age at which messages of the topic expire; 0: they do not."""
+        topic, namespace = self.of_topic or {}, self._namespace.own or {}
+        return first_said(topic.get(TOPIC_TTL), namespace.get(NAMESPACE_TTL), default=default)
+
+    def subscription_expiration_minutes(self, default: int) -> int:
+        """Return how long a subscription without consumers is kept; 0: for ever."""
+        return first_said((self._namespace.own or {}).get(SUBSCRIPTION_EXPIRATION), default=default)
 
     def asks_deduplication(self) -> bool:
         """Whether duplicates of a producer of the topic are to be dropped."""

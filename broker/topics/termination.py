@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from broker.ends import End
 from broker.errors import NotAllowedError, ServiceNotReadyError
+from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
-
-SYSTEM_TOPICS = ("__change_events", "__transaction_buffer_snapshot")
-"""Topics that the original does not terminate."""
 
 
 async def terminate(topic: Topic) -> Position:
@@ -21,7 +19,7 @@ async def terminate(topic: Topic) -> Position:
 
     Raises ServiceNotReadyError, NotAllowedError (a topic of the servers)."""
     topic.check_open()
-    if topic.name.local.partition("-partition-")[0] in SYSTEM_TOPICS:
+    if is_system_topic(topic.name):
         raise NotAllowedError("Termination of a system topic is not allowed")
     if topic.ledger.state is not State.TERMINATED:
         try:

@@ -1,4 +1,4 @@
-"""Which ledgers of a log are expired as a whole, by the time when they were closed. Pure.
+"""Choice of the ledgers of a log that are expired as a whole, by the time when they were closed. Pure.
 
 A producer whose clock is ahead would otherwise keep a log from expiring. Source: Pulsar's
 PersistentMessageExpiryMonitor.checkExpiryByLedgerClosureTime.

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 OBEYED: Final = frozenset(
-    ("bundles", "persistence", "retention_policies", "retentionPolicies", "deduplicationEnabled", "isGlobal")
+    (
+        "bundles",
+        "persistence",
+        "retention_policies",
+        "retentionPolicies",
+        "deduplicationEnabled",
+        "isGlobal",
+        "message_ttl_in_seconds",
+        "messageTTLInSeconds",
+        "subscription_expiration_time_minutes",
+    )
 )
 """deduplicationEnabled is obeyed in part: where it is true, producers are refused. `create_problem` refuses it."""
 
@@ -36,9 +46,6 @@ WHY: Final[Mapping[str, str]] = {
     "subscriptionPolicies": "rates are not limited",
     "autoTopicCreationOverride": "only broker.conf determines whether topics are created automatically",
     "autoSubscriptionCreationOverride": "subscriptions are created when a consumer names them",
-    "message_ttl_in_seconds": "messages do not expire",
-    "messageTTLInSeconds": "messages do not expire",
-    "subscription_expiration_time_minutes": "subscriptions do not expire",
     "encryption_required": "encryption by producers is not checked",
     "delayed_delivery_policies": "delayed messages are delivered at once",
     "delayedDeliveryEnabled": "delayed messages are delivered at once",
@@ -88,8 +95,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "message_ttl_in_seconds": 60, "properties": {"a":
-    "b"}}) ['encryption_required', 'message_ttl_in_seconds']
+    >>> unsupported({"encryption_required": True, "deleted": False, "compaction_threshold": 60, "properties": {"a":
+    "b"}}) ['encryption_required', 'compaction_threshold']
     """
     return [
         field

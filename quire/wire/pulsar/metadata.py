@@ -96,8 +96,9 @@ def broker_metadata(entry: Buffer) -> BrokerEntryMetadata | None:
     """Return what a broker has put in front of the entry; None: nothing. MalformedMetadataError."""
     if len(entry) < 6 or _MAGIC.unpack_from(entry)[0] != BROKER_ENTRY_MAGIC:
         return None
+    size = _SIZE.unpack_from(entry, 2)[0]
     try:
-        found: BrokerEntryMetadata = BrokerEntryMetadata.FromString(bytes(entry[6 : 6 + _SIZE.unpack_from(entry, 2)[0]]))
+        found: BrokerEntryMetadata = BrokerEntryMetadata.FromString(bytes(entry[6 : 6 + size]))
     except DecodeError as error:
         raise MalformedMetadataError(f"unreadable metadata of a broker: {error}") from None
     return found

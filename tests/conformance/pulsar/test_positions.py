@@ -10,14 +10,10 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from tests.conformance.pulsar.test_admin_rest import (
-    RECEIVE_MS,
-    Admin,
-    as_json,
-    publish,
-    wait_for_the_next_millisecond,
-)
+from tests.support.admin_rest import Admin, as_json, publish, wait_for_the_next_millisecond
 from tests.support.server import StandaloneProcess, standalone
+
+RECEIVE_MS = 10_000
 
 
 @pytest.fixture
@@ -294,3 +290,45 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
             client.create_producer(topics[4])
         client.close()
         admin.http.close()
+
+
+def test_a_backlog_is_counted_in_entries_and_messages(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+    ids = publish(client, topic, 3)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=500)
+    for payload in numbers(3, 8):
+        producer.send_async(payload, None)
+    producer.flush()
+    messages = [consumer.receive(RECEIVE_MS) for _ in range(8)]
+    consumer.acknowledge(messages[1])
+    consumer.close()
+    found = admin.ask("POST", topic, "/subscription/s/analyzeBacklog").json()
+    assert (found["entries"], found["messages"], found["aborted"]) == (3, 7, False)
+    assert found["firstMessageId"] == f"{ids[0].ledger_id()}:{ids[0].entry_id()}"
+    found = admin.ask("POST", topic, "/subscription/s/analyzeBacklog", json=as_json(ids[2])).json()
+    assert (found["entries"], found["filterAcceptedMessages"]) == (2, 6)
+
+
+def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topic(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
+    space = "/admin/v2/namespaces/public/expiring"
+    assert admin.http.put(space, json={}).status_code == 204
+    for resource in ("messageTTL", "subscriptionExpirationTime"):
+        path = f"{space}/{resource}"
+        assert admin.http.get(path).status_code == 204
+        assert admin.http.post(path, json=7).status_code == 204
+        assert admin.http.get(path).json() == 7
+        assert admin.http.post(path, json=-1).status_code == 412
+        assert admin.http.delete(path).status_code == 204
+        assert admin.http.get(path).status_code == 204
+    client.subscribe(topic, "s").close()
+    assert admin.get(topic, "/messageTTL?applied=true") == 0
+    assert admin.ask("GET", topic, "/messageTTL").status_code == 204
+    admin.do("POST", topic, "/messageTTL?messageTTL=30")
+    assert admin.get(topic, "/messageTTL") == 30
+    assert admin.get(topic, "/messageTTL?applied=true") == 30
+    assert admin.ask("POST", topic, "/messageTTL?messageTTL=-30").status_code == 412
+    assert admin.ask("POST", topic, "/messageTTL").status_code == 400
+    admin.do("DELETE", topic, "/messageTTL")
+    assert client.create_producer(topic).send(b"still served")
