@@ -212,6 +212,10 @@ class Cursor:
         """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending."""
         return list(self._state.ranges.ranges())
 
+    def range_count(self, limit: int) -> int:
+        """Return the number of those ranges; counting stops above `limit`."""
+        return self._state.ranges.range_count(limit)
+
     # Moving
 
     def rewind(self) -> None:

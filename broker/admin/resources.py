@@ -16,6 +16,7 @@ from broker.admin.positions import analysis, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
+from broker.admin.stats import handlers as stats
 
 _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
@@ -75,6 +76,8 @@ def routes(service: Service) -> list[BaseRoute]:
             DELETE=partitions.delete,
             statuses={"PUT": partitions.CREATING, "POST": partitions.GROWING},
         ),
+        at(f"{_TOPIC}/stats", GET=stats.of_topic, statuses={"GET": stats.STATUSES}),
+        at(f"{_TOPIC}/partitioned-stats", GET=stats.of_partitioned),
         at(f"{_TOPIC}/internalStats", GET=topics.internal_stats),
         at(f"{_TOPIC}/partitioned-internalStats", GET=topics.partitioned_internal_stats),
         at(f"{_TOPIC}/messageid/{{timestamp}}", GET=topics.message_id_at),

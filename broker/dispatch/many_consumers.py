@@ -300,6 +300,16 @@ class ManyConsumers(Subscription):
                 return
         self._offer(self._screened(run), replay=replay)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether it holds too many unacknowledged messages, as found when it was last served."""
+        return self._over_limit
+
+    @property
+    def waiting_again(self) -> int:
+        """Return the entries that wait to be delivered again."""
+        return len(self._replay)
+
     def _lookahead(self) -> int:
         """Number of entries waiting to be delivered again at which no new ones are read."""
         options = self.topic.context.options

@@ -29,6 +29,7 @@ from broker.admin.resource import answer
 from broker.errors import NoSuchMessageError, ServiceNotReadyError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
@@ -112,16 +113,15 @@ async def backlog_size(call: AdminCall) -> Response:
     after = parse(await call.json()).position
 
     async def work(topic: Topic) -> int:
-        return size_behind(topic, after)
+        return size_behind(topic.ledger, after)
 
     return answer(await on_topic(call, work))
 
 
-def size_behind(topic: Topic, position: Position) -> int:
+def size_behind(ledger: ManagedLedger, position: Position) -> int:
     """Return the bytes of payload behind a position: of whole ledgers exactly, of part of one by its mean entry.
 
     Source: the original's ManagedLedgerImpl.getEstimatedBacklogSize."""
-    ledger = topic.ledger
     total = 0
     current = ledger.size - sum(info.size for info in ledger.ledgers)
     for info in reversed(ledger.ledgers):
