@@ -191,7 +191,7 @@ class BrokerOptions:
     )
     expiry_check_interval_s: float = conf_key(
         "messageExpiryCheckIntervalInMinutes",
-        300,
+        5,
         unit=MINUTES_IN_S,
         minimum=1,
         doc="Minutes between two checks for expired messages.",
@@ -206,7 +206,7 @@ class BrokerOptions:
     )
     subscription_expiry_check_interval_s: float = conf_key(
         "subscriptionExpiryCheckIntervalInMinutes",
-        300,
+        5,
         unit=MINUTES_IN_S,
         minimum=1,
         doc="Minutes between two checks for expired subscriptions.",
@@ -219,7 +219,7 @@ class BrokerOptions:
     )
     backlog_scan_s: float = conf_key(
         "subscriptionBacklogScanMaxTimeMs",
-        120.0,
+        120_000,
         unit=MS_IN_S,
         minimum=1,
         doc="Maximum time for which one analyzeBacklog request reads.",
