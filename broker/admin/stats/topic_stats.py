@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import trio
+
 from broker.admin.positions.analysis import count_backlog
 from broker.admin.positions.messages import size_behind
 from broker.dispatch.many_consumers import ManyConsumers
@@ -41,9 +43,10 @@ class Asked:
 
 async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
     """Return the statistics of a topic. Raises ManagedLedgerError if reads that were asked for fail."""
-    subscriptions = {
-        name: await _subscription(subscription, asked) for name, subscription in list(topic.subscriptions.items())
-    }
+    subscriptions: dict[str, dict[str, Any]] = {}
+    for name, subscription in list(topic.subscriptions.items()):
+        subscriptions[name] = await _subscription(subscription, asked)
+        await trio.lowlevel.checkpoint()
     ledger = topic.ledger
     slowest = min((each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable), default=None)
     earliest = [(found["earliestMsgPublishTimeInBacklog"], name) for name, found in subscriptions.items()]
