@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import trio
 
 from broker.dispatch import moving
+from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.subscription import Subscription
 from broker.errors import NothingExpiredError, ServiceNotReadyError, SubscriptionBusyError
 from cursors.errors import CursorPersistError
 from quire.ledger.position import EARLIEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
+from tests.support.waiting import until
 from tests.unit.broker.peers import Peer, Room, in_broker
 
 KINDS = [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared]
@@ -46,7 +47,10 @@ async def test_what_waits_to_be_delivered_again_is_forgotten_when_it_is_skipped(
     peer.flow(6)
     await peer.payloads(6)
     peer.redeliver()
+    assert isinstance(subscription, ManyConsumers)
+    await until(lambda: subscription.waiting_again == 6)
     await moving.skip_all(subscription)
+    assert subscription.waiting_again == 0
     peer.flow(100)
     assert await peer.silent()
     await peer.publish(b"new", first=10)
@@ -77,13 +81,15 @@ async def test_a_position_that_cannot_be_stored_is_reported(room: Room, monkeypa
 
 async def test_a_move_during_a_reset_is_refused(room: Room) -> None:
     _, subscription, ids = await subscribed(room, pb.CommandSubscribe.Exclusive, 3)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(subscription.seek, ids[1])
-        await trio.lowlevel.checkpoint()
-        assert subscription.seeking
-        for move in (moving.skip_all, lambda it: moving.skip(it, 1), lambda it: moving.reset(it, EARLIEST)):
-            with pytest.raises(SubscriptionBusyError):
-                await move(subscription)
+    subscription.seeking = True
+    for move in (
+        moving.skip_all,
+        lambda it: moving.skip(it, 1),
+        lambda it: moving.reset(it, EARLIEST),
+        lambda it: moving.expire_to(it, ids[1]),
+    ):
+        with pytest.raises(SubscriptionBusyError):
+            await move(subscription)
 
 
 async def test_one_expiry_of_a_subscription_at_a_time(room: Room) -> None:
