@@ -137,6 +137,10 @@ class ManagedLedger:
         """See `cursors.doors.Log`."""
         return self._index.count_between(after, upto)
 
+    def position_after(self, position: Position, count: int) -> Position:
+        """See `cursors.doors.Log`."""
+        return self._index.position_after(position, count)
+
     @property
     def last_confirmed(self) -> Position:
         """Return the last entry; entry -1 of the first ledger if there never was one."""

@@ -77,7 +77,7 @@ class Subscription(ABC):
         """Whether a consumer has permits and there was nothing to read, so that new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
-        self._expiry: Expiry | None = None
+        self.known_expiry: Expiry | None = None
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
@@ -219,10 +219,10 @@ class Subscription(ABC):
 
     @property
     def expiry(self) -> Expiry:
-        """Return the record of expired messages."""
-        if self._expiry is None:
-            self._expiry = Expiry()
-        return self._expiry
+        """Return the record of expired messages, made when first used."""
+        if self.known_expiry is None:
+            self.known_expiry = Expiry()
+        return self.known_expiry
 
     # Acknowledgement
 

@@ -92,7 +92,7 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
     many = subscription if isinstance(subscription, ManyConsumers) else None
     active = subscription.active if isinstance(subscription, SingleActiveSubscription) else None
     kind: str = pb.CommandSubscribe.SubType.Name(subscription.kind)
-    consumers = list(subscription.consumers)
+    consumers, expiry = list(subscription.consumers), subscription.known_expiry
     found: dict[str, Any] = {
         "msgOutCounter": subscription.messages_out,
         "msgBacklog": backlog,
@@ -104,8 +104,8 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
         # The type is that of its consumers: a subscription that had none since it was loaded may get any.
         "type": kind if consumers or subscription.messages_out else "None",
         "activeConsumerName": "" if active is None else active.name,
-        "totalMsgExpired": subscription.expiry.expired,
-        "lastExpireTimestamp": subscription.expiry.last_ms,
+        "totalMsgExpired": 0 if expiry is None else expiry.expired,
+        "lastExpireTimestamp": 0 if expiry is None else expiry.last_ms,
         "consumers": [
             {
                 "consumerName": consumer.name,

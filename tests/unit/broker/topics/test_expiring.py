@@ -5,9 +5,12 @@ from __future__ import annotations
 import trio
 import trio.testing
 
+from broker.metrics import register
 from cursors.cursor import Cursor
 from cursors.position_info import decode_node
 from quire.metadata.store import ANY_VERSION, MetadataStore
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.support.waiting import until
@@ -52,7 +55,11 @@ async def test_messages_above_the_age_expire_for_every_durable_subscription() ->
         await published(room, 300, 200, 61, 59, 10)
         await room.broker.expiring.check_messages()
         assert await backlogs(room) == [2, 2]
-        assert (await room.topic()).subscriptions["a"].expiry.expired == 3
+        metrics = Metrics()
+        register(metrics, room.broker, ConnectionCounts(), "c")
+        name = "pulsar_subscription_total_msg_expired"
+        lines = [line for line in metrics.exposition().decode().splitlines() if line.startswith(f"{name}")]
+        assert [line.rpartition(" ")[2] for line in lines] == ["3.0", "3.0"]
         assert (await cursor(room, "a")).durable_mark_delete == (await cursor(room, "a")).mark_delete
         await trio.sleep(2)
         await room.broker.expiring.check_messages()
