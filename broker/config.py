@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.service.config import BYTES, MB_IN_BYTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
+from quire.service.config import BYTES, MB_IN_BYTES, MINUTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
@@ -282,6 +282,49 @@ class BrokerOptions:
         20_000,
         minimum=1,
         doc="The same for the whole subscription.",
+    )
+    message_ttl_s: int = conf_key(
+        "ttlDurationDefaultInSeconds",
+        0,
+        unit=SECONDS,
+        minimum=0,
+        doc="Age after which messages that a durable subscription has not acknowledged expire: they count as "
+        "acknowledged. Namespaces and topics may have another (messageTTL). 0: they do not expire.",
+    )
+    expiry_check_interval_s: float = conf_key(
+        "messageExpiryCheckIntervalInMinutes",
+        5,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="Minutes between two checks for expired messages.",
+    )
+    subscription_expiration_minutes: int = conf_key(
+        "subscriptionExpirationTimeMinutes",
+        0,
+        unit=MINUTES,
+        minimum=0,
+        doc="Minutes after which a durable subscription without consumers is deleted. Namespaces may have another "
+        "(subscriptionExpirationTime). 0: it is kept.",
+    )
+    subscription_expiry_check_interval_s: float = conf_key(
+        "subscriptionExpiryCheckIntervalInMinutes",
+        5,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="Minutes between two checks for expired subscriptions.",
+    )
+    backlog_scan_entries_max: int = conf_key(
+        "subscriptionBacklogScanMaxEntries",
+        10_000,
+        minimum=1,
+        doc="Maximum number of entries that one analyzeBacklog request reads.",
+    )
+    backlog_scan_s: float = conf_key(
+        "subscriptionBacklogScanMaxTimeMs",
+        120_000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="Maximum time for which one analyzeBacklog request reads.",
     )
     resubscribe_grace_s: float = 60.0
     """Time that the subscription of a reader is kept after a SEEK disconnected it."""

@@ -176,6 +176,17 @@ class SubscriptionBusyError(BrokerError):
     code = pb.ConsumerBusy
 
 
+class NothingExpiredError(BrokerError):
+    """No messages of a subscription were expired, because none are, or because an expiry is under way. Passing. HTTP:
+    409."""
+
+    passing = True
+
+
+class NoSuchMessageError(BrokerError):
+    """There is no message at that place. Permanent for that place. HTTP: 404."""
+
+
 class _Translated:
     """Context manager of `translated`; not a generator, since each loaded topic passes here ten times."""
 

@@ -149,6 +149,13 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     )
     metrics.family(
         "counter",
+        "pulsar_subscription_total_msg_expired",
+        "Entries that expired",
+        SUBSCRIPTION_LABELS,
+        subscriptions(lambda s: 0 if s.known_expiry is None else s.known_expiry.expired),
+    )
+    metrics.family(
+        "counter",
         "quire_entries_passed_over",
         "Stored entries that no consumer could take, acknowledged in place of the consumers",
         ("cluster", "reason"),

@@ -21,6 +21,7 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
 from broker.topics.delayed_delivery import of_broker
+from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
@@ -81,6 +82,7 @@ class Broker:
         self.ownership.counters = self.topics.counters
         self.administration = Administration(self.topics, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
+        self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.lookups = LookupCounts()
         self._requests = request_table(
             Lookups(self.topics, self.ownership, self.lookups),
@@ -127,8 +129,8 @@ class Broker:
     async def _keep_alive(self) -> None:
         """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
 
-        Also releases cache entries held for stalled subscriptions, and refuses clients that wait too long for a topic
-        to be loaded."""
+        Also releases cache entries held for stalled subscriptions, refuses clients that wait too long for a topic to
+        be loaded, and starts the checks for expired messages and subscriptions."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -153,6 +155,8 @@ class Broker:
                 for subscription in topic.subscriptions.values():
                     subscription.release_tail()
             self.topics.refuse_late()
+            if self.expiring.is_due():
+                self.context.nursery.start_soon(self.expiring.round, name="expiry")
             self.context.turn.flush()
 
     async def _keep_sequence_ids(self) -> None:

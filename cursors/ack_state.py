@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cursors.ack_ranges import AckRanges
+from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
 from cursors.doors import Log
 from cursors.errors import InvalidAckError, TooManyAcksError
@@ -182,6 +182,36 @@ class AckState:
         """Return the exact number of confirmed entries that are not acknowledged."""
         return self._log.count_between(self.mark_delete, self._log.last_confirmed) - self.ranges.count
 
+    def nth_unacked(self, count: int) -> Position | None:
+        """Return the `count`-th confirmed entry that is not acknowledged, at least 1; None if there are fewer.
+
+        It costs by the chunks of acknowledged entries before it, not by the entries."""
+        log, at, left = self._log, self.mark_delete, count
+        for ledger_id in self.ranges.ledgers():
+            last = log.last_entry_of(ledger_id)
+            if last is None:
+                continue
+            for number, bitmap in self.ranges.chunks(ledger_id):
+                first = number * CHUNK
+                # Up to the chunk nothing is acknowledged above the mark-delete position.
+                if at.ledger_id == ledger_id:
+                    gap = max(0, min(first - 1, last) - at.entry_id)
+                else:
+                    gap = log.count_between(at, Position(ledger_id, first - 1))
+                if left <= gap:
+                    return log.position_after(at, left)
+                left -= gap
+                first = max(first, at.entry_id + 1) if at.ledger_id == ledger_id else first
+                end = min(number * CHUNK + CHUNK - 1, last)
+                if end < first:
+                    continue
+                wanted = ~bitmap >> (first - number * CHUNK) & ((1 << (end - first + 1)) - 1)
+                if left <= wanted.bit_count():
+                    return Position(ledger_id, first + _nth_bit(wanted, left))
+                left -= wanted.bit_count()
+                at = Position(ledger_id, end)
+        return log.position_after(at, left) if left <= log.count_between(at, log.last_confirmed) else None
+
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
         taken = self._changes
@@ -271,3 +301,14 @@ class AckState:
             ranges.forget_through(ledger_id, entry_id, after=before.entry_id if before.ledger_id == ledger_id else -1)
         if self.batches:
             self.batches.forget_through(self.mark_delete)
+
+
+def _nth_bit(bitmap: int, count: int) -> int:
+    """Return the index of the `count`-th bit that is 1, from the lowest.
+
+    >>> _nth_bit(0b10110, 1), _nth_bit(0b10110, 3)
+    (1, 4)
+    """
+    for _ in range(count - 1):
+        bitmap &= bitmap - 1
+    return (bitmap & -bitmap).bit_length() - 1

@@ -7,6 +7,7 @@ durable when `persisted` calls back, at the latest a moment later (`CursorConfig
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from cursors.ack_state import AckState
 from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_words
@@ -58,7 +59,32 @@ class Cursor:
     @property
     def cursor_properties(self) -> tuple[tuple[str, str], ...]:
         """Properties given by the user with the subscription."""
-        return () if self._store is None else self._store.cursor_properties
+        return () if self._store is None else self._store.node.value.cursor_properties
+
+    async def set_cursor_properties(self, properties: Sequence[tuple[str, str]]) -> None:
+        """Replace the user's properties; durable on return. A cursor in memory has none. Raises CursorError."""
+        if self._store is not None:
+            await self._store.change_node(lambda node: replace(node, cursor_properties=tuple(properties)))
+
+    @property
+    def last_active_ms(self) -> int:
+        """When it was last in use, in ms since 1970; 0 of a cursor in memory, or of one that was never touched."""
+        return 0 if self._store is None else self._store.node.value.last_active_ms
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether `last_active_ms` is newer in memory than where it is stored."""
+        return self._store is not None and self._store.node.is_touched
+
+    def touch(self) -> None:
+        """Note that it is in use now. Stored with the next write of its node, or by `store_activity`."""
+        if self._store is not None:
+            self._store.node.touch()
+
+    async def store_activity(self) -> None:
+        """Store that it was touched. Raises CursorError."""
+        if self._store is not None:
+            await self._store.change_node(lambda node: node)
 
     @property
     def properties(self) -> dict[str, int]:
@@ -102,6 +128,20 @@ class Cursor:
         """Acknowledge every confirmed entry."""
         self._state.reset(self._log.last_confirmed)
         self._acked()
+
+    def skip(self, count: int) -> None:
+        """Acknowledge everything up to and including the `count`-th entry that is not acknowledged; all if there are
+        fewer. Source: Pulsar's ManagedCursorImpl.asyncSkipEntries, without the acknowledged ones."""
+        if count > 0:
+            found = self._state.nth_unacked(count)
+            if found is None:
+                self.skip_all()
+            else:
+                self.ack_cumulative(found)
+
+    def nth_unacked(self, count: int) -> Position | None:
+        """Return the `count`-th entry that is not acknowledged, from 1; None if there are fewer."""
+        return self._state.nth_unacked(count)
 
     def skip_to(self, mark_delete: Position) -> None:
         """For a cursor whose next entries were trimmed: go on after `mark_delete`. Never moves back."""
@@ -171,6 +211,10 @@ class Cursor:
     def ack_ranges(self) -> list[tuple[int, int, int]]:
         """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending."""
         return list(self._state.ranges.ranges())
+
+    def range_count(self, limit: int) -> int:
+        """Return the number of those ranges; counting stops above `limit`."""
+        return self._state.ranges.range_count(limit)
 
     # Moving
 

@@ -42,6 +42,7 @@ class StoredNode:
         "_unlearned",
         "_version",
         "empty_ledger_id",
+        "is_touched",
         "value",
     )
 
@@ -54,6 +55,8 @@ class StoredNode:
         self.value = CursorNode()
         self.empty_ledger_id = NO_LEDGER
         """The node's ledger, while it has no confirmed entry."""
+        self.is_touched = False
+        """Whether `touch` was called since the node was rewritten."""
         self._unlearned: dict[int, CursorNode] = {}
         """Values of writes with unknown outcome, by the ledger that they name."""
 
@@ -123,7 +126,6 @@ class StoredNode:
                 ledger_id=ledger_id,
                 previous_ledger_id=holder,
                 deleting=tuple(other for other in self.ledger_ids() if other != holder),
-                last_active_ms=self._now_ms(),
             )
             self._unlearned[ledger_id] = node
             return [
@@ -177,7 +179,8 @@ class StoredNode:
     async def _learn_outcome(self) -> None:
         """Find out the outcome of writes that were not answered, by reading the node.
 
-        A write that took effect created a ledger without a writer; the next attempt lists it for deletion. Raises
+        A write that took effect, if it named a new ledger, created it without a writer; the next attempt lists it for
+        deletion. Raises
         BadVersionError, MetadataError (outcome still unknown)."""
         if not self._unlearned:
             return
@@ -189,8 +192,9 @@ class StoredNode:
             if found.version != self._version + 1 or node.ledger_id not in self._unlearned:
                 raise BadVersionError(f"{self._path} was changed by another")
             self._version = found.version
+            if node.ledger_id != self.value.ledger_id:
+                self.empty_ledger_id = node.ledger_id
             self.value = self._unlearned[node.ledger_id]
-            self.empty_ledger_id = node.ledger_id
         self._unlearned.clear()
 
     async def put_state(self, state: AckState) -> None:
@@ -202,13 +206,32 @@ class StoredNode:
             ledger_id=NO_LEDGER,
             previous_ledger_id=NO_LEDGER,
             deleting=tuple(self.ledger_ids()),
-            last_active_ms=self._now_ms(),
         )
         put = Put(path=self._path, value=self._encode(node, state), version=self._version)
         await self._owned(lambda: self._services.metadata.multi([put, *self._services.proof()]), own_ops=1)
         self._version += 1
         self.value = node
         self.empty_ledger_id = NO_LEDGER
+
+    async def rewrite(self, state: AckState, change: Callable[[CursorNode], CursorNode]) -> None:
+        """Store a change of what the node says beside the state, and about the same ledgers. Raises as `put_state`."""
+        await self._learn_outcome()
+        snapshot = await self._snapshot(state)
+        node = change(self.value)
+        self.is_touched = False
+        self._unlearned[node.ledger_id] = node
+        value = self._encode(node, snapshot, whole=snapshot is not state)
+        put = Put(path=self._path, value=value, version=self._version)
+        try:
+            await self._owned(lambda: self._services.metadata.multi([put, *self._services.proof()]), own_ops=1)
+        except MetadataUnavailableError:
+            await self._learn_outcome()
+            if self.value != node:
+                raise
+            return
+        self._version += 1
+        self.value = node
+        self._unlearned.clear()
 
     async def _owned(self, write: Callable[[], Awaitable[T]], *, own_ops: int) -> T:
         """Write with the proof of ownership behind `own_ops` operations.
@@ -232,6 +255,11 @@ class StoredNode:
                 pass
             except (LedgerError, MetadataError) as error:
                 self.log.warning("cursor ledger not deleted yet", ledger=ledger_id, reason=str(error))
+
+    def touch(self) -> None:
+        """Note in memory that the cursor is in use now; stored with the next write."""
+        self.value = replace(self.value, last_active_ms=self._now_ms())
+        self.is_touched = True
 
     def _encode(self, node: CursorNode, state: AckState, *, whole: bool = False) -> bytes:
         return encode_node(node, state, count_max=None if whole else self._services.config.node_ranges_max)

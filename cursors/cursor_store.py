@@ -30,11 +30,12 @@ from cursors.cursor_recovery import recover
 from cursors.doors import Writer
 from cursors.entry_chain import EntryChain
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
-from cursors.position_info import NO_LEDGER, Stored, node_takes
+from cursors.position_info import NO_LEDGER, CursorNode, Stored, node_takes
 from cursors.services import CursorServices
 from cursors.topic_log import topic_log
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
+from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import BadVersionError, MetadataError, NoNodeError
 from quire.metadata.store import Delete
 from quire.service.log import Logger, get_logger
@@ -46,6 +47,7 @@ Persisted: TypeAlias = Callable[[CursorError | None], None]
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
+_TAKEN = (CursorFencedError, BadVersionError, NoNodeError)  # another broker has the cursor
 
 
 class CursorStore:
@@ -63,7 +65,6 @@ class CursorStore:
         "_in_flight_mark_delete",
         "_log_name",
         "_name",
-        "_node",
         "_node_is_state",
         "_on_fenced",
         "_queued",
@@ -76,6 +77,7 @@ class CursorStore:
         "bytes_written",
         "durable_mark_delete",
         "entries_written",
+        "node",
         "on_durable",
     )
 
@@ -86,7 +88,7 @@ class CursorStore:
         self._name = name
         self._log_name = log_name
         self._on_fenced = on_fenced
-        self._node = StoredNode(services, path, log_name, name)
+        self.node = StoredNode(services, path, log_name, name)
         self._state: AckState | None = None
         self._node_is_state = False
         """True if the node holds the whole durable state."""
@@ -119,15 +121,15 @@ class CursorStore:
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]] = ()) -> None:
         """Create the node; durable on return. Raises CursorFencedError, NodeExistsError and other MetadataError."""
-        await self._node.create(state, cursor_properties)
+        await self.node.create(state, cursor_properties)
         self._state = state
         self._in_node(state)
 
     async def recover(self) -> Stored:
         """Return the last durable state, from which the caller makes an `AckState` for `attach`. Raises as `recover`
         does."""
-        stored = await recover(self._node, self._services.ledgers, self._name)
-        self._node_is_state = self._node.value.ledger_id == NO_LEDGER
+        stored = await recover(self.node, self._services.ledgers, self._name)
+        self._node_is_state = self.node.value.ledger_id == NO_LEDGER
         return stored
 
     def attach(self, state: AckState) -> None:
@@ -137,17 +139,13 @@ class CursorStore:
         self._delete_useless_ledgers()
 
     @property
-    def cursor_properties(self) -> tuple[tuple[str, str], ...]:
-        return self._node.value.cursor_properties
-
-    @property
     def ledger_id(self) -> int:
         """The cursor ledger, or NO_LEDGER."""
-        return self._node.value.ledger_id
+        return self.node.value.ledger_id
 
     def ledger_ids(self) -> list[int]:
         """Return every known ledger that the node names."""
-        return self._node.ledger_ids()
+        return self.node.ledger_ids()
 
     @property
     def _log(self) -> Logger:
@@ -227,8 +225,8 @@ class CursorStore:
 
     def _confirmed(self, first: int, last: int) -> None:
         """Record a confirmed entry of the current cursor ledger; an abandoned one reports nothing."""
-        if self._node.empty_ledger_id != NO_LEDGER:
-            self._node.empty_ledger_id = NO_LEDGER
+        if self.node.empty_ledger_id != NO_LEDGER:
+            self.node.empty_ledger_id = NO_LEDGER
             self._delete_useless_ledgers()
         self._node_is_state = False
         self._durable(self._in_flight_mark_delete)
@@ -286,10 +284,8 @@ class CursorStore:
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._services.world.rng)
         while self._broken is None:
             try:
-                writer = await self._node.new_ledger(self._require_state())
-            except CursorFencedError as error:
-                self._fence(str(error))
-            except (BadVersionError, NoNodeError) as error:
+                writer = await self.node.new_ledger(self._require_state())
+            except _TAKEN as error:
                 self._fence(f"its node was changed by another: {error}")
             except (LedgerError, MetadataError) as error:
                 pause_s = backoff.next()
@@ -315,8 +311,8 @@ class CursorStore:
         """Ignore the former ledger from now on."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.on_confirmed = _ignore_confirmed
-            writer.on_failed = _ignore_failed
+            writer.on_confirmed = ignore_confirmed
+            writer.on_failed = ignore_failed
         return writer
 
     def _give_up(self, error: Exception) -> None:
@@ -329,11 +325,30 @@ class CursorStore:
         self.changed()
 
     def _delete_useless_ledgers(self) -> None:
-        useless = self._node.useless_ledger_ids()
+        useless = self.node.useless_ledger_ids()
         if useless:
             self._services.nursery.start_soon(
-                self._node.delete_ledgers, useless, name=f"old ledgers of cursor {self._name}"
+                self.node.delete_ledgers, useless, name=f"old ledgers of cursor {self._name}"
             )
+
+    async def change_node(self, change: Callable[[CursorNode], CursorNode]) -> None:
+        """Change what the node says beside the state; durable on return. Raises CursorError."""
+        await self.settle()
+        if self._broken is not None:
+            raise self._broken
+        self._busy = True
+        done = self._switched = trio.Event()
+        try:
+            await self.node.rewrite(self._require_state(), change)
+        except _TAKEN as error:
+            self._fence(f"its node was changed by another: {error}")
+            raise CursorFencedError(f"cursor {self._name}: {error}") from error
+        except MetadataError as error:
+            raise CursorPersistError(f"cursor {self._name} could not be stored: {error}") from error
+        finally:
+            done.set()
+            if self._broken is None:
+                self._finish(None)
 
     # The end
 
@@ -367,7 +382,7 @@ class CursorStore:
 
         The deletion fails if the node has changed since. Raises MetadataError."""
         await self.settle()
-        return await self._node.end()
+        return await self.node.end()
 
     async def close(self) -> None:
         """Store the state in the node for the next open, and stop.
@@ -387,18 +402,15 @@ class CursorStore:
     async def _close_into_node(self, state: AckState) -> None:
         self._closing = True
         try:
-            await self._node.put_state(state)
-        except CursorFencedError as error:
-            self._fence(str(error))
-            return
-        except (BadVersionError, NoNodeError) as error:
+            await self.node.put_state(state)
+        except _TAKEN as error:
             self._fence(f"its node was changed by another: {error}")
             return
         self._in_node(state)
         answered, self._waiting = self._waiting, []
         for callback in answered:
             callback(None)
-        await self._node.delete_ledgers(self.ledger_ids())
+        await self.node.delete_ledgers(self.ledger_ids())
 
     async def _close_into_ledger(self) -> None:
         if self._dirty:
@@ -435,12 +447,4 @@ class CursorStore:
 
 
 def _nothing(back: bool) -> None:
-    pass
-
-
-def _ignore_confirmed(first: int, last: int) -> None:
-    pass
-
-
-def _ignore_failed(error: LedgerError) -> None:
     pass

@@ -54,6 +54,9 @@ class Log(Protocol):
     def count_between(self, after: Position, upto: Position) -> int:
         """Return the number of confirmed entries above `after`, up to and including `upto`."""
 
+    def position_after(self, position: Position, count: int) -> Position:
+        """Return the `count`-th confirmed entry above `position`, at least 1; the last one if there are fewer."""
+
 
 class Readable(Protocol):
     """A ledger with entries to read."""

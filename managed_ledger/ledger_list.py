@@ -112,6 +112,10 @@ class LedgerList:
             return self
         return self._of((*self.ledgers[:-1], info), self.deleting, self.opening)
 
+    def terminated_at(self, end: Position) -> LedgerList:
+        """As the list of a log that takes no entries behind `end`."""
+        return replace(self, terminated=end)
+
     def without(self, ledger_ids: Collection[int]) -> LedgerList:
         """Without these ledgers, which are now to be deleted."""
         if not ledger_ids:

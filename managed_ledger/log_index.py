@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.places import Places
 from quire.ledger.position import Position
 
 NO_LEDGER = -2
@@ -94,6 +95,16 @@ class LogIndex:
     def count(self) -> int:
         """Return the number of confirmed entries in the log."""
         return self._count_through(self.last_confirmed)
+
+    def places(self) -> Places:
+        """Return the entries that are confirmed now, by number."""
+        return Places(self._ids, self._before, self.count())
+
+    def position_after(self, position: Position, count: int) -> Position:
+        """See `cursors.doors.Log`."""
+        places = self.places()
+        number = self._count_through(position) + count - 1
+        return places.place(number) if number < places.count else self.last_confirmed
 
     def _count_through(self, position: Position) -> int:
         """Return the number of entries of the log up to and including `position`."""

@@ -134,6 +134,10 @@ class ManagedLedger:
         """See `cursors.doors.Log`."""
         return self._index.count_between(after, upto)
 
+    def position_after(self, position: Position, count: int) -> Position:
+        """See `cursors.doors.Log`."""
+        return self._index.position_after(position, count)
+
     @property
     def last_confirmed(self) -> Position:
         """Return the last entry; entry -1 of the first ledger if there never was one."""
@@ -353,6 +357,11 @@ class ManagedLedger:
         it)."""
         return await self._trimmer.trim()
 
+    async def truncate(self) -> int:
+        """As `trim`, whatever the retention says."""
+        await self._appends.settled()  # a trim that left the last ledger may be under way
+        return await self._trimmer.trim(Retention())
+
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that the stored list names for deletion, as far as possible now."""
         await self._trimmer.delete(ledger_ids)
@@ -393,6 +402,16 @@ class ManagedLedger:
     def roll(self) -> None:
         """Switch to a new ledger soon, if the current one has entries."""
         self._appends.roll()
+
+    async def terminate(self) -> None:
+        """End the log behind everything that was appended: it takes no more, for ever.
+
+        Raises ManagedLedgerFencedError, also if the outcome is unknown, so that it is opened again;
+        ManagedLedgerUnavailableError: not done."""
+        try:
+            await self._appends.terminate()
+        except (LedgerError, MetadataError) as error:
+            raise ManagedLedgerUnavailableError(f"{self.name} is not terminated: {error}") from error
 
     def abandon(self) -> None:
         """Stop at once because another broker is known to have the log.

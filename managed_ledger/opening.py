@@ -123,7 +123,7 @@ async def _begin(
     index.set(closed.ledgers, NO_LEDGER)
     if closed.terminated is not None:
         index.last_confirmed = closed.terminated
-        managed_ledger.appends.terminate()
+        managed_ledger.appends.terminated()
     else:
         last = closed.ledgers[-1]
         index.last_confirmed = Position(last.ledger_id, last.last_entry_id)

@@ -128,21 +128,21 @@ class Trimmer:
         finally:
             self._trimming = False
 
-    async def trim(self) -> int:
-        """Delete the ledgers that are no longer needed; return how many.
+    async def trim(self, retention: Retention | None = None) -> int:
+        """Delete the ledgers that are no longer needed; return how many. `retention`: instead of that of the log.
 
         Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
         it)."""
         self._appends.check_usable()
         if not self._is_up():
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
-        if self.takes_a_ledger():
+        if self.takes_a_ledger(retention):
             await self._appends.leave_last()
             self._appends.check_usable()
         try:
             async with self._stored.held():
                 self._tried_at = self._passed()
-                useless = self.useless()
+                useless = self.useless(retention)
                 if not useless:
                     return 0
                 await self._stored.check()
@@ -157,23 +157,23 @@ class Trimmer:
         await self.delete(useless)
         return len(useless)
 
-    def useless(self) -> list[int]:
+    def useless(self, retention: Retention | None = None) -> list[int]:
         """Return the ledgers that can be deleted in the current state of the log."""
         ledgers = self._stored.value.ledgers
-        return self._useless(ledgers[-1].ledger_id) if len(ledgers) > 1 else []
+        return self._useless(ledgers[-1].ledger_id, retention) if len(ledgers) > 1 else []
 
-    def takes_a_ledger(self) -> bool:
+    def takes_a_ledger(self, retention: Retention | None = None) -> bool:
         """Return whether all ledgers can go if a new one follows them: a list without ledgers has no place for a
         position."""
         ledgers = self._stored.value.ledgers
-        return bool(ledgers) and self._appends.all_are_closed and len(self._useless(-1)) == len(ledgers)
+        return bool(ledgers) and self._appends.all_are_closed and len(self._useless(-1, retention)) == len(ledgers)
 
-    def _useless(self, current_ledger_id: int) -> list[int]:
+    def _useless(self, current_ledger_id: int, retention: Retention | None) -> list[int]:
         return trimmable(
             self._stored.value.ledgers,
             current_ledger_id,
             self._log.slowest(),
-            self._log.effective_retention(),
+            retention or self._log.effective_retention(),
             total_size=self._log.size,
             now_ms=self._clock.wall_ms(),
         )

@@ -83,6 +83,11 @@ class Administration:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""
         await self._topics.namespaces.exists(name)
 
+    @property
+    def message_ttl_s(self) -> int:
+        """Return the age at which messages expire where no policy says another; 0: they do not."""
+        return self._topics.options.message_ttl_s
+
     # Partitioned topics
 
     async def create_partitioned_topic(
@@ -102,7 +107,7 @@ class Administration:
         New partitions get the durable subscriptions of the others, from their first entry on.
         Raises NotPartitionedError, PartitionCountError (fewer than there are, or too many)."""
         await self._topics.namespaces.takes_topics(name)
-        await self._see_through(partial(self._grow, name, partitions), f"grow {name.full}")
+        await self.complete(partial(self._grow, name, partitions), f"grow {name.full}")
 
     async def _grow(self, name: TopicName, partitions: int) -> None:
         async with self._partitioned.changing(name):
@@ -136,7 +141,7 @@ class Administration:
         Raises NotPartitionedError; TopicBusyError without `force`, and then nothing was deleted. After an interrupted
         deletion the topic cannot be used; deleting or using it again completes the deletion."""
         await self._topics.namespaces.exists(name)
-        await self._see_through(partial(self._delete_partitioned, name, force), f"delete {name.full}")
+        await self.complete(partial(self._delete_partitioned, name, force), f"delete {name.full}")
 
     async def _delete_partitioned(self, name: TopicName, force: bool) -> None:
         async with self._partitioned.changing(name):
@@ -167,7 +172,7 @@ class Administration:
 
     async def check_unused(self, name: TopicName) -> None:
         """Raise TopicBusyError if producers or consumers are connected to the topic, on whichever broker."""
-        if (remote := await self._elsewhere(name)) is None:
+        if (remote := await self.elsewhere(name)) is None:
             self._topics.check_unused(name)
         else:
             await remote.check_unused()
@@ -176,7 +181,7 @@ class Administration:
         """Delete one topic or partition on whichever broker serves it, even while in use. A missing topic is no
         error."""
         try:
-            if (remote := await self._elsewhere(name)) is None:
+            if (remote := await self.elsewhere(name)) is None:
                 await self._topics.delete(name, force=True)
             else:
                 await remote.delete()
@@ -255,7 +260,7 @@ class Administration:
                 made.append(each)
 
         every = _every(name, count)
-        await self._see_through(
+        await self.complete(
             partial(for_all, every, create, name="create subscriptions"), f"create subscription on {name.full}"
         )
         if not made:
@@ -264,7 +269,7 @@ class Administration:
     async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
         """Make a subscription of one topic on whichever broker serves it; return whether there was none."""
         try:
-            if (remote := await self._elsewhere(name)) is None:
+            if (remote := await self.elsewhere(name)) is None:
                 await (await self._topics.get(name)).create_subscription(subscription, position)
             else:
                 await remote.create_subscription(subscription, position)
@@ -301,7 +306,7 @@ class Administration:
             await for_all(remotes, delete_there, name="delete subscriptions")
             await for_all(holders, delete, name="delete subscriptions")
 
-        await self._see_through(delete_all, f"delete subscription of {name.full}")
+        await self.complete(delete_all, f"delete subscription of {name.full}")
 
     async def subscriptions(self, name: TopicName) -> list[str]:
         """Return names, sorted; of a partitioned topic those on any partition. Includes connected readers."""
@@ -318,7 +323,7 @@ class Administration:
         """Return the internal state of one topic or partition; with `metadata`, also each ledger's metadata.
 
         Raises IsPartitionedError."""
-        topic = await self._plain(name)
+        topic = await self.plain_topic(name)
         ids = {max(topic.ledger.index.current_id, internal_stats.NONE)}
         if metadata:
             ids |= {info.ledger_id for info in topic.ledger.ledgers}
@@ -336,7 +341,7 @@ class Administration:
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""
-        if (remote := await self._elsewhere(name)) is None:
+        if (remote := await self.elsewhere(name)) is None:
             return (await self.internal_stats(name)).as_json()
         return await remote.internal_stats()
 
@@ -346,13 +351,13 @@ class Administration:
         every = await self._every_existing(name)
 
         async def unload(each: TopicName) -> None:
-            if (remote := await self._elsewhere(each)) is not None:
+            if (remote := await self.elsewhere(each)) is not None:
                 await remote.unload()
             elif (topic := self._topics.find(each)) is not None:
                 self._topics.close_soon(topic)
                 await topic.ledger.closed.wait()
 
-        await self._see_through(partial(for_all, every, unload, name="unload partitions"), f"unload {name.full}")
+        await self.complete(partial(for_all, every, unload, name="unload partitions"), f"unload {name.full}")
 
     async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
         try:
@@ -368,7 +373,7 @@ class Administration:
 
         The latter may be one too early, never too late, if entries are published meanwhile. Raises IsPartitionedError.
         Source: the original's ManagedLedgerImpl.asyncFindPosition, which answers the place behind the last entry."""
-        topic = await self._plain(name)
+        topic = await self.plain_topic(name)
         end = topic.ledger.next_position(topic.ledger.last_confirmed)
         try:
             found = await first_published_at(topic.ledger, epoch_ms)
@@ -386,7 +391,8 @@ class Administration:
         if await self._partitions(name):
             raise IsPartitionedError(f"topic {name.full} is partitioned; use one of its partitions instead")
 
-    async def _plain(self, name: TopicName) -> Topic:
+    async def plain_topic(self, name: TopicName) -> Topic:
+        """Return one topic or partition that this broker serves, loaded. Raises IsPartitionedError."""
         await self._check_plain(name)
         return await self._topics.get(name, create=False)
 
@@ -398,9 +404,13 @@ class Administration:
             raise TopicNotFoundError(f"topic {name.full} does not exist")
         return _every(name, count)
 
-    async def _elsewhere(self, name: TopicName) -> RemoteTopic | None:
+    async def elsewhere(self, name: TopicName) -> RemoteTopic | None:
         """Return the topic, or partition, if another broker serves it. Raises the BrokerErrors of a lookup."""
         return None if self.others is None else await self.others.find(name)
+
+    async def partition(self, name: TopicName) -> Topic:
+        """Return an existing partition that this broker serves, loaded."""
+        return await self._topics.get(name, create=False)
 
     async def _existing(self, name: TopicName) -> tuple[list[Topic], list[RemoteTopic]]:
         """Return the topic, or its existing partitions, loaded; and separately the partitions of other brokers."""
@@ -412,7 +422,7 @@ class Administration:
         elsewhere: list[RemoteTopic] = []
 
         async def load(each: TopicName) -> None:
-            if (remote := await self._elsewhere(each)) is not None:
+            if (remote := await self.elsewhere(each)) is not None:
                 elsewhere.append(remote)
                 return
             try:
@@ -425,7 +435,8 @@ class Administration:
 
     # Doing
 
-    async def _see_through(self, job: Callable[[], Awaitable[T]], name: str) -> T:
+    async def complete(self, job: Callable[[], Awaitable[T]], name: str) -> T:
+        """Run a change to its end even if the caller goes away, and return its result."""
         return await see_through(self._nursery, job, name=name)
 
 

@@ -54,11 +54,15 @@ from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import (
     DEDUPLICATION,
     NAMESPACE_RETENTION,
+    NAMESPACE_TTL,
     PERSISTENCE,
     SNAPSHOT_INTERVAL,
+    SUBSCRIPTION_EXPIRATION,
     interval,
+    message_ttl,
     persistence,
     retention,
+    subscription_expiration,
     switch,
 )
 from quire.service.unsupported.policies import create_problem
@@ -70,6 +74,8 @@ CHECKED: Final[Mapping[str, Checked]] = {
     DEDUPLICATION: switch,
     SNAPSHOT_INTERVAL: interval,
     NAMESPACE_DELAYED: delayed_delivery,
+    NAMESPACE_TTL: message_ttl,
+    SUBSCRIPTION_EXPIRATION: subscription_expiration,
 }
 """Policies that a namespace may be made with."""
 BUNDLES_MAX = 1 << 16

@@ -103,34 +103,35 @@ class RemoteTopic:
 
     async def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""
-        await self._ask("GET", "/quireUnused", errors={412: TopicBusyError})
+        await self.ask("GET", "/quireUnused", errors={412: TopicBusyError})
 
     async def delete(self) -> None:
         """Delete the topic even while in use. Raises TopicNotFoundError."""
-        await self._ask("DELETE", "?force=true", errors={404: TopicNotFoundError})
+        await self.ask("DELETE", "?force=true", errors={404: TopicNotFoundError})
 
     async def unload(self) -> None:
         """Close the topic at its owner. Raises TopicNotFoundError."""
-        await self._ask("PUT", "/unload", errors={404: TopicNotFoundError})
+        await self.ask("PUT", "/unload", errors={404: TopicNotFoundError})
 
     async def internal_stats(self) -> Any:
         """Return the internal state as JSON. Raises TopicNotFoundError, IsPartitionedError."""
-        return await self._ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
+        return await self.ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
 
     async def create_subscription(self, subscription: str, position: Position) -> None:
         """Create a subscription. Raises TopicNotFoundError, SubscriptionExistsError."""
         body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
         errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
-        await self._ask("PUT", _subscription(subscription), body=body, errors=errors)
+        await self.ask("PUT", _subscription(subscription), body=body, errors=errors)
 
     async def delete_subscription(self, subscription: str, *, force: bool) -> None:
         """Delete a subscription. Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without
         `force`)."""
         resource = f"{_subscription(subscription)}?force={'true' if force else 'false'}"
         errors: Errors = {404: SubscriptionNotFoundError, 412: SubscriptionBusyError}
-        await self._ask("DELETE", resource, errors=errors)
+        await self.ask("DELETE", resource, errors=errors)
 
-    async def _ask(self, method: str, resource: str, *, body: object = None, errors: Errors) -> Any:
+    async def ask(self, method: str, resource: str, *, body: object = None, errors: Errors) -> Any:
+        """Return the JSON that the owner answers at `resource`; see `OtherBrokers.ask`."""
         return await self.others.ask(self.web_url, method, self.name, resource, body=body, errors=errors)
 
 

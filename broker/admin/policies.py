@@ -1,4 +1,4 @@
-"""Policies of a namespace and of a topic: persistence, retention, deduplication, delayed delivery.
+"""Policies of a namespace and of a topic: persistence, retention, deduplication, delayed delivery, expiry.
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
@@ -13,22 +13,27 @@ GET, POST, DELETE   {namespace}/deduplicationSnapshotInterval, {topic}/deduplica
                                      seconds
 GET, POST, DELETE   {namespace}/delayedDelivery, {topic}/delayedDelivery
                                      {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}, the same way
+GET, POST, DELETE   {namespace}/messageTTL                    seconds; 0: messages do not expire; the same way
+GET, POST, DELETE   {topic}/messageTTL                        the same; POST has it in its query, ?messageTTL=
+GET, POST, DELETE   {namespace}/subscriptionExpirationTime    minutes; 0: subscriptions do not expire; the same way
 
-A change applies to the next ledger of every affected topic and to the next trimming of ledgers; to deduplication at
-once; to delayed delivery with the next messages, and within 10 s to those that wait. Any broker answers.
+A change of persistence or retention applies to the next ledger of every affected topic and to the next trimming of
+ledgers; of deduplication at once; of delayed delivery to the next messages, and within 10 s to those that wait; of
+expiry to the next check. Any broker answers.
 
 Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersistencePolicies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
-from broker.admin.errors import NotServedError, PreconditionError
+from broker.admin.errors import MalformedRequestError, NotServedError, PreconditionError
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
@@ -46,16 +51,24 @@ from broker.topics.policies import Held
 from broker.topics.policy_values import (
     PolicyError,
     interval,
+    message_ttl,
     persistence,
     persistence_of,
     retention,
     retention_of,
+    subscription_expiration,
     switch,
 )
 from quire.wire.pulsar.names import TopicName
 
 Checked = Callable[[object], Any]
-Shown = Callable[[Held], Any]
+"""Return the value as it is stored. Raises PolicyError."""
+Shown = Callable[[AdminCall, Held], Any]
+"""Return the effective value for a topic."""
+Given = Callable[[AdminCall], Awaitable[object]]
+"""Return the value that a request sets."""
+
+_NUMBER = re.compile("-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +96,16 @@ def _of_namespace(key: str, checked: Checked) -> Handlers:
     return Handlers(get, post, delete)
 
 
-def _of_topic(key: str, checked: Checked, shown: Shown) -> Handlers:
+def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall.json) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
         if call.flag("applied"):
-            return answer(shown(await call.cluster.policies.load(name)))
+            return answer(shown(call, await call.cluster.policies.load(name)))
         found = (await call.cluster.policies.get(name) or {}).get(key)
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
-        name, value = await policy_topic(call), await _value(call, checked)
+        name, value = await policy_topic(call), check_policy(call, checked, await given(call))
         await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
@@ -138,6 +151,18 @@ async def _value(call: AdminCall, checked: Checked) -> Any:
     return check_policy(call, checked, await call.json())
 
 
+async def _ttl_of_query(call: AdminCall) -> object:
+    """Return the number of seconds, which a request about a topic has in its query. Raises MalformedRequestError."""
+    text = call.request.query_params.get("messageTTL", "")
+    if not _NUMBER.fullmatch(text):
+        raise MalformedRequestError("messageTTL must be a number of seconds")
+    return int(text)
+
+
+def _ttl_of(call: AdminCall, held: Held) -> int:
+    return held.message_ttl_s(call.administration.message_ttl_s)
+
+
 def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:
     """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
     try:
@@ -163,9 +188,14 @@ NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
 NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
 NAMESPACE_DEDUPLICATION = _of_namespace(policy_values.DEDUPLICATION, switch)
 NAMESPACE_SNAPSHOT_INTERVAL = _of_namespace(policy_values.SNAPSHOT_INTERVAL, interval)
-TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda held: persistence_of(held()))
-TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda held: retention_of(held()))
-TOPIC_DEDUPLICATION = _of_topic(policy_values.DEDUPLICATION, switch, Held.asks_deduplication)
-TOPIC_SNAPSHOT_INTERVAL = _of_topic(policy_values.SNAPSHOT_INTERVAL, interval, Held.snapshot_interval_s)
 NAMESPACE_DELAYED_DELIVERY = _of_namespace(NAMESPACE_DELAYED, delayed_delivery)
+NAMESPACE_TTL = _of_namespace(policy_values.NAMESPACE_TTL, message_ttl)
+SUBSCRIPTION_EXPIRATION = _of_namespace(policy_values.SUBSCRIPTION_EXPIRATION, subscription_expiration)
+TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda _, held: persistence_of(held()))
+TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda _, held: retention_of(held()))
+TOPIC_DEDUPLICATION = _of_topic(policy_values.DEDUPLICATION, switch, lambda _, held: held.asks_deduplication())
+TOPIC_SNAPSHOT_INTERVAL = _of_topic(
+    policy_values.SNAPSHOT_INTERVAL, interval, lambda _, held: held.snapshot_interval_s()
+)
 TOPIC_DELAYED_DELIVERY = Handlers(_get_delayed_of_topic, _post_delayed_of_topic, _delete_delayed_of_topic)
+TOPIC_TTL = _of_topic(policy_values.TOPIC_TTL, message_ttl, _ttl_of, _ttl_of_query)

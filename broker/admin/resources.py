@@ -5,6 +5,7 @@ The API has no authentication yet, so it is as open as the binary port beside it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from starlette.routing import BaseRoute
@@ -23,8 +24,11 @@ from broker.admin import (
     topics,
 )
 from broker.admin.policies import Handlers
+from broker.admin.positions import analysis, life, messages, of_namespace
+from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
+from broker.admin.stats import handlers as stats
 
 _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
@@ -32,6 +36,30 @@ _TOPIC = f"{_PERSISTENT}/{{topic}}"
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+
+
+def position_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of positions in a topic."""
+    subscription, moves = f"{_TOPIC}/subscription/{{subscription}}", moves_of_subscriptions
+    return [
+        at(f"{subscription}/resetcursor", POST=moves.reset),
+        at(f"{subscription}/resetcursor/{{timestamp}}", POST=moves.reset_to_time),
+        at(f"{subscription}/skip/{{count}}", POST=moves.skip),
+        at(f"{subscription}/skip_all", POST=moves.skip_all),
+        at(f"{subscription}/expireMessages", POST=moves.expire_to),
+        at(f"{subscription}/expireMessages/{{seconds}}", POST=moves.expire_older),
+        at(f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}", POST=moves.expire_older_of_all),
+        at(f"{subscription}/properties", GET=moves.properties, PUT=moves.set_properties),
+        at(f"{subscription}/position/{{number}}", GET=messages.peek),
+        at(f"{subscription}/analyzeBacklog", POST=analysis.analyze),
+        at(f"{_TOPIC}/examinemessage", GET=messages.examine),
+        at(f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", GET=messages.by_id),
+        at(f"{_TOPIC}/backlogSize", PUT=messages.backlog_size),
+        at(f"{_TOPIC}/terminate", POST=life.terminate),
+        at(f"{_TOPIC}/terminate/partitions", POST=life.terminate_partitions),
+        at(f"{_TOPIC}/trim", POST=life.trim),
+        at(f"{_TOPIC}/truncate", DELETE=life.truncate),
+    ]
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -61,12 +89,15 @@ def routes(service: Service) -> list[BaseRoute]:
             DELETE=partitions.delete,
             statuses={"PUT": partitions.CREATING, "POST": partitions.GROWING},
         ),
+        at(f"{_TOPIC}/stats", GET=stats.of_topic, statuses={"GET": stats.STATUSES}),
+        at(f"{_TOPIC}/partitioned-stats", GET=stats.of_partitioned),
         at(f"{_TOPIC}/internalStats", GET=topics.internal_stats),
         at(f"{_TOPIC}/partitioned-internalStats", GET=topics.partitioned_internal_stats),
         at(f"{_TOPIC}/messageid/{{timestamp}}", GET=topics.message_id_at),
         at(f"{_TOPIC}/lastMessageId", GET=topics.last_message_id),
         at(f"{_TOPIC}/subscriptions", GET=subscriptions.names),
         at(f"{_TOPIC}/subscription/{{subscription}}", PUT=subscriptions.create, DELETE=subscriptions.delete),
+        *position_routes(at),
         at(f"{_TOPIC}/unload", PUT=topics.unload),
         at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
         at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),
@@ -92,6 +123,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_SCHEMAS}/compatibility", POST=schemas.compatibility),
         at(f"{_SCHEMAS}/version", POST=schemas.version),
         at_policy(f"{_TOPIC}/delayedDelivery", policies.TOPIC_DELAYED_DELIVERY),
+        at_policy(f"{_TOPIC}/messageTTL", policies.TOPIC_TTL),
         at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
         at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
         at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),
@@ -119,6 +151,17 @@ def routes(service: Service) -> list[BaseRoute]:
             POST=schema_policies.post_enforced,
         ),
         at_policy(f"{_NAMESPACE}/delayedDelivery", policies.NAMESPACE_DELAYED_DELIVERY),
+        at_policy(f"{_NAMESPACE}/messageTTL", policies.NAMESPACE_TTL),
+        at_policy(f"{_NAMESPACE}/subscriptionExpirationTime", policies.SUBSCRIPTION_EXPIRATION),
+        *[
+            at(f"{place}/{resource}", POST=handler)
+            for place in (_NAMESPACE, f"{_NAMESPACE}/{{bundle}}")
+            for resource, handler in (
+                ("clearBacklog", of_namespace.clear),
+                ("clearBacklog/{subscription}", of_namespace.clear),
+                ("unsubscribe/{subscription}", of_namespace.unsubscribe),
+            )
+        ],
         at(f"{_NAMESPACE}/bundles", GET=namespaces.bundles),
         at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
         at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload),

@@ -9,7 +9,7 @@ is put aside when it is read (`delayed.delays`), and joins those to be delivered
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from broker.dispatch.consumer import Consumer
@@ -28,6 +28,9 @@ from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.world.doors import Buffer
+
+RELEASED_IN_STEP = 1000
+"""Entries held by consumers that are looked at before other tasks run, when a cursor was moved past some."""
 
 
 class ManyConsumers(DelayingSubscription):
@@ -139,6 +142,20 @@ class ManyConsumers(DelayingSubscription):
                     return False
                 return to_bits(words).bit_length() > size and self.cursor.ack_set(position) is None
         return False
+
+    def release_acked(self) -> Generator[None, None, None]:
+        is_acked = self.cursor.is_acked
+        for consumer, pending in list(self._pending.items()):
+            for count, position in enumerate(pending.positions(), 1):
+                if is_acked(position):
+                    self._release(consumer, position)
+                if not count % RELEASED_IN_STEP:
+                    yield
+        for count, position in enumerate(self._replay.positions(), 1):
+            if is_acked(position):
+                self._replay.discard(position)
+            if not count % RELEASED_IN_STEP:
+                yield
 
     def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
         """Reduce the messages its holder is charged for after a partial acknowledgement of a batch."""
@@ -314,6 +331,16 @@ class ManyConsumers(DelayingSubscription):
             self._offer_due(run)
         else:
             self._offer(run, replay=replay)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Return whether it holds too many unacknowledged messages, as found when it was last served."""
+        return self._over_limit
+
+    @property
+    def waiting_again(self) -> int:
+        """Return the entries that wait to be delivered again."""
+        return len(self._replay)
 
     def _lookahead(self) -> int:
         """Number of entries waiting to be delivered again at which no new ones are read."""

@@ -9,12 +9,13 @@ It does no more in one pass than `broker.turn.PASS_WORK`, whatever there are per
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.expiry import Expiry
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
 from broker.ends import CONSUMER, Do, End, after
@@ -76,6 +77,7 @@ class Subscription(ABC):
         """True while a consumer has permits and there was nothing to read, so that new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
+        self.known_expiry: Expiry | None = None
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
@@ -103,6 +105,7 @@ class Subscription(ABC):
         first = not self.consumers
         self._admit(consumer)
         self.consumers[consumer] = None
+        self.cursor.touch()
         if first:
             self.rewind()
         self.pump()
@@ -112,6 +115,7 @@ class Subscription(ABC):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.cursor.touch()
         self._dismiss(consumer)
         self.abandoned()
         self.pump()
@@ -207,6 +211,18 @@ class Subscription(ABC):
     @abstractmethod
     def _forget_deliveries(self) -> None:
         """Forget all deliveries, because the cursor moved."""
+
+    def release_acked(self) -> Generator[None, None, None]:
+        """Release what consumers hold of entries that were acknowledged in their place, a step of the event loop per
+        element."""
+        yield from ()
+
+    @property
+    def expiry(self) -> Expiry:
+        """Return the record of expired messages, made when first used."""
+        if self.known_expiry is None:
+            self.known_expiry = Expiry()
+        return self.known_expiry
 
     # Acknowledgement
 

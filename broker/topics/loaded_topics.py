@@ -9,7 +9,7 @@ from itertools import takewhile
 import trio
 
 from broker.background import see_through
-from broker.config import PARTITIONED
+from broker.config import PARTITIONED, BrokerOptions
 from broker.context import Context
 from broker.errors import (
     BrokerError,
@@ -98,6 +98,10 @@ class Topics:
 
     def loaded(self) -> list[Topic]:
         return list(self._loaded.values())
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self._context.options
 
     @property
     def count(self) -> int:

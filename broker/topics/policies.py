@@ -25,7 +25,16 @@ from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
 from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT, DelayedDelivery, effective_delayed
-from broker.topics.policy_values import asks_deduplication, decode, effective, snapshot_interval_s
+from broker.topics.policy_values import (
+    NAMESPACE_TTL,
+    SUBSCRIPTION_EXPIRATION,
+    TOPIC_TTL,
+    asks_deduplication,
+    decode,
+    effective,
+    first_said,
+    snapshot_interval_s,
+)
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -163,6 +172,15 @@ class Held:
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the rules for the topic's delayed messages."""
         return effective_delayed(self._policies.delayed, self._namespace.own, self.of_topic)
+
+    def message_ttl_s(self, default: int) -> int:
+        """Return the age at which messages of the topic expire; 0: they do not."""
+        topic, namespace = self.of_topic or {}, self._namespace.own or {}
+        return first_said(topic.get(TOPIC_TTL), namespace.get(NAMESPACE_TTL), default=default)
+
+    def subscription_expiration_minutes(self, default: int) -> int:
+        """Return how long a subscription without consumers is kept; 0: for ever."""
+        return first_said((self._namespace.own or {}).get(SUBSCRIPTION_EXPIRATION), default=default)
 
     def asks_deduplication(self) -> bool:
         """Return whether duplicates of a producer of the topic are to be dropped.

@@ -7,6 +7,9 @@
     /admin/topic-policies/local/<t>/<ns>/persistent/<topic, escaped>    of one topic and its partitions
         "persistence"         the same
         "retentionPolicies"   the same
+        "message_ttl_in_seconds"  age at which messages expire, in the topic's "messageTTLInSeconds"; 0: they do not
+        "subscription_expiration_time_minutes"
+                              how long a subscription is kept without consumers, in the namespace's only; 0: for ever
     in both
         "deduplicationEnabled"  true: a message that a producer sends twice is stored once
         "deduplicationSnapshotIntervalSeconds"  120: see broker.topics.deduplication
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from broker.errors import MetadataRefusedError
 from broker.ownership.values import Json, decode_json
@@ -32,6 +35,9 @@ NAMESPACE_RETENTION = "retention_policies"
 TOPIC_RETENTION = "retentionPolicies"
 DEDUPLICATION = "deduplicationEnabled"
 SNAPSHOT_INTERVAL = "deduplicationSnapshotIntervalSeconds"
+NAMESPACE_TTL = "message_ttl_in_seconds"
+TOPIC_TTL = "messageTTLInSeconds"
+SUBSCRIPTION_EXPIRATION = "subscription_expiration_time_minutes"
 
 QUORUM_MAX = 5
 """Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
@@ -146,6 +152,35 @@ def switch(value: object) -> bool:
 def interval(value: object) -> int:
     """Return a checked value of `deduplicationSnapshotIntervalSeconds`. Raises PolicyError."""
     return _number({SNAPSHOT_INTERVAL: value}, SNAPSHOT_INTERVAL, 0, INT32_MAX)
+
+
+def message_ttl(value: object) -> int:
+    """Return a checked time to live in seconds. Raises PolicyError."""
+    return _whole(value, "message TTL")
+
+
+def subscription_expiration(value: object) -> int:
+    """Return a checked expiration time of subscriptions in minutes. Raises PolicyError."""
+    return _whole(value, "subscription expiration time")
+
+
+def first_said(*said: object, default: int) -> int:
+    """Return the first of the values that is a number which is not negative.
+
+    >>> first_said(None, -1, True, 0, 7, default=9)
+    0
+    """
+    return next((each for each in said if _is_whole(each)), default)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
+
+
+def _whole(value: object, what: str) -> int:
+    if not _is_whole(value):
+        raise PolicyError(f"Invalid value for {what}: it must be a whole number from 0 to {INT32_MAX}")
+    return value
 
 
 def persistence_of(config: LogConfig) -> Json:

@@ -260,6 +260,11 @@ class Appends:
         open."""
         return self.state is State.IDLE and self._index.current_id == NO_LEDGER
 
+    async def settled(self) -> None:
+        """Wait until no switch is under way."""
+        while self.state is State.SWITCHING:
+            await self._made_switching().settled()
+
     async def leave_last(self) -> None:
         """Switch to a new ledger if all are closed, so that the last of them can be trimmed. Returns when that has
         succeeded or failed."""
@@ -331,19 +336,29 @@ class Appends:
             self._nursery.start_soon(let_go, writer, name=f"last ledger of {self._name}")
         self._listener.on_taken_over()
 
-    def terminate(self) -> None:
+    async def terminate(self) -> None:
+        """Store that the log ends behind what was appended. Raises ManagedLedgerError, LedgerError, MetadataError."""
+        await self.settled()
+        self.check_usable()
+        if self.state is not State.TERMINATED:
+            await self._made_switching().terminate()
+            self.check_usable()
+
+    def terminated(self) -> None:
         """Refuse entries from now on, because the stored list is terminated."""
         self.state = State.TERMINATED
+        self._stop()
+        for sink in self.pending.take_all():
+            sink.failed(refusal(self.state, self._name))
 
     async def close(self) -> None:
         """Accept nothing more, wait for pending appends, close the ledger. Unconfirmed appends fail then.
 
         After any error (LedgerError, MetadataError) the next open recovers the ledger."""
-        switching = self._made_switching()
-        while self.state is State.SWITCHING:
-            await switching.settled()
+        await self.settled()
         if self.state in (State.FENCED, State.CLOSED, State.CLOSING):
             return
+        switching = self._made_switching()
         writer = self.writer if self.state is State.OPEN else switching.uncontested()
         self.state = State.CLOSING
         try:

@@ -25,7 +25,7 @@ from managed_ledger.errors import (
     ManagedLedgerFencedError,
     ManagedLedgerUnavailableError,
 )
-from managed_ledger.log_index import LogIndex
+from managed_ledger.log_index import NO_LEDGER, LogIndex
 from managed_ledger.stored_list import StoredList
 from managed_ledger.writing.barren import RETRY_FIRST_S, RETRY_MAX_S, BarrenLedgers
 from managed_ledger.writing.ledger_ahead import LedgerAhead
@@ -54,6 +54,8 @@ class Switched(Protocol):
     def confirmed(self, first: int, last: int) -> None: ...
 
     def begin(self, writer: Writer) -> None: ...
+
+    def terminated(self) -> None: ...
 
     def fence(self, reason: str) -> None: ...
 
@@ -273,6 +275,44 @@ class Switching:
                 return None  # the next owner recovers it
             self._unclosed = self._failed_writer = None
         return writer
+
+    async def terminate(self) -> None:
+        """Close the last ledger, and store the list with the end of the log, which no ledger follows.
+
+        Raises ManagedLedgerFencedError, also if the outcome is unknown; LedgerError, MetadataError: not done."""
+        appends = self._appends
+        if appends.state is State.OPEN:
+            assert appends.writer is not None, "an open log has a ledger"
+            self._unclosed = Predecessor(appends.writer)
+        appends.state = State.SWITCHING
+        settled = self._settled = trio.Event()
+        try:
+            await self._close_ledger()
+            async with self._stored.held():
+                if appends.state is State.SWITCHING:
+                    await self._store_end()
+        except ManagedLedgerFencedError as error:
+            appends.fence(str(error))
+            raise
+        finally:
+            if appends.state is State.SWITCHING:
+                self._give_up_for_now("it was being terminated")
+            settled.set()
+        self._listener.on_switched()
+
+    async def _store_end(self) -> None:
+        before, value = self._unclosed, self._stored.value
+        if before is not None:
+            value = before.marked_in(value, self._world.clock.wall_ms())
+        self._drop_ahead()
+        try:
+            await self._stored.put(value.terminated_at(self._index.last_confirmed))
+        except MetadataError as error:
+            # If it is stored after all, nothing may be appended any more.
+            raise ManagedLedgerFencedError(f"{self._name}: its end may be stored or not: {error}") from error
+        self._unclosed = self._failed_writer = None
+        self._index.set(self._stored.value.ledgers, NO_LEDGER)
+        self._appends.terminated()
 
     def _drop_ahead(self) -> None:
         unneeded = self.unneeded()

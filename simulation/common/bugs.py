@@ -250,7 +250,7 @@ def _orphan_on_unsubscribe() -> list[Patch]:
 
     async def end(self: CursorStore) -> tuple[list[int], Delete]:
         await trio.lowlevel.checkpoint()
-        return self.ledger_ids(), Delete(path=self._node._path)
+        return self.ledger_ids(), Delete(path=self.node._path)
 
     return [(CursorStore, "end", end)]
 

@@ -159,6 +159,52 @@ def test_the_schema_of_a_topic_is_what_its_next_owner_checks_when_the_first_is_k
     assert rest.ask("GET", path).status_code == 404
 
 
+def test_a_position_is_moved_through_any_broker_and_stays_when_its_owner_is_killed(cluster: BrokerCluster) -> None:
+    topic, path = "persistent://public/default/moved", f"{ADMIN}/persistent/public/default/moved"
+    parts = f"{ADMIN}/persistent/public/default/moved-parts"
+    assert cluster.brokers[0].ask("PUT", f"{parts}/partitions", json=4).status_code == 204
+    first = "persistent://public/default/moved-parts-partition-0"
+    cluster.move(first, cluster.other(cluster.owner_of(f"{first[:-1]}1")))
+    assert len({cluster.owner_of(f"{first[:-1]}{number}").id for number in range(4)}) == 2
+    with client_of(*cluster.brokers) as client:
+        for name in (topic, "persistent://public/default/moved-parts"):
+            client.subscribe(name, "s").close()
+            producer = client.create_producer(name, batching_enabled=False)
+            for number in range(8):
+                producer.send(b"m%d" % number)
+            producer.close()
+
+        # One broker does it for all partitions.
+        asked = cluster.brokers[1]
+        stats = asked.ask("GET", f"{parts}/partitioned-stats").json()
+        assert (stats["msgInCounter"], stats["subscriptions"]["s"]["msgBacklog"]) == (8, 8)
+        assert asked.ask("PUT", f"{parts}/subscription/s/properties", json={"k": "v"}).status_code == 204
+        assert asked.ask("GET", f"{parts}/subscription/s/properties").json() == {"k": "v"}
+        assert asked.ask("POST", f"{parts}/subscription/s/skip_all").status_code == 204
+        assert asked.ask("POST", f"{parts}/subscription/none/skip_all").status_code == 404
+        stats = asked.ask("GET", f"{parts}/partitioned-stats?getPreciseBacklog=true").json()
+        assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+        assert asked.ask("POST", f"{parts}/subscription/s/resetcursor/0").status_code == 204
+        assert asked.ask("POST", f"{ADMIN}/namespaces/public/default/clearBacklog/none").status_code == 204
+        assert sorted(asked.ask("POST", f"{parts}/terminate/partitions").json()) == ["0", "1", "2", "3"]
+
+        # The owner does it for one topic, and dies.
+        owner = cluster.owner_of(topic)
+        wrong = cluster.other(owner)
+        answer = wrong.ask("POST", f"{path}/subscription/s/skip/3")
+        assert (answer.status_code, answer.headers["location"]) == (307, f"{owner.web}{path}/subscription/s/skip/3")
+        assert wrong.ask("POST", f"{path}/subscription/s/skip/3", follow_redirects=True).status_code == 204
+        owner.kill()
+        wait_until(lambda: cluster.owner_of(topic) is wrong, "the other broker has the topic", 60)
+        consumer = client.subscribe(topic, "s")
+        assert consumer.receive(30_000).data() == b"m3"
+        consumer.close()
+        consumer = client.subscribe("persistent://public/default/moved-parts", "s")
+        assert sorted(consumer.receive(30_000).data() for _ in range(8)) == [b"m%d" % number for number in range(8)]
+        with pytest.raises(pulsar.PulsarException):
+            client.create_producer("persistent://public/default/moved-parts")
+
+
 def test_the_next_ledger_of_a_topic_has_the_copies_that_were_asked_for(cluster: BrokerCluster) -> None:
     name = "copies"
     topic = f"persistent://public/default/{name}"

@@ -124,6 +124,10 @@ class Redelivery:
     def __contains__(self, position: object) -> bool:
         return position in self._entries
 
+    def positions(self) -> list[Position]:
+        """Return the waiting entries, in any order."""
+        return list(self._entries)
+
     @property
     def knows(self) -> bool:
         """Return whether anything waits or was ever delivered again. If not, no other query is needed."""

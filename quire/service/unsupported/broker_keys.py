@@ -40,21 +40,20 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
     "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
     "throttle-dispatch-rate",
-    "tuning of quotas and expiry, which do not exist": (
+    "tuning of quotas, which do not exist": (
         "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
-        "preciseTimeBasedBacklogQuotaCheck messageExpiryCheckIntervalInMinutes"
+        "preciseTimeBasedBacklogQuotaCheck"
     ),
-    "tuning of the deletion of inactive topics and subscriptions, which are kept": (
+    "tuning of the deletion of inactive topics, which are kept": (
         "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds "
-        "subscriptionExpiryCheckIntervalInMinutes"
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
     ),
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
     "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
     "subscriptionKeySharedUseClassicPersistentImplementation subscriptionSharedUseClassicPersistentImplementation "
-    "subscriptionBacklogScanMaxTimeMs subscriptionBacklogScanMaxEntries managedLedgerNewEntriesCheckDelayInMillis",
+    "managedLedgerNewEntriesCheckDelayInMillis",
     "always on": "subscriptionKeySharedUseConsistentHashing acknowledgmentAtBatchIndexLevelEnabled "
     "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
     "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
@@ -142,11 +141,10 @@ _AT_REST: Final[Mapping[str, str]] = {
         "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "unacknowledged messages are kept, without quota or expiry": "backlogQuotaDefaultLimitBytes "
-    "backlogQuotaDefaultLimitGB "
-    "backlogQuotaDefaultLimitSecond ttlDurationDefaultInSeconds",
-    "topics and subscriptions stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
-    "brokerDeleteInactivePartitionedTopicMetadataEnabled subscriptionExpirationTimeMinutes",
+    "unacknowledged messages are kept, without quota": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
+    "backlogQuotaDefaultLimitSecond",
+    "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
+    "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",

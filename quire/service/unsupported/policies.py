@@ -22,6 +22,9 @@ OBEYED: Final = frozenset(
         "delayedDeliveryEnabled",
         "delayedDeliveryTickTimeMillis",
         "delayedDeliveryMaxDelayInMillis",
+        "message_ttl_in_seconds",
+        "messageTTLInSeconds",
+        "subscription_expiration_time_minutes",
         "isGlobal",
         "schema_compatibility_strategy",
         "schema_auto_update_compatibility_strategy",
@@ -53,9 +56,6 @@ WHY: Final[Mapping[str, str]] = {
     "subscriptionPolicies": "rates are not limited",
     "autoTopicCreationOverride": "only broker.conf determines whether topics are created automatically",
     "autoSubscriptionCreationOverride": "subscriptions are created when a consumer names them",
-    "message_ttl_in_seconds": "messages do not expire",
-    "messageTTLInSeconds": "messages do not expire",
-    "subscription_expiration_time_minutes": "subscriptions do not expire",
     "encryption_required": "encryption by producers is not checked",
     "inactive_topic_policies": "topics are kept until they are deleted",
     "inactiveTopicPolicies": "topics are kept until they are deleted",
@@ -92,8 +92,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "message_ttl_in_seconds": 60, "properties": {"a":
-    "b"}}) ['encryption_required', 'message_ttl_in_seconds']
+    >>> unsupported({"encryption_required": True, "deleted": False, "compaction_threshold": 60, "properties": {"a":
+    "b"}}) ['encryption_required', 'compaction_threshold']
     """
     return [
         field

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from quire.wire.pulsar.errors import MalformedMetadataError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
-from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
+from quire.wire.pulsar.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -91,6 +91,28 @@ def read_metadata(entry: Buffer) -> MessageMetadata:
     except DecodeError as error:
         raise MalformedMetadataError(f"unreadable metadata: {error}") from None
     return metadata
+
+
+def broker_metadata(entry: Buffer) -> BrokerEntryMetadata | None:
+    """Return what a broker has put in front of the entry; None: nothing. MalformedMetadataError."""
+    if len(entry) < 6 or _MAGIC.unpack_from(entry)[0] != BROKER_ENTRY_MAGIC:
+        return None
+    size = _SIZE.unpack_from(entry, 2)[0]
+    try:
+        found: BrokerEntryMetadata = BrokerEntryMetadata.FromString(bytes(entry[6 : 6 + size]))
+    except DecodeError as error:
+        raise MalformedMetadataError(f"unreadable metadata of a broker: {error}") from None
+    return found
+
+
+def entry_time(entry: Buffer) -> int | None:
+    """Return the time of an entry, in ms since 1970: the broker's, if it has added one, else the publish time; None if
+    there is neither. MalformedMetadataError. Source: Pulsar's Commands.getEntryTimestamp."""
+    metadata = read_metadata(entry)
+    added = broker_metadata(entry)
+    if added is not None and added.HasField("broker_timestamp"):
+        return added.broker_timestamp
+    return metadata.publish_time if metadata.HasField("publish_time") else None
 
 
 def batch_count(entry: Buffer) -> int:

@@ -6,44 +6,22 @@ The requests are those of the official clients' own suites and of tools: bare in
 from __future__ import annotations
 
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote
 
-import httpx2
 import pulsar
 import pytest
 from pulsar import InitialPosition, MessageId
 
+from tests.support.admin_rest import Admin, as_json, publish, wait_for_the_next_millisecond
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
-
-
-class Admin:
-    """The REST API of a server, one method per verb; paths are relative to a topic."""
-
-    def __init__(self, server: StandaloneProcess) -> None:
-        self.http = httpx2.Client(base_url=server.web, timeout=20)
-
-    def ask(self, method: str, topic: str, resource: str = "", **options: Any) -> httpx2.Response:
-        local = quote(topic.removeprefix("persistent://public/default/"), safe="")
-        return self.http.request(method, f"/admin/v2/persistent/public/default/{local}{resource}", **options)
-
-    def get(self, topic: str, resource: str) -> Any:
-        response = self.ask("GET", topic, resource)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def do(self, method: str, topic: str, resource: str = "", **options: Any) -> None:
-        response = self.ask(method, topic, resource, **options)
-        assert (response.status_code, response.content) == (204, b""), response.text
 
 
 @pytest.fixture
@@ -53,19 +31,6 @@ def admin(server: StandaloneProcess) -> Iterator[Admin]:
         yield made
 
 
-def wait_for_the_next_millisecond() -> None:
-    """Wait for the next millisecond of the wall clock, which dates producers' messages."""
-    before = time.time_ns() // 1_000_000
-    wait_until(lambda: time.time_ns() // 1_000_000 > before)
-
-
-def publish(client: pulsar.Client, topic: str, count: int) -> list[MessageId]:
-    producer = client.create_producer(topic, batching_enabled=False)
-    ids = [producer.send(b"m%d" % number) for number in range(count)]
-    producer.close()
-    return ids
-
-
 def first_of(client: pulsar.Client, topic: str, subscription: str) -> bytes:
     """Return the first delivery of the subscription."""
     consumer = client.subscribe(topic, subscription)
@@ -73,10 +38,6 @@ def first_of(client: pulsar.Client, topic: str, subscription: str) -> bytes:
         return bytes(consumer.receive(RECEIVE_MS).data())
     finally:
         consumer.close()
-
-
-def as_json(message_id: MessageId) -> dict[str, int]:
-    return {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id(), "partitionIndex": -1}
 
 
 def http_put(url: str, data: str) -> None:

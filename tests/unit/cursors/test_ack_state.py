@@ -179,3 +179,24 @@ def test_recovered_ranges_are_fitted_to_the_log() -> None:
     state.fit_to_log()
     check(state, {*ALL[:3], Position(9, 2), Position(9, 3)})
     assert [place for place, _ in state.batches.items()] == [Position(9, 1)]
+
+
+@given(st.sets(st.sampled_from(ALL)), st.integers(1, 12))
+def test_the_nth_unacknowledged_entry_is_found(acked: set[Position], count: int) -> None:
+    state = state_at((2, -1))
+    state.ack_individual(sorted(acked))
+    wanted = [place for place in ALL if place not in acked]
+    assert state.nth_unacked(count) == (wanted[count - 1] if count <= len(wanted) else None)
+
+
+def test_the_nth_unacknowledged_entry_is_found_behind_whole_and_partial_chunks() -> None:
+    log = fake_log((3, 5000), (4, 0), (6, 3000))
+    state = AckState(log, Position(3, 9))
+    acked = {Position(3, each) for each in (*range(1024, 2048), *range(2100, 4000, 3))}
+    acked |= {Position(6, each) for each in range(2, 2999)}
+    state.ack_individual(sorted(acked))
+    places = [Position(3, each) for each in range(10, 5000)] + [Position(6, each) for each in range(3000)]
+    wanted = [place for place in places if place not in acked]
+    for count in (*range(1, len(wanted), 97), len(wanted) - 1, len(wanted)):
+        assert state.nth_unacked(count) == wanted[count - 1]
+    assert state.nth_unacked(len(wanted) + 1) is None

@@ -124,3 +124,14 @@ def test_names_of_subscriptions_are_escaped_as_in_the_original_and_those_that_ca
     for name in ("", ".", ".."):
         with pytest.raises(InvalidCursorNameError):
             cursor_path("/l", name)
+
+
+def test_skipping_counts_only_what_is_not_acknowledged() -> None:
+    cursor = reader()
+    cursor.ack_individual(at((2, 1), (5, 0)))
+    cursor.skip(4)
+    assert (cursor.mark_delete, cursor.read_position, cursor.backlog()) == (Position(5, 1), Position(5, 2), 5)
+    cursor.skip(0)
+    assert cursor.backlog() == 5
+    cursor.skip(9)
+    assert (cursor.mark_delete, cursor.backlog()) == (Position(9, 3), 0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,12 +19,12 @@ from cursors.errors import (
     CursorRecoveryError,
 )
 from cursors.opening import create_cursor, cursor_path, recover_cursor
-from cursors.position_info import CursorNode, base_of, decode_chain, decode_node
+from cursors.position_info import NO_LEDGER, CursorNode, base_of, decode_chain, decode_node
 from quire.ledger.errors import LedgerReadError, LedgerRecoveryError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
 from quire.metadata.local.memory import MemoryStore
-from quire.metadata.store import Put
+from quire.metadata.store import Op, Put
 from tests.support.waiting import until
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
 
@@ -446,3 +447,65 @@ async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() ->
         assert all(found.is_acked(place) for place in answered)
         await trio.sleep(5)
         assert bench.ledgers.listed() <= set(found.store.ledger_ids() if found.store else [])
+
+
+@pytest.mark.parametrize("has_ledger", [False, True])
+async def test_properties_of_a_user_are_replaced_without_losing_an_ack(bench: Bench, has_ledger: bool) -> None:
+    cursor = await new(bench)
+    if has_ledger:
+        cursor.ack_individual(at((1, 0), (1, 5)))
+        await cursor.wait_persisted()
+    cursor.ack_individual(at((1, 1), (1, 7)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cursor.set_cursor_properties, [("a", "b"), ("c", "")])
+        nursery.start_soon(cursor.wait_persisted)
+    found = await again(bench)
+    assert found.cursor_properties == (("a", "b"), ("c", "")) == cursor.cursor_properties
+    assert (found.mark_delete, found.ack_ranges()) == (cursor.mark_delete, cursor.ack_ranges())
+    cursor.ack_individual(at((1, 9)))
+    await cursor.wait_persisted()
+    assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
+    assert not bench.fenced
+
+
+async def test_properties_of_a_cursor_that_another_broker_has_are_not_replaced(bench: Bench) -> None:
+    cursor = await new(bench)
+    path = cursor_path(LOG_PATH, "sub")
+    stored = await bench.metadata.get(path)
+    assert stored is not None
+    await bench.metadata.multi([Put(path=path, value=stored.value, version=stored.version)])
+    with pytest.raises(CursorFencedError):
+        await cursor.set_cursor_properties([("a", "b")])
+    assert bench.fenced
+    assert (await again(bench)).cursor_properties == (("who", "me"),)
+
+
+async def test_properties_whose_write_was_not_answered_cost_no_ack(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at((1, 0), (1, 5)))
+    await cursor.wait_persisted()
+    write = bench.metadata.multi
+
+    async def lose_the_answer(ops: Sequence[Op]) -> list[str]:
+        await write(ops)
+        monkeypatch.setattr(bench.metadata, "get", away)
+        raise MetadataUnavailableError("the connection broke")
+
+    async def away(path: str) -> None:
+        raise MetadataUnavailableError("still away")
+
+    monkeypatch.setattr(bench.metadata, "multi", lose_the_answer)
+    with pytest.raises(CursorPersistError):
+        await cursor.set_cursor_properties([("a", "b")])
+    monkeypatch.undo()
+    await cursor.set_cursor_properties([("a", "c")])
+    assert cursor.store is not None
+    assert cursor.store.node.empty_ledger_id == NO_LEDGER, "the ledger has an entry, which holds the state"
+    found = await again(bench)
+    assert (found.cursor_properties, found.ack_ranges()) == ((("a", "c"),), cursor.ack_ranges())
+    cursor.ack_individual(at((1, 7)))
+    await cursor.wait_persisted()
+    assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
+    assert not bench.fenced

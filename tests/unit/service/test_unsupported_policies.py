@@ -66,7 +66,7 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
     ("field", "value"),
     [
         ("encryption_required", True),
-        ("message_ttl_in_seconds", 60),
+        ("compaction_threshold", 60),
         ("backlog_quota_map", {"destination_storage": {"limit": 1, "policy": "producer_exception"}}),
         ("max_producers_per_topic", 5),
         ("auth_policies", {"namespace_auth": {"role": ["produce"]}, "destination_auth": {}}),

@@ -66,8 +66,8 @@ def test_a_method_that_is_not_allowed_is_told_which_are(method: str, path: str, 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", f"{TOPICS}/t/stats"),
-        ("POST", f"{TOPICS}/t/terminate"),
+        ("GET", f"{TOPICS}/t/backlog"),
+        ("POST", f"{TOPICS}/t/createMissedPartitions"),
         ("PUT", f"{TOPICS}/t/compaction"),
         ("PUT", f"{TOPICS}/a/b/partitions"),
         ("GET", f"{TOPICS}/t/partitions/"),

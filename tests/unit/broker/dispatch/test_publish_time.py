@@ -3,8 +3,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import trio
 
-from broker.dispatch.publish_time import first_published_at
+from broker.dispatch.publish_time import SEARCH_S, first_published_at, last_published_before
+from managed_ledger.errors import ManagedLedgerUnavailableError
 from quire.ledger.position import LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import entry
@@ -84,3 +86,38 @@ async def test_more_unreadable_entries_than_are_looked_around_deliver_too_much_r
             assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
         assert await first_published_at(log, 1000 + 550) >= ids[0]
         assert log.ledger_reads - reads <= 7 * 12 * 3
+
+
+async def test_the_time_that_a_broker_has_added_goes_before_the_producers(cluster: Cluster) -> None:
+    def added(broker_ms: int, producer_ms: int) -> bytes:
+        front = pb.BrokerEntryMetadata(broker_timestamp=broker_ms, index=1).SerializeToString()
+        return b"\x0e\x02" + len(front).to_bytes(4, "big") + front + entry(b"m", publish_time=producer_ms)
+
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        ids = await publish(log, *[added(1000 + number, 9000 - number) for number in range(10)])
+        for number in range(10):
+            assert await first_published_at(log, 1000 + number) == Position(*ids[number])
+
+
+async def test_the_search_for_expired_entries_mostly_reads_the_oldest_alone(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=10) as factory:
+        log = await factory.open(NAME)
+        ids = [Position(*each) for each in await publish(log, *[entry(b"m", publish_time=each) for each in range(200)])]
+        before = log.ledger_reads
+        assert await last_published_before(log, 50, ids[60]) is None
+        assert log.ledger_reads - before <= 1
+        assert await last_published_before(log, 50, ids[20]) == ids[49]
+        assert await last_published_before(log, 999, ids[20]) == ids[199]
+        assert await last_published_before(log, 999, Position(ids[199].ledger_id, 999)) is None
+
+
+async def test_a_search_that_bookies_do_not_answer_is_given_up(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=10) as factory:
+        log = await factory.open(NAME)
+        await publish(log, *[entry(b"m", publish_time=each) for each in range(20)])
+        cluster.ledgers.delay_s = 10 * SEARCH_S
+        began = trio.current_time()
+        with pytest.raises(ManagedLedgerUnavailableError):
+            await first_published_at(log, 5)
+        assert trio.current_time() - began == pytest.approx(SEARCH_S)

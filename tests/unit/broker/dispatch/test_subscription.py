@@ -116,7 +116,7 @@ async def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_an
     peer = await room.connect("Pulsar-Java-v4.2.4")
     await peer.producer()
     await peer.publish(*numbers(3))
-    (await room.topic()).ledger._appends.terminate()
+    await (await room.topic()).ledger.terminate()
     await peer.subscribe(subType=kind)
     peer.flow(100)
     ids = [(await peer.message())[0].message_id for _ in range(3)]
@@ -396,7 +396,7 @@ async def test_the_end_of_a_terminated_topic_is_not_told_to_clients_that_break_o
     peer = await room.connect(version)
     await peer.producer()
     ids = await peer.publish(*numbers(3))
-    (await room.topic()).ledger._appends.terminate()
+    await (await room.topic()).ledger.terminate()
     await peer.subscribe()
     peer.flow(100)
     await peer.payloads(3)

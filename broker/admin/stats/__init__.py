@@ -1,0 +1,1 @@
+"""Statistics of topics under the original's names."""

@@ -1,0 +1,25 @@
+"""Topics and subscriptions of the servers themselves, to which expiry does not apply.
+
+Source: Pulsar's SystemTopicNames, and the names of the cursors of compaction and deduplication.
+"""
+
+from __future__ import annotations
+
+from quire.wire.pulsar.names import TopicName
+
+_TOPICS = ("__change_events", "__transaction_buffer_snapshot", "__transaction_log_")
+_CURSORS = ("__compaction", "pulsar.dedup")
+
+
+def is_system_topic(name: TopicName) -> bool:
+    """Return whether a topic, or partition, is one of the servers.
+
+    >>> is_system_topic(TopicName.parse("persistent://a/b/__change_events-partition-0"))
+    True
+    """
+    return name.local.startswith(_TOPICS)
+
+
+def is_system_cursor(name: str) -> bool:
+    """Return whether a subscription is one of the servers."""
+    return name in _CURSORS
