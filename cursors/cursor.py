@@ -73,7 +73,7 @@ class Cursor:
 
     @property
     def is_touched(self) -> bool:
-        """Whether `last_active_ms` is newer in memory than where it is stored."""
+        """True if `last_active_ms` is newer in memory than where it is stored."""
         return self._store is not None and self._store.node.is_touched
 
     def touch(self) -> None:

@@ -56,7 +56,7 @@ class StoredNode:
         self.empty_ledger_id = NO_LEDGER
         """The node's ledger, while it has no confirmed entry."""
         self.is_touched = False
-        """Whether `touch` was called since the node was rewritten."""
+        """True if `touch` was called since the node was rewritten."""
         self._unlearned: dict[int, CursorNode] = {}
         """Values of writes with unknown outcome, by the ledger that they name."""
 

@@ -171,13 +171,8 @@ class ManagedLedger:
         `change` may raise, and then nothing is stored. Raises ManagedLedgerFencedError,
         ManagedLedgerUnavailableError (it may be stored all the same)."""
         self._appends.check_usable()
-        stored = self._stored
         try:
-            async with stored.held():
-                found = dict(stored.value.properties)
-                changed = change(dict(found))
-                if changed != found:
-                    await stored.put(stored.value.with_properties(tuple(changed.items())))
+            await self._stored.update_properties(change)
         except ManagedLedgerFencedError as error:
             self._appends.fence(str(error))
             raise
@@ -404,14 +399,8 @@ class ManagedLedger:
         self._appends.roll()
 
     async def terminate(self) -> None:
-        """End the log behind everything that was appended: it takes no more, for ever.
-
-        Raises ManagedLedgerFencedError, also if the outcome is unknown, so that it is opened again;
-        ManagedLedgerUnavailableError: not done."""
-        try:
-            await self._appends.terminate()
-        except (LedgerError, MetadataError) as error:
-            raise ManagedLedgerUnavailableError(f"{self.name} is not terminated: {error}") from error
+        """See `Appends.terminate`."""
+        await self._appends.terminate()
 
     def abandon(self) -> None:
         """Stop at once because another broker is known to have the log.

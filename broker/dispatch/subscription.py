@@ -16,13 +16,14 @@ import trio
 from broker import replies
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.expiry import Expiry
+from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
 from cursors.cursor import Cursor
-from cursors.errors import CursorError, InvalidAckError
+from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.managed_ledger import EntryRun
 from managed_ledger.writing.state import State
@@ -229,23 +230,8 @@ class Subscription(ABC):
     def ack_individual(
         self, consumer: Consumer[Subscription], whole: list[Position], parts: list[tuple[Position, tuple[int, ...]]]
     ) -> None:
-        """Acknowledge single positions.
-
-        Raises InvalidAckError for positions that were never confirmed or are not of this topic; they have no effect,
-        the others have."""
-        invalid: list[InvalidAckError] = []
-        if whole:
-            try:
-                self.cursor.ack_individual(whole)
-            except InvalidAckError as error:
-                invalid.append(error)
-        for position, ack_set in parts:
-            try:
-                self.cursor.ack_batch(position, ack_set)
-            except InvalidAckError as error:
-                invalid.append(error)
-        if invalid:
-            raise InvalidAckError([each for error in invalid for each in error.positions], invalid[0].reason)
+        """Acknowledge single positions. Raises InvalidAckError, see `ack_each`."""
+        ack_each(self.cursor, whole, parts)
 
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
         """Acknowledge everything up to `position`; with an ack set, everything before it and the cleared indexes of its

@@ -37,13 +37,13 @@ class DelayedDelivery(NamedTuple):
     """Effective values for one topic. Times in milliseconds."""
 
     active: bool
-    """Whether messages wait for their time at all."""
+    """True if messages wait for their time at all."""
     tick_ms: int
     """Precision: a message may be delivered so much early, and the subscription is woken no more often."""
     max_delay_ms: int
     """A message delayed by more is refused; 0: no limit."""
     strict: bool = False
-    """Whether no message is delivered early."""
+    """True if no message is delivered early."""
 
     def cutoff_ms(self, now_ms: int) -> int:
         """Return the time up to which messages are due."""

@@ -48,6 +48,7 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerError, TooManyPendingError
 from quire.ledger.position import Position
 from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
+from quire.metadata.errors import MetadataError
 from quire.service.log import Logger, get_logger
 from quire.world.doors import Buffer, World
 
@@ -337,12 +338,19 @@ class Appends:
         self._listener.on_taken_over()
 
     async def terminate(self) -> None:
-        """Store that the log ends behind what was appended. Raises ManagedLedgerError, LedgerError, MetadataError."""
+        """End the log behind everything that was appended: it takes no more, for ever.
+
+        Raises ManagedLedgerFencedError, also if the outcome is unknown, so that it is opened again;
+        ManagedLedgerUnavailableError: not done."""
         await self.settled()
         self.check_usable()
-        if self.state is not State.TERMINATED:
+        if self.state is State.TERMINATED:
+            return
+        try:
             await self._made_switching().terminate()
-            self.check_usable()
+        except (LedgerError, MetadataError) as error:
+            raise ManagedLedgerUnavailableError(f"{self._name} is not terminated: {error}") from error
+        self.check_usable()
 
     def terminated(self) -> None:
         """Refuse entries from now on, because the stored list is terminated."""
