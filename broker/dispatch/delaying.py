@@ -87,7 +87,7 @@ class DelayingSubscription(Subscription):
         delayed = delays.find(run)
         self._turn.left -= len(delayed) * DELAYED_COST
         mostly = 2 * len(delayed) > len(payloads)
-        self._ahead_of_delayed = min(2 * self._ahead_of_delayed, AHEAD_OF_DELAYED_MAX) if mostly else 1
+        self._ahead_of_delayed = min(self._ahead_of_delayed << 1, AHEAD_OF_DELAYED_MAX) if mostly else 1
         if not delayed:
             return self._offer(run, replay=False)
         before = self.cursor.read_position

@@ -111,6 +111,7 @@ class BrokerCluster:
 
     def move(self, topic: str, target: BrokerProcess, seconds: float = 30.0) -> None:
         """Unload the topic's bundle to that broker from its owner, and wait until it has arrived."""
+        self.owner_of(topic)  # one without an owner is not moved
         bundle = target.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle").text
         path = f"{ADMIN}/namespaces/public/default/{bundle}/unload?destinationBroker={target.id}"
         answer = target.ask("PUT", path, follow_redirects=True)
