@@ -221,7 +221,8 @@ def test_a_read_only_bookie_is_registered_as_one_and_can_be_switched(cluster: Cl
 
 
 def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cluster: Cluster) -> None:
-    patient = cluster.bookie("patient", zkTimeout=1000).start()
+    # Longer than a busy machine stops a process for: the new session is not to expire before it is registered.
+    patient = cluster.bookie("patient", zkTimeout=3000).start()
     strict = cluster.bookie("strict", zkTimeout=1000, zookeeperSessionExpiredPolicy="shutdown").start()
     patient.connect().add(7, 0)
     for bookie in (patient, strict):
