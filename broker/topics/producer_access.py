@@ -91,7 +91,7 @@ class Access:
             claim.on_change()
 
     def close(self) -> None:
-        """Refuse all for now: the topic is being closed, and their clients look it up again."""
+        """Refuse all claims with a passing error, because the topic is being closed: their clients look it up again."""
         self.refuse_all(lambda: ServiceNotReadyError("the topic is being closed; look it up again"))
 
     def withdraw(self, claim: Claim, connected: Iterable[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import trio
 
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from quire.ledger.errors import LedgerWriteError
@@ -76,6 +75,19 @@ async def reload(room: Room) -> None:
     del room.broker.topics._loaded[TOPIC]
 
 
+async def snapshot_taken(room: Room) -> None:
+    """Wait until fewer entries follow the durable snapshot than ask for another."""
+    [topic] = room.broker.topics.loaded()
+    cursor = topic.ledger.cursors[DEDUPLICATION_CURSOR]
+    await until(lambda: topic.ledger.count_between(cursor.durable_mark_delete, topic.ledger.last_confirmed) < 5)
+
+
+async def under_way(room: Room) -> None:
+    """Wait until the log has a send of the producer that is not durable."""
+    [topic] = room.broker.topics.loaded()
+    await until(lambda: topic.ledger.pending_bytes)
+
+
 def hold(room: Room) -> None:
     for writer in room.cluster.ledgers.writers.values():
         writer.held = True
@@ -132,7 +144,7 @@ async def test_batches_that_do_not_say_their_highest_sequence_id_count_their_mes
     batch(0, 10)
     send(peer, 11)
     assert await receipts(peer, 4) == "0 10 0= 11="
-    await trio.sleep(1)
+    await snapshot_taken(room)
     await reload(room)
     await peer.expect(C.CLOSE_PRODUCER)
     assert await joined(peer, epoch=1) == 11
@@ -155,7 +167,7 @@ async def test_what_was_stored_before_a_crash_is_known_after_it(room: Room, coun
     for sequence_id in range(count):
         send(peer, sequence_id)
     await receipts(peer, count)
-    await trio.sleep(1)
+    await snapshot_taken(room)
     await reload(room)
     await peer.expect(C.CLOSE_PRODUCER)
     assert await joined(peer, epoch=1) == count - 1
@@ -241,7 +253,7 @@ async def test_a_producer_that_returns_waits_until_what_it_sent_is_durable(room:
     await receipts(peer, 1)
     hold(room)
     send(peer, 1)
-    await trio.sleep(0.1)
+    await under_way(room)
     await peer.closed_by_us()
     again.ask_producer(**NAMED)
     assert await again.silent(2)
@@ -257,7 +269,7 @@ async def test_a_producer_does_not_wait_for_ever(room: Room) -> None:
     await joined(peer)
     hold(room)
     send(peer, 0)
-    await trio.sleep(0.1)
+    await under_way(room)
     await peer.closed_by_us()
     again.ask_producer(**NAMED)
     assert (await again.error())[0] == pb.ServiceNotReady
@@ -287,7 +299,7 @@ async def test_a_duplicate_of_a_send_that_fails_is_not_confirmed(room: Room) -> 
     hold(room)
     send(peer, 0)
     send(peer, 0)
-    await trio.sleep(0.1)
+    await under_way(room)  # both come in one pass, and the second waits for the first
     ledgers.failures["create"] = [LedgerWriteError("away")] * 1000
     for writer in ledgers.writers.values():
         writer.fail(LedgerWriteError("broken"))
@@ -309,7 +321,7 @@ async def test_after_a_failed_append_the_log_tells_what_it_has(room: Room) -> No
     [writer] = [each for each in ledgers.writers.values() if each.stored.entries]
     writer.held = True
     send(peer, 1)
-    await trio.sleep(0.1)
+    await under_way(room)
     # It is on the bookies, but its writer fails, and no ledger can follow for longer than appends wait.
     writer.store(1)
     ledgers.failures["create"] = [LedgerWriteError("away")] * 1000
@@ -334,7 +346,7 @@ async def test_of_a_chunked_message_the_last_part_decides(room: Room) -> None:
     chunk(0, 0)
     chunk(1, 0)
     assert await receipts(peer, 2) == "0 0"
-    await trio.sleep(1)
+    await snapshot_taken(room)
     await reload(room)  # in the middle of it
     await peer.expect(C.CLOSE_PRODUCER)
     assert await joined(peer, epoch=1) == -1

@@ -103,7 +103,8 @@ async def test_a_producer_that_fences_gives_the_others_their_receipts_and_ends_t
     for writer in room.cluster.ledgers.writers.values():
         writer.held = True
     peer.send_message(b"on its way", 0)
-    await trio.sleep(0.1)
+    topic = await room.topic()
+    await until(lambda: topic.ledger.pending_bytes)
     other.ask_producer(producer_name="third", **FENCING)
     assert (await waiting.error())[0] == pb.ProducerFenced
     assert await peer.silent(0.5)

@@ -31,7 +31,7 @@ def collections():
 
 def ready(line, **_):
     os.kill(os.getpid(), signal.SIGTERM)
-    during = [now - then for now, then in zip(collections(), before)]
+    during = [count - earlier for count, earlier in zip(collections(), before)]
     state = {"collections": during, "thresholds": gc.get_threshold(), "frozen": gc.get_freeze_count()}
     print(json.dumps({"line": line, "modules": list(sys.modules)} | state))
 

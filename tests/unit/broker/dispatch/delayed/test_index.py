@@ -241,15 +241,15 @@ def test_many_messages_due_in_any_order_take_a_bit_each_beside_the_next_ones_and
     assert index.near_count <= NEAR_MAX
     assert index.size_bytes < NEAR_MAX * 60 + count
     released = 0
-    for now in range(0, 200_000, 20_000):
-        while (key := index.wanted(now)) is not None:
+    for time_ms in range(0, 200_000, 20_000):
+        while (key := index.wanted(time_ms)) is not None:
             reading = index.begin(key)
             while (run := reading.next_run()) is not None:
                 for entry_id in range(run[0], run[0] + run[1]):
                     index.learn(reading, entry_id, due[entry_id], 0)
             index.end(reading)
-        found = index.release(now, count)
-        assert all(now - 20_000 < each.due_ms <= now for each in found)
+        found = index.release(time_ms, count)
+        assert all(time_ms - 20_000 < each.due_ms <= time_ms for each in found)
         released += len(found)
     assert released == sum(at <= 180_000 for at in due)
 
@@ -262,14 +262,14 @@ def test_messages_with_one_delay_are_read_again_once() -> None:
         index.add(1000 + entry_id, 1, entry_id)
     assert index.near_count <= 4096
     read = released = 0
-    for now in range(1000, 1000 + count, 500):
-        while (key := index.wanted(now + 1000)) is not None:
+    for time_ms in range(1000, 1000 + count, 500):
+        while (key := index.wanted(time_ms + 1000)) is not None:
             reading = index.begin(key)
             while (run := reading.next_run()) is not None:
                 for entry_id in range(run[0], run[0] + run[1]):
                     index.learn(reading, entry_id, 1000 + entry_id, 0)
                     read += 1
             index.end(reading)
-        released += len(index.release(now, count))
+        released += len(index.release(time_ms, count))
     assert released == count - 499
     assert read < 1.2 * count
