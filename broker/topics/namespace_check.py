@@ -23,6 +23,8 @@ class NamespaceCheck:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._seen: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
+        self._taking: Recent[str, bytes] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
+        """Policies that were looked at and take topics, as stored, so that equal ones are not decoded again."""
 
     def is_known(self, name: TopicName) -> bool:
         """Return whether the namespace is known to exist, from memory."""
@@ -35,6 +37,7 @@ class NamespaceCheck:
         path = name.namespace_path if isinstance(name, TopicName) else str(name)
         if self._seen.get(path) is None:
             await self._read(name)
+            self._seen.put(path, True)
 
     async def takes_topics(self, name: TopicName) -> None:
         """Raise TopicNotFoundError if no topic may be made: the namespace does not exist, or is being deleted.
@@ -43,8 +46,12 @@ class NamespaceCheck:
         MetadataUnavailableError."""
         path = name.namespace_path
         value = await self._read(name)
-        if value is not None and is_being_deleted(decode_json(value, f"the policies of {path}")):
+        if value is None or value == self._taking.get(path):
+            return
+        if is_being_deleted(decode_json(value, f"the policies of {path}")):
             raise TopicNotFoundError(f"namespace {path} is being deleted")
+        self._seen.put(path, True)
+        self._taking.put(path, value)
 
     async def _read(self, name: TopicName | NamespaceName) -> bytes | None:
         """Return the namespace's node; None: a heartbeat namespace, which has none. Raises TopicNotFoundError."""
@@ -56,5 +63,4 @@ class NamespaceCheck:
             if heartbeat_broker(namespace) is None:
                 self._seen.forget(path)
                 raise TopicNotFoundError(f"namespace {path} does not exist")
-        self._seen.put(path, True)
         return None if node is None else node.value

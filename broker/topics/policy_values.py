@@ -123,8 +123,10 @@ def asks_deduplication(
     >>> asks_deduplication({}, None, True)
     True
     """
-    said = [policies.get(DEDUPLICATION) for policies in (topic, namespace) if policies is not None]
-    return next((each for each in said if isinstance(each, bool)), default)
+    for policies in (topic, namespace):
+        if policies is not None and isinstance(said := policies.get(DEDUPLICATION), bool):
+            return said
+    return default
 
 
 def snapshot_interval_s(namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None, default: int) -> int:

@@ -124,8 +124,10 @@ def topic_epoch(properties: Iterable[tuple[str, str]]) -> int | None:
     >>> topic_epoch([("a", "b"), ("pulsar.topic.epoch", "7")])
     7
     """
-    text = next((value for key, value in properties if key == EPOCH_PROPERTY), "")
-    return int(text) if text.isascii() and text.isdecimal() else None
+    for key, text in properties:
+        if key == EPOCH_PROPERTY:
+            return int(text) if text.isascii() and text.isdecimal() else None
+    return None
 
 
 def check_epoch(epoch: int | None, current: int | None) -> None:

@@ -42,6 +42,14 @@ def _schema() -> type[LedgerMetadataFormat]:
     return LedgerMetadataFormat
 
 
+@cache
+def _decode_error() -> type[Exception]:
+    """The error of protobuf, which is loaded with the generated class."""
+    from google.protobuf.message import DecodeError
+
+    return DecodeError
+
+
 def encode(metadata: LedgerMetadata, *, token: int = NO_TOKEN) -> bytes:
     """Return the bytes of `metadata` in its own format version; only version 3 keeps `token` (signed, 64 bits)."""
     head = _MAGIC + b"%d\n" % metadata.format_version
@@ -151,14 +159,12 @@ def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata
 
 
 def _parse_binary(body: bytes) -> LedgerMetadataFormat:
-    from google.protobuf.message import DecodeError
-
     size, start = _read_varint(body)
     if len(body) - start < size:
         raise MalformedMetadataError(f"the metadata of a ledger is cut off: {len(body) - start} of {size} bytes")
     try:
         return _schema().FromString(body[start : start + size])
-    except DecodeError as error:
+    except _decode_error() as error:
         raise MalformedMetadataError("the metadata of a ledger is damaged") from error
 
 
