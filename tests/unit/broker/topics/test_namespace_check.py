@@ -1,4 +1,4 @@
-"""broker.topics.namespace_check: what a namespace's policies say is obeyed at once, however often it was asked before."""
+"""broker.topics.namespace_check: what the policies of a namespace say is obeyed at once, however often it was asked."""
 
 from __future__ import annotations
 
