@@ -21,7 +21,6 @@ PATH = "/admin/policies/public/default"
 async def test_a_namespace_that_is_being_deleted_takes_no_topics_from_that_moment_on(room: Room) -> None:
     metadata = room.cluster.stores[0]
     check = NamespaceCheck(metadata)
-    await metadata.create(PATH, encode_json({}), make_parents=True)
     await check.takes_topics(NAME)
     await metadata.put(PATH, encode_json({"deleted": True}), ANY_VERSION)
     for _ in range(2):
@@ -45,7 +44,6 @@ async def test_unchanged_policies_are_decoded_once_for_thousands_of_topics(
 
     monkeypatch.setattr(namespace_check, "decode_json", decode)
     check = NamespaceCheck(room.cluster.stores[0])
-    await room.cluster.stores[0].create(PATH, b"{}", make_parents=True)
     for _ in range(3):
         await check.takes_topics(NAME)
     assert len(decoded) == 1
