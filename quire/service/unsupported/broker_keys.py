@@ -100,9 +100,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
     "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
     "bookkeeperClientAuthenticationParameters*",
-    "schemas are stored and checked as the original does, in one way": (
-        "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat"
-    ),
+    "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
     "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
     "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* "
@@ -148,7 +146,9 @@ _AT_REST: Final[Mapping[str, str]] = {
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
-    "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
+    "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
+    "schemaLedgerForceRecovery",
+    "schemas of type JSON are defined in Avro's language": "schemaJsonAllowLegacyJacksonFormat",
     "ledgers of topics have the empty password": "managedLedgerPassword",
     "a ledger of an idle topic stays open until its age or its size ends it": (
         "managedLedgerInactiveLedgerRolloverTimeSeconds"
