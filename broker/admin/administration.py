@@ -11,7 +11,6 @@ first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -337,7 +336,7 @@ class Administration:
                 schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
         topic.check_open()
         taken = internal_stats.take(topic, known, show_metadata=metadata)
-        return replace(taken, schema_ledgers=tuple(schemas))
+        return taken._replace(schema_ledgers=tuple(schemas))
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""

@@ -18,7 +18,6 @@ Source: Pulsar's SchemasResource, SchemasResourceBase. There, a schema that is n
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -65,7 +64,7 @@ async def metadata(call: AdminCall) -> Response | None:
 async def post(call: AdminCall) -> Response:
     name, schema = await _topic(call), await _schema(call)
     schemas = call.administration.schemas
-    rules = replace(await schemas.rules(name), auto_update=True)
+    rules = (await schemas.rules(name))._replace(auto_update=True)
     return answer({"version": {"version": await schemas.register(name, schema, rules)}})
 
 

@@ -16,7 +16,6 @@ Source: reference names NamespaceEphemeralData, OwnershipCache, ResourceLock of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum
 
 import trio
@@ -197,7 +196,7 @@ class Lease:
     # Inside
 
     def _value(self) -> bytes:
-        return encode_owner(replace(self._me, disabled=self.state is LeaseState.UNLOADING))
+        return encode_owner(self._me._replace(disabled=self.state is LeaseState.UNLOADING))
 
     async def _drop(self, version: int = ANY_VERSION) -> None:
         try:
@@ -215,7 +214,7 @@ class Lease:
 
     def _is_ours(self, asked_at: float) -> None:
         self._verified_at = asked_at
-        self._seen(replace(self._me, disabled=self.state is LeaseState.UNLOADING))
+        self._seen(self._me._replace(disabled=self.state is LeaseState.UNLOADING))
 
     def _is_anothers(self, owner: Owner) -> None:
         lost = self.state is not LeaseState.NONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,10 +77,10 @@ def test_shedding_never_makes_the_worst_worse_and_moves_no_bundle_twice(rates: l
 def test_a_bundle_above_any_of_the_limits_is_split_while_the_namespace_may_have_more() -> None:
     small = BundleLoad(topics=2)
     large = [
-        replace(small, topics=1001),
-        replace(small, producers=600, consumers=401),
-        replace(small, messages_in=20_000, messages_out=10_001),
-        replace(small, bytes_out=101 * (1 << 20)),
+        small._replace(topics=1001),
+        small._replace(producers=600, consumers=401),
+        small._replace(messages_in=20_000, messages_out=10_001),
+        small._replace(bytes_out=101 * (1 << 20)),
     ]
     broker = report("a").broker
     bundles = {f"t/n/{index}": load for index, load in enumerate([small, *large])}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import trio
@@ -62,7 +61,7 @@ def test_what_has_hardly_changed_is_told_after_a_long_time_only() -> None:
     before = {"x": BundleLoad(topics=1, messages_in=1000.0)}
 
     def after(**changes: Any) -> dict[str, BundleLoad]:
-        return {"x": replace(before["x"], **changes)}
+        return {"x": before["x"]._replace(**changes)}
 
     assert not should_report(before, before, 10_000.0, OPTIONS)
     assert not should_report(before, after(messages_in=1050.0), 100.0, OPTIONS)
