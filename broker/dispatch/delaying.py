@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Generator
 
 from broker.dispatch.delayed.delays import Delays
 from broker.dispatch.ports import Host
@@ -43,6 +44,10 @@ class DelayingSubscription(Subscription):
     @property
     def delayed_index_bytes(self) -> int:
         return 0 if self._delays is None else self._delays.size_bytes
+
+    def release_acked(self) -> Generator[None, None, None]:
+        if self._delays is not None:
+            yield from self._delays.forget_acked()
 
     def rewind(self) -> None:
         """Deliver again everything that is not acknowledged. What is delayed stays known: it is not read again."""

@@ -144,6 +144,7 @@ class ManyConsumers(DelayingSubscription):
         return False
 
     def release_acked(self) -> Generator[None, None, None]:
+        yield from super().release_acked()
         is_acked = self.cursor.is_acked
         for consumer, pending in list(self._pending.items()):
             for count, position in enumerate(pending.positions(), 1):
