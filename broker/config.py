@@ -220,6 +220,20 @@ class BrokerOptions:
         doc="Unacknowledged messages at which a shared subscription dispatches no more; it continues at half "
         "of it. 0: no limit.",
     )
+    unacked_messages_per_broker_max: int = conf_key(
+        "maxUnackedMessagesPerBroker",
+        0,
+        minimum=0,
+        doc="Unacknowledged messages of all shared subscriptions of the broker, at which those with the most get no "
+        "more, until half of it is acknowledged. 0: no limit.",
+    )
+    unacked_share_when_over: float = conf_key(
+        "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
+        0.16,
+        minimum=0,
+        maximum=1,
+        doc="Part of maxUnackedMessagesPerBroker that a shared subscription may hold while that is reached.",
+    )
     delayed_delivery: bool = conf_key(
         "delayedDeliveryEnabled",
         True,

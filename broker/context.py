@@ -8,6 +8,7 @@ from collections.abc import Callable
 import trio
 
 from broker.config import BrokerOptions
+from broker.dispatch.unacked import BrokerUnacked
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.turn import Turn
@@ -29,6 +30,7 @@ class Context:
         "publishing",
         "service_url",
         "turn",
+        "unacked",
         "world",
     )
 
@@ -54,6 +56,11 @@ class Context:
         """Return why nothing can be published while the disk is full; "" otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
+        self.unacked: BrokerUnacked | None = None
+        """Set if the unacknowledged messages of the broker are bounded."""
+        if options.unacked_messages_per_broker_max:
+            limit, share = options.unacked_messages_per_broker_max, options.unacked_share_when_over
+            self.unacked = BrokerUnacked(limit, share, self.turn.later)
         self.connects = 0
         """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()

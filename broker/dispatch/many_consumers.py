@@ -49,7 +49,10 @@ class ManyConsumers(DelayingSubscription):
         """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
         dispatches anything."""
         self._unacked = 0
+        self._unacked_counted = 0
+        """Part of them that `context.unacked` has counted."""
         self._over_limit = False
+        self._over_broker_limit = False
 
     # Consumers
 
@@ -240,14 +243,24 @@ class ManyConsumers(DelayingSubscription):
 
     def _blocked_by_unacked(self) -> bool:
         """Return whether the subscription holds too many unacknowledged messages; it resumes at half of the limit."""
-        limit = self.topic.context.options.unacked_messages_per_subscription_max
+        context = self.topic.context
+        if context.unacked is not None:
+            self._over_broker_limit = context.unacked.count(self.pump, self._unacked_counted, self._unacked)
+            self._unacked_counted = self._unacked
+        limit = context.options.unacked_messages_per_subscription_max
         if not limit:
-            return False
-        if self._over_limit:
+            self._over_limit = False
+        elif self._over_limit:
             self._over_limit = self._unacked > limit // 2
         else:
             self._over_limit = self._unacked >= limit
-        return self._over_limit
+        return self._over_limit or self._over_broker_limit
+
+    def stop(self) -> None:
+        super().stop()
+        if (unacked := self.topic.context.unacked) is not None:
+            unacked.count(self.pump, self._unacked_counted, 0)
+            self._unacked_counted = 0
 
     def _pump(self) -> None:
         self.hungry = False
@@ -259,7 +272,7 @@ class ManyConsumers(DelayingSubscription):
         turn = self._turn
         while self._reading is None:
             self._refresh_slots()
-            if not self._policy.has_permits or self._blocked_by_unacked():
+            if self._blocked_by_unacked() or not self._policy.has_permits:
                 return
             if turn.left <= 0:
                 self._put_off()
@@ -336,7 +349,7 @@ class ManyConsumers(DelayingSubscription):
     @property
     def is_blocked(self) -> bool:
         """Return whether it holds too many unacknowledged messages, as found when it was last served."""
-        return self._over_limit
+        return self._over_limit or self._over_broker_limit
 
     @property
     def waiting_again(self) -> int:

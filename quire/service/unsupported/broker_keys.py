@@ -38,8 +38,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of rate limits, which do not exist": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
-    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
-    "throttle-dispatch-rate",
+    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond throttle-dispatch-rate",
     "tuning of quotas, which do not exist": (
         "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
         "preciseTimeBasedBacklogQuotaCheck"
@@ -127,7 +126,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
-    "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize subscriptionPatternMaxLength "
+    "maxNamespacesPerTenant maxConsumerMetadataSize subscriptionPatternMaxLength "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",

@@ -157,6 +157,7 @@ class Stage:
             context=SimpleNamespace(
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
+                unacked=None,
                 turn=Turn(),
                 world=SimpleNamespace(rng=Random(1), clock=FakeClock()),
             ),
