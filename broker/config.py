@@ -259,6 +259,28 @@ class BrokerOptions:
         minimum=0,
         doc="Longest delay of a message in milliseconds; one with a longer delay is refused. 0: no limit.",
     )
+    entry_filter_names: tuple[str, ...] = conf_key(
+        "entryFilterNames",
+        (),
+        doc="Filters, each of them a file NAME.py in entryFiltersDirectory, that decide which messages are delivered. "
+        "See docs/entry-filters.md.",
+    )
+    entry_filters_directory: str = conf_key(
+        "entryFiltersDirectory", "./filters", doc="Folder of the entry filters, Python files."
+    )
+    allow_override_entry_filters: bool = conf_key(
+        "allowOverrideEntryFilters",
+        False,
+        doc="true: the policy entryFilters of a namespace or topic names the filters that its subscriptions have "
+        "instead of entryFilterNames. false: it has no effect.",
+    )
+    filter_reschedule_delay_s: float = conf_key(
+        "dispatcherEntryFilterRescheduledMessageDelay",
+        1000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="Milliseconds after which a message that an entry filter has rescheduled is offered again.",
+    )
     permits_max: int = 1 << 20
     """Maximum permits kept for a consumer, however many one FLOW asks for."""
     consumers_per_subscription_max: int = conf_key(

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Generator
 
 from broker.dispatch.delayed.delays import Delays
+from broker.dispatch.filtering import FilteringSubscription
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
 from cursors.cursor import Cursor
@@ -19,7 +20,7 @@ DELAYED_COST = 12
 """Cost of an entry that is put aside in the work of a pass, beside that of reading it."""
 
 
-class DelayingSubscription(Subscription):
+class DelayingSubscription(FilteringSubscription):
     """Part of Shared and Key_Shared that puts delayed entries aside as they are read."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:

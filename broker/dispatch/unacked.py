@@ -1,9 +1,9 @@
 """Bound of the unacknowledged messages of all Shared and Key_Shared subscriptions of a broker together (pure).
 
 Why this is hard: a few subscriptions whose consumers do not acknowledge must not stop the others, and each message is
-counted without a look at the other subscriptions. So when the bound is reached, only subscriptions that hold more than a
-share of it get nothing more; each of them goes on at half of its share, and all do when the total is below half of the
-bound.
+counted without a look at the other subscriptions. So when the bound is reached, only subscriptions that hold more than
+a share of it get nothing more. Each of them goes on at half of its share, and all do when the total is below half of
+the bound.
 
 Source: Pulsar's BrokerService.checkUnAckMessageDispatching and
 PersistentDispatcherMultipleConsumers.addUnAckedMessages.

@@ -48,7 +48,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
     ),
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
-    "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
+    "dispatcherReadFailureBackoff* dispatcherRetryBackoff* "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
     "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
     "subscriptionKeySharedUseClassicPersistentImplementation subscriptionSharedUseClassicPersistentImplementation "
@@ -109,7 +109,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of services beside the broker, which do not exist": "webSocket* functionsWorkerServiceNarPackage "
     "functionsWorkerEnablePackageManagement packages*",
     "tuning of plug-ins of the JVM": "brokerInterceptorsDirectory disableBrokerInterceptors protocolHandlerDirectory "
-    "entryFiltersDirectory allowOverrideEntryFilters additionalServletDirectory",
+    "additionalServletDirectory",
     "there is one listener": "internalListenerName",
     "tuning of isolation groups; see bookkeeperClientIsolationGroups": (
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
@@ -228,7 +228,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "brokerEntryMetadataInterceptors": refused(
         _ANY, "entries are stored as they came, without broker metadata; leave it empty"
     ),
-    "entryFilterNames": refused(_ANY, "subscriptions deliver every message; leave it empty and filter in the consumer"),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
     "bookkeeperClientIsolationGroups": refused(
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"
