@@ -220,6 +220,20 @@ class BrokerOptions:
         doc="Unacknowledged messages at which a shared subscription dispatches no more; it continues at half "
         "of it. 0: no limit.",
     )
+    unacked_messages_per_broker_max: int = conf_key(
+        "maxUnackedMessagesPerBroker",
+        0,
+        minimum=0,
+        doc="Unacknowledged messages of all shared subscriptions of the broker, at which those with the most get no "
+        "more, until half of it is acknowledged. 0: no limit.",
+    )
+    unacked_share_when_over: float = conf_key(
+        "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
+        0.16,
+        minimum=0,
+        maximum=1,
+        doc="Part of maxUnackedMessagesPerBroker that a shared subscription may hold while that is reached.",
+    )
     delayed_delivery: bool = conf_key(
         "delayedDeliveryEnabled",
         True,
@@ -244,6 +258,28 @@ class BrokerOptions:
         0,
         minimum=0,
         doc="Longest delay of a message in milliseconds; one with a longer delay is refused. 0: no limit.",
+    )
+    entry_filter_names: tuple[str, ...] = conf_key(
+        "entryFilterNames",
+        (),
+        doc="Filters, each of them a file NAME.py in entryFiltersDirectory, that decide which messages are delivered. "
+        "See docs/entry-filters.md.",
+    )
+    entry_filters_directory: str = conf_key(
+        "entryFiltersDirectory", "./filters", doc="Folder of the entry filters, Python files."
+    )
+    allow_override_entry_filters: bool = conf_key(
+        "allowOverrideEntryFilters",
+        False,
+        doc="true: the policy entryFilters of a namespace or topic names the filters that its subscriptions have "
+        "instead of entryFilterNames. false: it has no effect.",
+    )
+    filter_reschedule_delay_s: float = conf_key(
+        "dispatcherEntryFilterRescheduledMessageDelay",
+        1000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="Milliseconds after which a message that an entry filter has rescheduled is offered again.",
     )
     permits_max: int = 1 << 20
     """Maximum permits kept for a consumer, however many one FLOW asks for."""

@@ -8,6 +8,9 @@ from collections.abc import Callable
 import trio
 
 from broker.config import BrokerOptions
+from broker.dispatch.rules import rules_of_broker
+from broker.dispatch.unacked import BrokerUnacked
+from broker.entry_filters.loading import load_filters
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.turn import Turn
@@ -21,6 +24,8 @@ class Context:
         "_incarnation",
         "_producer_count",
         "connects",
+        "delivery",
+        "filters",
         "no_room",
         "nursery",
         "options",
@@ -29,6 +34,7 @@ class Context:
         "publishing",
         "service_url",
         "turn",
+        "unacked",
         "world",
     )
 
@@ -43,6 +49,7 @@ class Context:
         incarnation: int = 0,
         no_room: Callable[[], str] = str,
     ) -> None:
+        """Take what the parts share. Raises ConfigError (a filter cannot be loaded)."""
         self.world = world
         self.options = options
         self.nursery = nursery
@@ -52,8 +59,20 @@ class Context:
         """The broker's address, as given to clients."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
+        self.filters = load_filters(
+            options.entry_filters_directory,
+            options.entry_filter_names,
+            may_override=options.allow_override_entry_filters,
+        )
+        self.delivery = rules_of_broker(options, self.filters)
+        """Rules of delivery where no policy says otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
+        self.unacked: BrokerUnacked | None = None
+        """Set if the unacknowledged messages of the broker are bounded."""
+        if options.unacked_messages_per_broker_max:
+            limit, share = options.unacked_messages_per_broker_max, options.unacked_share_when_over
+            self.unacked = BrokerUnacked(limit, share, self.turn.later)
         self.connects = 0
         """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()

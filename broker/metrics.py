@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from broker.dispatch.filtering import Filtered, filtered_by
 from broker.dispatch.subscription import Subscription
 from broker.server import Broker
 from broker.topics.topic import Topic
@@ -16,6 +18,12 @@ TOPIC_LABELS = ("cluster", "namespace", "topic")
 TOPICS_IN_STEP = 200
 """Topics that a sum reads before other tasks run."""
 SUBSCRIPTION_LABELS = (*TOPIC_LABELS, "subscription")
+FILTER_COUNTS: Mapping[str, Callable[[Filtered], int]] = {
+    "processed": lambda filtered: filtered.processed,
+    "accepted": lambda filtered: filtered.accepted,
+    "rejected": lambda filtered: filtered.rejected,
+    "rescheduled": lambda filtered: filtered.rescheduled,
+}
 
 
 def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster: str) -> None:
@@ -154,6 +162,15 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         SUBSCRIPTION_LABELS,
         subscriptions(lambda s: 0 if s.known_expiry is None else s.known_expiry.expired),
     )
+    if broker.context.filters.standard or broker.context.filters.may_be_overridden:
+        for result, count in FILTER_COUNTS.items():
+            metrics.family(
+                "counter",
+                f"pulsar_subscription_filter_{result}_msg_count",
+                f"Messages that entry filters have {result}",
+                SUBSCRIPTION_LABELS,
+                subscriptions(partial(_filtered, count)),
+            )
     metrics.family(
         "counter",
         "quire_entries_passed_over",
@@ -180,3 +197,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         ("pulsar_ml_ledger_reads", "Reads that went to bookies", lambda topic: topic.ledger.ledger_reads),
     ):
         metrics.family("counter", name, text, (), total(read))
+
+
+def _filtered(count: Callable[[Filtered], int], subscription: Subscription) -> int:
+    return count(filtered_by(subscription))

@@ -220,9 +220,14 @@ async def unload(call: AdminCall) -> None:
         await _unload_topics(call, [bundle])
         return
     owner = await _owner(call, bundle)
-    if owner is None:
+    if owner is None and not destination:
         return
-    if not owner.is_at(call.service.broker_url()):
+    if owner is None:
+        # It is first taken by the broker that should have it, which offers it to the destination.
+        found = await cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
+        if not (isinstance(found, Connect) and found.mine):
+            raise redirect(call, found)
+    elif not owner.is_at(call.service.broker_url()):
         raise redirect_to(call, owner.web_url)
     await cluster.ownership.unload(bundle, destination=destination or None)
 

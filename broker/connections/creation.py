@@ -296,7 +296,10 @@ def make_consumer(
     name = name or request.consumer_name or connection.context.random_name()
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
     shared_meta = request.keySharedMeta if request.HasField("keySharedMeta") else None
-    return Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
+    made = Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
+    if request.metadata:
+        made.properties = {pair.key: pair.value for pair in request.metadata}
+    return made
 
 
 def welcome(connection: Connection, request: pb.CommandSubscribe, added: Consumer[Subscription]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from broker import replies
@@ -15,6 +16,8 @@ from quire.wire.pulsar.messages import MessageEncoder
 Buffer = bytes | bytearray | memoryview
 
 S = TypeVar("S", bound=Source)
+
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 class Consumer(Generic[S]):
@@ -31,6 +34,7 @@ class Consumer(Generic[S]):
         "messages_out",
         "name",
         "priority",
+        "properties",
         "subscription",
         "takes_any_schema",
         "told_end",
@@ -56,6 +60,8 @@ class Consumer(Generic[S]):
         self.life = Life.OPEN
         self.blocked = False
         """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
+        self.properties: Mapping[str, str] = NO_PROPERTIES
+        """Properties that the client gave it."""
         self.messages_out = 0
         self.takes_any_schema = False
         """True if it reads with the schema that each message was written with."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Generator
 
 from broker.dispatch.delayed.delays import Delays
+from broker.dispatch.filtering import FilteringSubscription
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
 from cursors.cursor import Cursor
@@ -18,7 +20,7 @@ DELAYED_COST = 12
 """Cost of an entry that is put aside in the work of a pass, beside that of reading it."""
 
 
-class DelayingSubscription(Subscription):
+class DelayingSubscription(FilteringSubscription):
     """Part of Shared and Key_Shared that puts delayed entries aside as they are read."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
@@ -43,6 +45,10 @@ class DelayingSubscription(Subscription):
     @property
     def delayed_index_bytes(self) -> int:
         return 0 if self._delays is None else self._delays.size_bytes
+
+    def release_acked(self) -> Generator[None, None, None]:
+        if self._delays is not None:
+            yield from self._delays.forget_acked()
 
     def rewind(self) -> None:
         """Deliver again everything that is not acknowledged. What is delayed stays known: it is not read again."""

@@ -14,11 +14,10 @@ from itertools import islice
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.delayed.delays import Delays
-from broker.dispatch.delaying import DELAYED_COST, DelayingSubscription
-from broker.dispatch.policies.key_shared import KeyShared
+from broker.dispatch.delaying import DELAYED_COST
+from broker.dispatch.limited import Assigned, LimitedSubscription
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
-from broker.dispatch.policies.shared import Shared
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, wanted_messages
 from broker.topics.entry_screen import DELAYED
@@ -33,10 +32,8 @@ RELEASED_IN_STEP = 1000
 """Entries held by consumers that are looked at before other tasks run, when a cursor was moved past some."""
 
 
-class ManyConsumers(DelayingSubscription):
+class ManyConsumers(LimitedSubscription):
     """Common part of Shared and Key_Shared: replay, pending acks, permits."""
-
-    _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
@@ -44,12 +41,9 @@ class ManyConsumers(DelayingSubscription):
         self._read_size = ReadSize()
         self._ahead = 1
         """Ratio of entries read to permits: above 1 while few of the entries can be delivered."""
-        self._pending: dict[Consumer[Subscription], PendingAcks] = {}
         self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
         """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
         dispatches anything."""
-        self._unacked = 0
-        self._over_limit = False
 
     # Consumers
 
@@ -144,6 +138,7 @@ class ManyConsumers(DelayingSubscription):
         return False
 
     def release_acked(self) -> Generator[None, None, None]:
+        yield from super().release_acked()
         is_acked = self.cursor.is_acked
         for consumer, pending in list(self._pending.items()):
             for count, position in enumerate(pending.positions(), 1):
@@ -237,17 +232,6 @@ class ManyConsumers(DelayingSubscription):
                 if position < self.cursor.read_position:
                     self._replay.add(position, key_hash, again=False)
 
-    def _blocked_by_unacked(self) -> bool:
-        """Return whether the subscription holds too many unacknowledged messages; it resumes at half of the limit."""
-        limit = self.topic.context.options.unacked_messages_per_subscription_max
-        if not limit:
-            return False
-        if self._over_limit:
-            self._over_limit = self._unacked > limit // 2
-        else:
-            self._over_limit = self._unacked >= limit
-        return self._over_limit
-
     def _pump(self) -> None:
         self.hungry = False
         ledger = self.topic.ledger
@@ -258,7 +242,7 @@ class ManyConsumers(DelayingSubscription):
         turn = self._turn
         while self._reading is None:
             self._refresh_slots()
-            if not self._policy.has_permits or self._blocked_by_unacked():
+            if self._holds_too_much() or not self._policy.has_permits:
                 return
             if turn.left <= 0:
                 self._put_off()
@@ -333,11 +317,6 @@ class ManyConsumers(DelayingSubscription):
             self._offer(run, replay=replay)
 
     @property
-    def is_blocked(self) -> bool:
-        """Return whether it holds too many unacknowledged messages, as found when it was last served."""
-        return self._over_limit
-
-    @property
     def waiting_again(self) -> int:
         """Return the entries that wait to be delivered again."""
         return len(self._replay)
@@ -347,14 +326,6 @@ class ManyConsumers(DelayingSubscription):
         options = self.topic.context.options
         per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))
         return min(per_consumer, options.key_shared_lookahead_per_subscription)
-
-    def _refresh_slots(self) -> None:
-        """Pause consumers that hold too much or have a full connection."""
-        limit = self.topic.context.options.unacked_messages_per_consumer_max
-        for consumer, pending in self._pending.items():
-            if limit > 0:
-                consumer.blocked = pending.messages > limit // 2 if consumer.blocked else pending.messages >= limit
-            self._policy.pause(consumer, consumer.blocked or not consumer.writable)
 
     def _hand_over(
         self,
@@ -366,6 +337,11 @@ class ManyConsumers(DelayingSubscription):
         hashes: Sequence[int] | None,
     ) -> None:
         """Send entries to a consumer, which holds them from then on."""
+        if self.rules.filters:
+            given = self._accepted(consumer, ledger_id, Assigned(entry_ids, payloads, counts, hashes))
+            if not given.entry_ids:
+                return
+            entry_ids, payloads, counts, hashes = given
         pending = self._pending[consumer]
         replay = self._replay
         redelivered: list[int] | None = None

@@ -92,8 +92,9 @@ async def expire_older(subscription: Subscription, seconds: int) -> None:
         expiry.running = False
 
 
-async def expire_to(subscription: Subscription, target: Position) -> None:
-    """Acknowledge everything up to and including the entry at `target`, or the last one before it.
+async def expire_to(subscription: Subscription, target: Position, *, excluded: bool = False) -> None:
+    """Acknowledge everything up to and including the entry at `target`, or the last one before it. `excluded`: the
+    entry at `target` itself is kept, of a batch all of it.
 
     Raises NothingExpiredError: there is no such entry yet, or another expiry of the subscription is under way; other
     BrokerErrors."""
@@ -102,7 +103,7 @@ async def expire_to(subscription: Subscription, target: Position) -> None:
     if target > ledger.last_confirmed or subscription.expiry.running:
         raise _nothing_expired(subscription)
     last = ledger.last_entry_of(target.ledger_id)
-    exists = last is not None and 0 <= target.entry_id <= last
+    exists = last is not None and 0 <= target.entry_id <= last and not excluded
     await expire_through(subscription, target if exists else ledger.previous_position(target))
 
 

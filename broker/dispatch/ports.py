@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from broker.context import Context
+from broker.dispatch.rules import Said
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
 from managed_ledger.managed_ledger import ManagedLedger
@@ -28,6 +29,10 @@ class Host(Protocol[S]):
     nursery: trio.Nursery
     closing: bool
     next_owner: str
+
+    @property
+    def policies(self) -> Said | None:
+        """Return the policies of the topic; None: broker.conf's alone hold."""
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the current rules for delayed messages."""

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.filtering import FilteringSubscription
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription, key_of
 from broker.ends import Life
+from broker.entry_filters.entry_filter import FilterResult
 from broker.errors import ConsumerAssignError, ConsumerBusyError
 from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
+ACCEPTED_RUN_MAX = 16
+"""Entries that filters are asked about before those are delivered."""
 
-class SingleActiveSubscription(Subscription):
+
+class SingleActiveSubscription(FilteringSubscription):
     """Subscription with one active consumer. It needs no policy: entries go to the active consumer while it has
     permits."""
 
@@ -40,6 +45,8 @@ class SingleActiveSubscription(Subscription):
         hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
         self._waiting: trio.CancelScope | None = None
+        self._held_back = 0
+        """While it waits for a filter: the entry that is offered to it again."""
 
     # Consumers
 
@@ -94,16 +101,17 @@ class SingleActiveSubscription(Subscription):
         if had_one and chosen is not None and not self.stopped:
             # The previous consumer may have acks on their way, so dispatch begins a moment later.
             self._waiting = trio.CancelScope()
-            self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
+            delay_s = self.topic.context.options.failover_delay_s
+            self.topic.nursery.start_soon(self._begin_later, self._waiting, delay_s, name=f"failover {self.name}")
 
     def _tell(self, consumer: Consumer[Subscription]) -> None:
         if consumer.life is not Life.OPEN:
             return
         consumer.connection.write((replies.active_consumer_change(consumer.consumer_id, consumer is self.active),))
 
-    async def _begin_later(self, scope: trio.CancelScope) -> None:
+    async def _begin_later(self, scope: trio.CancelScope, delay_s: float) -> None:
         with scope:
-            await trio.sleep(self.topic.context.options.failover_delay_s)
+            await trio.sleep(delay_s)
         if self._waiting is scope:
             self._waiting = None
             self.rewind()
@@ -163,9 +171,11 @@ class SingleActiveSubscription(Subscription):
         first, ledger_id = run.first_entry_id, run.ledger_id
         permits = self._permits[consumer]
         next_entry = first + len(run.payloads)
-        runs = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        runs: Iterable[tuple[int, int]] = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
         if self._ranges is not None:
             runs = list(self._of_its_keys(self._ranges, run, runs))
+        if self.rules.filters:
+            runs = self._accepted(consumer, run, runs)
         for start, count in runs:
             if permits <= 0:
                 next_entry = start
@@ -190,14 +200,52 @@ class SingleActiveSubscription(Subscription):
             if taken < count:
                 next_entry = start + taken
                 break
+        if self._waiting is not None:
+            next_entry = min(next_entry, self._held_back)
         sent = self._permits[consumer] - permits
         self._permits[consumer] = permits
         consumer.messages_out += sent
         self.messages_out += sent
         self._advance(ledger_id, next_entry)
 
+    def _accepted(
+        self, consumer: Consumer[Subscription], run: EntryRun, runs: Iterable[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """Return the parts of `runs` that the filters accept, as (first entry, count). Entries are asked about when
+        their part is taken. An entry that is rescheduled ends it: none behind it may be delivered before it."""
+        for start, count in runs:
+            at = start
+            for entry_id in range(start, start + count):
+                payloads = run.payloads[entry_id - run.first_entry_id : entry_id - run.first_entry_id + 1]
+                counts = self._message_counts(run.ledger_id, entry_id, payloads)
+                [result] = self._results(consumer, run.ledger_id, [entry_id], payloads, counts)
+                if result is FilterResult.ACCEPT and entry_id - at < ACCEPTED_RUN_MAX - 1:
+                    continue
+                stop = entry_id + (result is FilterResult.ACCEPT)
+                if stop > at:
+                    yield at, stop - at
+                if result is FilterResult.RESCHEDULE:
+                    self._hold_back(entry_id)
+                    return
+                at = entry_id + 1
+            if at < start + count:
+                yield at, start + count - at
+
+    def _hold_back(self, entry_id: int) -> None:
+        self._held_back = entry_id
+        self._waiting = trio.CancelScope()
+        delay_s = self.topic.context.options.filter_reschedule_delay_s
+        self.topic.nursery.start_soon(self._go_on_later, self._waiting, delay_s, name=f"rescheduled {self.name}")
+
+    async def _go_on_later(self, scope: trio.CancelScope, delay_s: float) -> None:
+        with scope:
+            await trio.sleep(delay_s)
+        if self._waiting is scope:
+            self._waiting = None
+            self.pump()
+
     def _of_its_keys(
-        self, ranges: Ranges[Consumer[Subscription]], run: EntryRun, runs: Sequence[tuple[int, int]]
+        self, ranges: Ranges[Consumer[Subscription]], run: EntryRun, runs: Iterable[tuple[int, int]]
     ) -> Iterator[tuple[int, int]]:
         """Return the parts of `runs` in `run` that have a key in `ranges`, as (first entry, count)."""
         for start, count in runs:

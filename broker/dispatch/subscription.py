@@ -93,6 +93,10 @@ class Subscription(ABC):
         """A logger with topic and subscription bound."""
         return log.bind(topic=self.topic.name.full, subscription=self.name)
 
+    @abstractmethod
+    def follow_policies(self) -> None:
+        """Obey the rules of delivery that hold now, as the policies of the topic say."""
+
     # Consumers
 
     def add_consumer(self, consumer: Consumer[Subscription]) -> None:

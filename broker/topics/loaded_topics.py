@@ -27,7 +27,7 @@ from broker.topics.deduplication.switch import follow_policies
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
-from broker.topics.partitioned_topics import PartitionedTopics, topics_in
+from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.schemas.registry import Schemas
 from broker.topics.takeover import Takeover
@@ -48,10 +48,6 @@ log = get_logger(__name__)
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
 _DONE = object()
-
-
-def _in_order(namespace: str, components: list[str]) -> list[TopicName]:
-    return sorted(topics_in(namespace, components))
 
 
 class Topics:
@@ -127,7 +123,7 @@ class Topics:
             except NoNodeError:
                 return []
         # In a worker: reading and sorting 10,000 names takes longer than the event loop may be blocked.
-        read = partial(_in_order, str(namespace), components)
+        read = partial(sorted_topics_in, str(namespace), components)
         return await self._context.world.offload.run(read, name="names of topics")
 
     async def _has(self, path: str) -> bool:
@@ -305,9 +301,12 @@ class Topics:
     async def _follow_policies(self, namespace: str) -> None:
         """Let topics in use follow a change of their policies; others do so when a producer comes."""
         async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
-            in_use = (topic.producers or topic.deduplication is not None) and not topic.closing
-            held = self._policies.known(topic.name) if in_use and topic.name.namespace_path == namespace else None
-            if held is not None:
+            if topic.name.namespace_path != namespace or topic.closing:
+                continue
+            for subscription in list(topic.subscriptions.values()):
+                subscription.follow_policies()
+            in_use = topic.producers or topic.deduplication is not None
+            if in_use and (held := self._policies.known(topic.name)) is not None:
                 follow_policies(topic, held)
 
     # Closing and deleting

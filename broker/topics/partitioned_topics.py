@@ -152,7 +152,7 @@ class PartitionedTopics:
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
         """Return the partitioned topics of a namespace, in order."""
-        return sorted(topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/persistent")))
+        return sorted_topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/persistent"))
 
     async def find(self, name: TopicName) -> Partitioning | None:
         """Return the current value of the node; None: not partitioned."""
@@ -361,6 +361,11 @@ def topics_in(namespace: str, components: Iterable[str]) -> Iterator[TopicName]:
             yield TopicName.from_managed_ledger_path(f"{namespace}/persistent/{component}")
         except InvalidNameError:
             log.debug("not a topic", namespace=namespace, node=component)
+
+
+def sorted_topics_in(namespace: str, components: Iterable[str]) -> list[TopicName]:
+    """Return `topics_in` in order."""
+    return sorted(topics_in(namespace, components))
 
 
 def _path(name: TopicName) -> str:

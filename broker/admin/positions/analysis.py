@@ -3,13 +3,14 @@
 POST     {subscription}/analyzeBacklog     body: message id to begin at, or none: the first that is not acknowledged
                                            200; 404, 405 the topic is partitioned
 
-It reads the backlog, so it is bounded in entries and in time; then `aborted` is true. There are no entry filters: all
-are accepted. Source: Pulsar's PersistentSubscription.analyzeBacklog and AnalyzeSubscriptionBacklogResult.
+It reads the backlog, so it is bounded in entries and in time; then `aborted` is true. The entry filters of the
+subscription are asked about each entry, for no consumer.
+Source: Pulsar's PersistentSubscription.analyzeBacklog and AnalyzeSubscriptionBacklogResult.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 from starlette.responses import Response
@@ -18,7 +19,10 @@ from broker.admin.message_ids import parse
 from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
+from broker.dispatch.consumer import NO_PROPERTIES
+from broker.dispatch.filtering import FilteringSubscription, decide, properties_of
 from broker.dispatch.subscription import Subscription
+from broker.entry_filters.entry_filter import FilteredEntry, FilterResult
 from broker.errors import ServiceNotReadyError
 from broker.topics.topic import Topic
 from managed_ledger.entry_run import EntryRun
@@ -26,6 +30,8 @@ from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import read_metadata
+from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
+from quire.world.doors import Buffer
 
 _READ_BYTES = 1 << 20
 
@@ -38,6 +44,8 @@ class Counted:
     messages: int = 0
     markers: int = 0
     """Entries that servers have written for servers."""
+    results: dict[FilterResult, list[int]] = field(default_factory=lambda: {each: [0, 0] for each in FilterResult})
+    """Entries and messages by the result of the entry filters."""
     first: Position | None = None
     last: Position | None = None
     aborted: bool = True
@@ -48,14 +56,11 @@ class Counted:
             "entries": self.entries,
             "messages": self.messages,
             "markerMessages": self.markers,
-            "filterAcceptedEntries": self.entries,
-            "filterRejectedEntries": 0,
-            "filterRescheduledEntries": 0,
-            "filterAcceptedMessages": self.messages,
-            "filterRejectedMessages": 0,
-            "filterRescheduledMessages": 0,
             "aborted": self.aborted,
         }
+        for result, (entries, messages) in self.results.items():
+            name = f"filter{result.value.capitalize()}ed"
+            found[f"{name}Entries"], found[f"{name}Messages"] = entries, messages
         if self.first is not None and self.last is not None:
             found["firstMessageId"], found["lastMessageId"] = str(self.first), str(self.last)
         return found
@@ -106,8 +111,9 @@ def _count(counted: Counted, subscription: Subscription, run: EntryRun) -> int:
             place = Position(run.ledger_id, entry_id)
             counted.first, counted.last = counted.first or place, place
             found += 1
+            stored = run.payloads[entry_id - run.first_entry_id]
             try:
-                metadata = read_metadata(run.payloads[entry_id - run.first_entry_id])
+                metadata = read_metadata(stored)
             except PulsarWireError:
                 counted.entries += 1
                 counted.messages += 1
@@ -115,6 +121,24 @@ def _count(counted: Counted, subscription: Subscription, run: EntryRun) -> int:
             if metadata.HasField("marker_type"):
                 counted.markers += 1
             else:
+                messages = max(1, metadata.num_messages_in_batch)
                 counted.entries += 1
-                counted.messages += max(1, metadata.num_messages_in_batch)
+                counted.messages += messages
+                of_result = counted.results[_result(subscription, place, metadata, stored)]
+                of_result[0] += 1
+                of_result[1] += messages
     return found
+
+
+def _result(subscription: Subscription, place: Position, metadata: MessageMetadata, stored: Buffer) -> FilterResult:
+    """Return what the filters of the subscription say about an entry; one that fails would reschedule it."""
+    filters = subscription.rules.filters if isinstance(subscription, FilteringSubscription) else ()
+    if not filters:
+        return FilterResult.ACCEPT
+    properties = properties_of(subscription.cursor)
+    names = (subscription.topic.name.full, subscription.name, properties, "", NO_PROPERTIES)
+    try:
+        return decide(filters, FilteredEntry(*names, *place, metadata, stored))
+    except Exception as error:
+        subscription.log.debug("entry filter failed", position=str(place), reason=repr(error))
+        return FilterResult.RESCHEDULE

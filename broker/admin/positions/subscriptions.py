@@ -5,13 +5,13 @@ POST     {subscription}/resetcursor                  body: message id; 204; 404,
 POST     {subscription}/skip/{count}                 204; 404, 405 the topic is partitioned
 POST     {subscription}/skip_all                     204; 404
 POST     {subscription}/expireMessages/{seconds}     204; 404, 409 nothing is expired, or an expiry is under way
-POST     {subscription}/expireMessages               body: message id, which expires too; 204; 404, 405, 409
+POST     {subscription}/expireMessages               body: message id, the last to expire; 204; 404, 405, 409
 POST     {topic}/all_subscription/expireMessages/{seconds}     204, also if nothing is expired
 GET, PUT {subscription}/properties                   the properties given with the subscription; 200, 204; 404
 
 `{subscription}` stands for {topic}/subscription/{subscription}. Of a partitioned topic all partitions are meant. What
-names an entry is for one partition. `isExcluded` of an expiry has no effect: messages up to the named one expire.
-Source: Pulsar's PersistentTopicsBase.
+names an entry is for one partition. With `isExcluded` the message that an expiry names does not expire.
+Source: Pulsar's PersistentTopicsBase; there an expiry with `isExcluded` takes one message more than without.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ async def expire_to(call: AdminCall) -> None:
     name, target = call.subscription(), parse(await call.json())
 
     async def work(topic: Topic) -> None:
-        await moving.expire_to(subscription_of(topic, name), target.position)
+        await moving.expire_to(subscription_of(topic, name), target.position, excluded=target.excluded)
 
     await on_topic(call, work)
 

@@ -18,6 +18,7 @@ import trio
 
 from broker.admin.positions.analysis import count_backlog
 from broker.admin.positions.messages import size_behind
+from broker.dispatch.filtering import filtered_by
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.publish_time import time_of
 from broker.dispatch.single_active import SingleActiveSubscription
@@ -93,6 +94,7 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
     active = subscription.active if isinstance(subscription, SingleActiveSubscription) else None
     kind: str = pb.CommandSubscribe.SubType.Name(subscription.kind)
     consumers, expiry = list(subscription.consumers), subscription.known_expiry
+    filtered = filtered_by(subscription)
     found: dict[str, Any] = {
         "msgOutCounter": subscription.messages_out,
         "msgBacklog": backlog,
@@ -106,6 +108,10 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
         "activeConsumerName": "" if active is None else active.name,
         "totalMsgExpired": 0 if expiry is None else expiry.expired,
         "lastExpireTimestamp": 0 if expiry is None else expiry.last_ms,
+        "filterProcessedMsgCount": filtered.processed,
+        "filterAcceptedMsgCount": filtered.accepted,
+        "filterRejectedMsgCount": filtered.rejected,
+        "filterRescheduledMsgCount": filtered.rescheduled,
         "consumers": [
             {
                 "consumerName": consumer.name,
@@ -114,6 +120,7 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
                 "unackedMessages": subscription.unacked_of(consumer),
                 "blockedConsumerOnUnackedMsgs": consumer.blocked,
                 "clientVersion": consumer.connection.client_version,
+                "metadata": dict(consumer.properties),
             }
             for consumer in (consumers if asked.consumers else ())
         ],

@@ -8,7 +8,7 @@ mark-delete position, which cannot pass a delayed message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import trio
@@ -154,6 +154,13 @@ class Delays:
         return released
 
     # Life
+
+    def forget_acked(self) -> Iterator[None]:
+        """Forget what an operator or an expiry has acknowledged, with its due times, a step of the event loop per
+        element."""
+        self._forget_acked()
+        self._changed.set()
+        return self._index.drop_forgotten()
 
     def clear(self) -> None:
         """Forget everything, because the cursor moved: it is read again."""

@@ -25,6 +25,7 @@ theirs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from broker.dispatch.delayed.near import BUCKET_MAX, KEY_BYTES, NEAR_MAX, Delayed, Near, packed, unpacked
@@ -154,11 +155,19 @@ class DelayedIndex:
             first = near.first
             if first is None:
                 return False
-            delayed = unpacked(first)
-            if self.holds(delayed.ledger_id, delayed.entry_id):
+            if self._holds(unpacked(first)):
                 return False
             near.pop()
         return True
+
+    def drop_forgotten(self) -> Iterator[None]:
+        """Remove the due times of all forgotten messages, a bucket per element."""
+        for bucket in self._near.buckets():
+            self._near.keep(bucket, [each for each in bucket if self._holds(unpacked(each))])
+            yield
+
+    def _holds(self, message: Delayed) -> bool:
+        return self.holds(message.ledger_id, message.entry_id)
 
     def release(self, cutoff_ms: int, most: int) -> list[Delayed]:
         """Remove and return at most `most` messages due at `cutoff_ms` or before, in the order of their times.

@@ -101,6 +101,18 @@ class Near:
         self._count -= len(bucket)
         return self._floors.pop(), bucket
 
+    def buckets(self) -> list[list[int]]:
+        """Return the buckets, from the earliest on. Those that are split or dropped meanwhile are of no use to
+        `keep`."""
+        return list(self._buckets)
+
+    def keep(self, bucket: list[int], kept: list[int]) -> None:
+        """Replace what is in a bucket by the part of it that is kept."""
+        if len(kept) < len(bucket) and any(each is bucket for each in self._buckets):
+            self._count -= len(bucket) - len(kept)
+            bucket[:] = kept
+            heapify(bucket)
+
     def clear(self) -> None:
         self._floors = [0]
         self._buckets = [[]]

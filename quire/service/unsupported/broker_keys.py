@@ -38,8 +38,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of rate limits, which do not exist": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
-    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
-    "throttle-dispatch-rate",
+    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond throttle-dispatch-rate",
     "tuning of quotas, which do not exist": (
         "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
         "preciseTimeBasedBacklogQuotaCheck"
@@ -49,7 +48,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
     ),
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
-    "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
+    "dispatcherReadFailureBackoff* dispatcherRetryBackoff* "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
     "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
     "subscriptionKeySharedUseClassicPersistentImplementation subscriptionSharedUseClassicPersistentImplementation "
@@ -108,7 +107,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of services beside the broker, which do not exist": "webSocket* functionsWorkerServiceNarPackage "
     "functionsWorkerEnablePackageManagement packages*",
     "tuning of plug-ins of the JVM": "brokerInterceptorsDirectory disableBrokerInterceptors protocolHandlerDirectory "
-    "entryFiltersDirectory allowOverrideEntryFilters additionalServletDirectory",
+    "additionalServletDirectory",
     "there is one listener": "internalListenerName",
     "tuning of isolation groups; see bookkeeperClientIsolationGroups": (
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
@@ -125,7 +124,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
-    "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize subscriptionPatternMaxLength "
+    "maxNamespacesPerTenant maxConsumerMetadataSize subscriptionPatternMaxLength "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
@@ -229,7 +228,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "brokerEntryMetadataInterceptors": refused(
         _ANY, "entries are stored as they came, without broker metadata; leave it empty"
     ),
-    "entryFilterNames": refused(_ANY, "subscriptions deliver every message; leave it empty and filter in the consumer"),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
     "bookkeeperClientIsolationGroups": refused(
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"

@@ -121,6 +121,8 @@ def test_messages_expire_by_age_and_up_to_an_id(admin: Admin, client: pulsar.Cli
     admin.do("POST", topic, "/subscription/s/expireMessages", json=as_json(ids[1]))
     assert (backlog(admin, topic), backlog(admin, topic, "other")) == (4, 6)
     assert received(client, topic, 1) == [b"m2"]
+    admin.do("POST", topic, "/subscription/s/expireMessages", json={**as_json(ids[2]), "isExcluded": True})
+    assert backlog(admin, topic) == 4
     wait_for_the_next_millisecond()
     admin.do("POST", topic, "/all_subscription/expireMessages/0")
     assert (backlog(admin, topic), backlog(admin, topic, "other")) == (0, 0)

@@ -13,7 +13,9 @@ import trio
 
 from broker.config import BrokerOptions
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.subscription import Subscription
+from broker.entry_filters.loading import EntryFilters
 from broker.output import OutputBudget
 from broker.topics.delayed_delivery import of_broker
 from broker.topics.entry_screen import EntryScreen
@@ -157,6 +159,9 @@ class Stage:
             context=SimpleNamespace(
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
+                unacked=None,
+                filters=(filters := EntryFilters()),
+                delivery=rules_of_broker(BrokerOptions(**options), filters),
                 turn=Turn(),
                 world=SimpleNamespace(rng=Random(1), clock=FakeClock()),
             ),
@@ -164,6 +169,7 @@ class Stage:
             delayed_delivery=lambda: self.delayed_delivery,
             name=TopicName.parse(topic),
             ledger=log,
+            policies=None,
             nursery=nursery,
             closing=False,
             next_owner="",

@@ -201,6 +201,17 @@ async def test_a_bundle_goes_to_the_broker_that_is_named_if_there_is_one(rest: C
     assert rest.ownership.asked == [("unload", f"public/default/{FIRST}", "b:8080")]
 
 
+async def test_a_bundle_that_nobody_has_is_taken_and_goes_to_the_broker_that_is_named(rest: ClusterRest) -> None:
+    await rest.store.create("/loadbalance/brokers/b:8080", b"{}", make_parents=True)
+    where = f"{DEFAULT}/{FIRST}/unload?destinationBroker=b:8080"
+    assert await rest.status("PUT", where) == 204
+    [(_, looked_up, _), unloaded] = rest.ownership.asked
+    assert unloaded == ("unload", f"public/default/{FIRST}", "b:8080")
+    assert looked_up.startswith("persistent://public/default/")
+    rest.ownership.found = THERE
+    assert (await rest.sent_to("PUT", where)).startswith(f"{THERE.web_url}{DEFAULT}/{FIRST}/unload?")
+
+
 async def test_a_namespace_is_unloaded_bundle_by_bundle(rest: ClusterRest) -> None:
     await rest.own(f"public/default/{FIRST}", ME)
     await rest.own("public/default/0x80000000_0xc0000000", ME)

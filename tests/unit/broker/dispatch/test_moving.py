@@ -146,3 +146,35 @@ async def test_a_reset_behind_a_whole_batch_delivers_the_next_entry(room: Room) 
         await peer.subscribe()
         peer.flow(1)
         assert await peer.payloads(1) == [b"next"]
+
+
+@pytest.mark.parametrize("move", ["skip", "skip_all", "expire"])
+async def test_delayed_messages_that_are_passed_over_leave_the_index_at_once(move: str, room: Room) -> None:
+    peer, subscription, _ = await subscribed(room, pb.CommandSubscribe.Shared, 0)
+    due_ms = room.broker.context.world.clock.wall_ms() + 3_600_000
+    ids = await peer.publish(*numbers(3000), deliver_at_time=due_ms)
+    peer.flow(1)
+    assert isinstance(subscription, ManyConsumers)
+    await until(lambda: subscription.delayed == 3000)
+    index = subscription._delays._index
+    assert index.near_count == 3000
+    match move:
+        case "skip":
+            await moving.skip(subscription, 2900)
+        case "skip_all":
+            await moving.skip_all(subscription)
+        case _:
+            await moving.expire_to(subscription, Position(ids[2899].ledgerId, ids[2899].entryId))
+    left = 0 if move == "skip_all" else 100
+    assert index.near_count == index.count == left
+
+
+async def test_an_expiry_keeps_the_message_that_it_excludes(room: Room) -> None:
+    peer, subscription, ids = await subscribed(room, pb.CommandSubscribe.Exclusive, 10)
+    await moving.expire_to(subscription, ids[3], excluded=True)
+    assert subscription.cursor.backlog() == 7
+    await moving.expire_to(subscription, ids[3])
+    assert subscription.cursor.backlog() == 6
+    await moving.expire_to(subscription, ids[0], excluded=True)
+    peer.flow(10)
+    assert await peer.payloads(6) == numbers(6, 4)

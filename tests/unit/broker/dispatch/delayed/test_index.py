@@ -273,3 +273,18 @@ def test_messages_with_one_delay_are_read_again_once() -> None:
         released += len(index.release(time_ms, count))
     assert released == count - 499
     assert read < 1.2 * count
+
+
+def test_the_due_times_of_forgotten_messages_are_dropped_a_bucket_at_a_time() -> None:
+    index = DelayedIndex(4 * 64, bucket_max=16)
+    for entry_id in range(200):
+        index.add(1000 + entry_id * 37 % 200, 1, entry_id)
+    index.forget_through(1, 149)
+    assert index.near_count > index.count == 50
+    steps = index.drop_forgotten()
+    next(steps)
+    index.add(5, 1, 300)  # the first bucket changes meanwhile
+    for _ in steps:
+        assert index.near_count <= 201
+    assert index.near_count == index.count == 51
+    assert sorted(each.entry_id for each in index.release(9999, 100)) == [*range(150, 200), 300]

@@ -1,0 +1,88 @@
+"""Rules of delivery to the subscriptions of a topic: broker.conf, or what the policies of its namespace or its own say.
+
+    /admin/policies/<t>/<ns>    "max_unacked_messages_per_consumer", "max_unacked_messages_per_subscription"
+    of a topic                  "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription"
+    in both                     "entryFilters": {"entryFilterNames": "one,other"}
+
+Order: topic, namespace, broker.conf. Source: Pulsar's HierarchyTopicPolicies, AbstractTopic and EntryFilterSupport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from broker.config import BrokerOptions
+from broker.entry_filters.entry_filter import EntryFilter
+from broker.entry_filters.loading import EntryFilters, UnknownFilterError
+from broker.topics.policy_values import first_said
+
+ENTRY_FILTERS = "entryFilters"
+FILTER_NAMES = "entryFilterNames"
+
+
+class DeliveryRules(NamedTuple):
+    """Rules of one topic."""
+
+    unacked_per_consumer: int
+    """Unacknowledged messages of a consumer; 0: no limit."""
+    unacked_per_subscription: int
+    filters: tuple[EntryFilter, ...] = ()
+    problem: str = ""
+    """Reason why nothing may be delivered; "" if there is none."""
+
+
+class Said(Protocol):
+    """Policies of a topic."""
+
+    @property
+    def of_namespace(self) -> Mapping[str, Any] | None: ...
+
+    @property
+    def of_topic(self) -> Mapping[str, Any] | None: ...
+
+
+def rules_of_broker(options: BrokerOptions, filters: EntryFilters) -> DeliveryRules:
+    """Return what holds where no policy says otherwise."""
+    return DeliveryRules(
+        options.unacked_messages_per_consumer_max, options.unacked_messages_per_subscription_max, filters.standard
+    )
+
+
+def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Said | None) -> DeliveryRules:
+    """Return the rules of a topic."""
+    if said is None:
+        return broker
+    topic, namespace = said.of_topic or {}, said.of_namespace or {}
+    if not topic and not namespace:
+        return broker
+    found = broker._replace(
+        unacked_per_consumer=first_said(
+            topic.get("maxUnackedMessagesOnConsumer"),
+            namespace.get("max_unacked_messages_per_consumer"),
+            default=broker.unacked_per_consumer,
+        ),
+        unacked_per_subscription=first_said(
+            topic.get("maxUnackedMessagesOnSubscription"),
+            namespace.get("max_unacked_messages_per_subscription"),
+            default=broker.unacked_per_subscription,
+        ),
+    )
+    names = filter_names(topic) or filter_names(namespace)
+    if names and filters.may_be_overridden:
+        try:
+            found = found._replace(filters=filters.named(names))
+        except UnknownFilterError as error:
+            found = found._replace(problem=str(error))
+    return broker if found == broker else found
+
+
+def filter_names(policies: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the filters that policies ask for, in order.
+
+    >>> filter_names({"entryFilters": {"entryFilterNames": "one, other"}})
+    ('one', 'other')
+    """
+    said = policies.get(ENTRY_FILTERS)
+    names = said.get(FILTER_NAMES) if isinstance(said, Mapping) else None
+    return tuple(each.strip() for each in names.split(",") if each.strip()) if isinstance(names, str) else ()
