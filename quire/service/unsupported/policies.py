@@ -25,6 +25,7 @@ OBEYED: Final = frozenset(
         "message_ttl_in_seconds",
         "messageTTLInSeconds",
         "subscription_expiration_time_minutes",
+        "subscriptionExpirationTimeInMinutes",
         "isGlobal",
         "schema_compatibility_strategy",
         "schema_auto_update_compatibility_strategy",
