@@ -20,7 +20,6 @@ from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
-from broker.topics.delayed_delivery import of_broker
 from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
@@ -69,13 +68,7 @@ class Broker:
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
-        self.policies = policies or TopicPolicies(
-            metadata,
-            LogConfig.of(ManagedLedgerConfig()),
-            of_broker(options),
-            deduplicate=options.deduplication,
-            snapshot_interval_s=options.deduplication_snapshot_interval_s,
-        )
+        self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), options)
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
         self.ownership.on_lost = self.topics.lose
         self.ownership.on_unload = self._unload

@@ -82,11 +82,6 @@ class Administration:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""
         await self._topics.namespaces.exists(name)
 
-    @property
-    def message_ttl_s(self) -> int:
-        """Return the age at which messages expire where no policy says another; 0: they do not."""
-        return self._topics.options.message_ttl_s
-
     # Partitioned topics
 
     async def create_partitioned_topic(

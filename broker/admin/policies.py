@@ -59,6 +59,7 @@ from broker.topics.policy_values import (
     subscription_expiration,
     switch,
 )
+from broker.topics.topic_policies.catalog import MESSAGE_TTL
 from quire.wire.pulsar.names import TopicName
 
 Checked = Callable[[object], Any]
@@ -160,7 +161,7 @@ async def _ttl_of_query(call: AdminCall) -> object:
 
 
 def _ttl_of(call: AdminCall, held: Held) -> int:
-    return held.message_ttl_s(call.administration.message_ttl_s)
+    return held.value(MESSAGE_TTL)
 
 
 def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:

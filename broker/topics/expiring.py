@@ -20,6 +20,7 @@ from broker.errors import BrokerError
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.system_names import is_system_cursor, is_system_topic
 from broker.topics.topic import Topic
+from broker.topics.topic_policies.catalog import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
 from quire.service.log import get_logger
@@ -78,7 +79,7 @@ class Expiring:
 
     async def _ttl_of(self, topic: Topic) -> int:
         held = await self._held(topic)
-        return 0 if held is None else held.message_ttl_s(self._options.message_ttl_s)
+        return 0 if held is None else held.value(MESSAGE_TTL)
 
     async def _held(self, topic: Topic) -> Held | None:
         """Return the policies of a topic; None if they cannot be read now."""
@@ -113,8 +114,7 @@ class Expiring:
         for count, topic in enumerate(self._loaded(), 1):
             if topic.subscriptions and not topic.closing and not is_system_topic(topic.name):
                 held = await self._held(topic)
-                default = self._options.subscription_expiration_minutes
-                minutes = 0 if held is None else held.subscription_expiration_minutes(default)
+                minutes = 0 if held is None else held.value(SUBSCRIPTION_EXPIRATION)
                 if minutes:
                     await self._check_subscriptions_of(topic, minutes * MINUTE_MS)
             if not count % TOPICS_IN_STEP:

@@ -15,26 +15,16 @@ Source: Pulsar's MetadataStoreTopicPoliciesService (path; a partition has the po
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import WeakValueDictionary
 
 import trio
 
+from broker.config import BrokerOptions
 from broker.errors import MetadataUnavailableError, translated
 from broker.ownership.following import Tasks
-from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
-from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT, DelayedDelivery, effective_delayed
-from broker.topics.policy_values import (
-    NAMESPACE_TTL,
-    SUBSCRIPTION_EXPIRATION,
-    TOPIC_TTL,
-    asks_deduplication,
-    decode,
-    effective,
-    first_said,
-    snapshot_interval_s,
-)
+from broker.topics.policy_values import decode
+from broker.topics.topic_policies.known import ROOT, Defaults, Held, NamespaceFields, topic_path
 from managed_ledger.config import LogConfig
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -48,187 +38,28 @@ from quire.metadata.store import ANY_VERSION, Delete, MetadataStore, Op, Put, Wa
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
+__all__ = ["Held", "TopicPolicies", "topic_path"]
+
 log = get_logger(__name__)
 
-ROOT = "/admin/topic-policies/local"
 NAMES_IN_STEP = 500
 """Topics of a namespace that a change of policies looks at before other tasks run."""
 RETRY_S = 1.0
 """Time between attempts to read while the store is unreachable and does not announce its return."""
 
 
-def topic_path(name: TopicName) -> str:
-    """Return the path of the policies of a topic; a partition has those of its topic.
-
-    >>> topic_path(TopicName.parse("persistent://a/b/x y-partition-3"))
-    '/admin/topic-policies/local/a/b/persistent/x+y'
-    """
-    return f"{ROOT}/{name.partitioned.managed_ledger_path}"
-
-
-class _Topic:
-    """Policies of one topic that has any of its own, or had. None: it has none now."""
-
-    __slots__ = ("__weakref__", "known", "own", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.own: Json | None = None
-        self.known = False
-
-
-class _Namespace:
-    """Known policies of one namespace and of its topics in use."""
-
-    def __init__(self, name: NamespaceName, *, watched: bool) -> None:
-        self.path = f"{POLICIES}/{name}"
-        self.folder = f"{ROOT}/{name}/persistent"
-        self.own: Json | None = None
-        """The namespace's policies."""
-        self.topics: WeakValueDictionary[str, _Topic] = WeakValueDictionary()
-        """Topics in use that had policies when they were loaded, and those of `gained`; by path."""
-        self.gained: dict[str, _Topic] = {}
-        """Topics that got policies while the namespace was watched. They are kept here, in use or not: a topic that was
-        loaded before has no `_Topic`, because most topics never have any policies and 10^5 of them are loaded."""
-        self.having: frozenset[str] | None = None
-        """Paths of the policies of topics that have any of their own, in use or not. None: not read yet."""
-        self.uses = 0
-        """Number of `Held` that exist."""
-        self.refreshes = 0
-        self.notes = 0
-        """Number of changes by this broker."""
-        self.reports = 0
-        """Number of changes that the watches reported."""
-        self.reports_read = 0
-        """Number of those that came before the last complete refresh."""
-        self.watched = watched
-        self.forgotten = False
-        """True once it is no longer watched; the next caller starts again."""
-        self.ready = trio.Event()
-        """Set when the first read is done, or has failed permanently."""
-
-    @property
-    def is_known(self) -> bool:
-        """Return whether it was read, and is kept up to date."""
-        return self.watched and self.ready.is_set() and not self.forgotten
-
-    def topic(self, name: TopicName) -> _Topic | None:
-        """Return the topic with policies of its own; None: it is known to have none."""
-        known = self.having if self.reports == self.reports_read else None
-        if known is not None and not known:
-            return None  # the rule, for thousands of topics: no path has to be made
-        path = topic_path(name)
-        if known is not None and path not in known:
-            return None
-        found = self.topics.get(path)
-        if found is None:
-            found = self.topics[path] = _Topic(path)
-        return found
-
-    def now_having(self, having: frozenset[str]) -> None:
-        """Learn the paths of all topics that have policies."""
-        if self.having is None:
-            self.having = having
-            return
-        self.gained = {path: topic for path, topic in self.gained.items() if path in having}
-        for path in having - self.having:
-            topic = self.topics.get(path)
-            if topic is None:
-                topic = self.topics[path] = _Topic(path)
-            self.gained[path] = topic
-        self.having = having
-
-
-class Held:
-    """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there
-    are none. Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
-
-    __slots__ = ("_name", "_namespace", "_policies", "_topic")
-
-    def __init__(self, policies: TopicPolicies, namespace: _Namespace, name: TopicName, topic: _Topic | None) -> None:
-        self._policies = policies
-        self._namespace = namespace
-        self._name = name
-        self._topic = topic
-        namespace.uses += 1
-
-    def __del__(self) -> None:
-        self._namespace.uses -= 1
-
-    def __call__(self) -> LogConfig:
-        return effective(self._policies.default, self._namespace.own, self.of_topic)
-
-    @property
-    def of_namespace(self) -> Json | None:
-        return self._namespace.own
-
-    @property
-    def of_topic(self) -> Json | None:
-        topic = self._topic
-        if topic is None and self._namespace.gained:
-            topic = self._namespace.gained.get(topic_path(self._name))
-        return None if topic is None else topic.own
-
-    def delayed_delivery(self) -> DelayedDelivery:
-        """Return the rules for the topic's delayed messages."""
-        return effective_delayed(self._policies.delayed, self._namespace.own, self.of_topic)
-
-    def message_ttl_s(self, default: int) -> int:
-        """Return the age at which messages of the topic expire; 0: they do not."""
-        topic, namespace = self.of_topic or {}, self._namespace.own or {}
-        return first_said(topic.get(TOPIC_TTL), namespace.get(NAMESPACE_TTL), default=default)
-
-    def subscription_expiration_minutes(self, default: int) -> int:
-        """Return how long a subscription without consumers is kept; 0: for ever."""
-        return first_said((self._namespace.own or {}).get(SUBSCRIPTION_EXPIRATION), default=default)
-
-    def asks_deduplication(self) -> bool:
-        """Return whether duplicates of a producer of the topic are to be dropped.
-
-        Never for topics of the system, as in the original: others wait for them to be loaded. Source: Pulsar's
-        SystemTopic.isDeduplicationEnabled."""
-        default = self._policies.deduplicate
-        return asks_deduplication(self._namespace.own, self.of_topic, default) and not is_of_system(self._name)
-
-    def snapshot_interval_s(self) -> int:
-        """Return the time in seconds between snapshots of the deduplication; 0: there are none."""
-        return snapshot_interval_s(self._namespace.own, self.of_topic, self._policies.snapshot_interval_s)
-
-
-def is_of_system(name: TopicName) -> bool:
-    """Return whether the topic is one of those that the original keeps for itself. Source: Pulsar's SystemTopicNames.
-
-    >>> is_of_system(TopicName.parse("persistent://t/n/__change_events-partition-0"))
-    True
-    """
-    local = name.full.rpartition("/")[2]
-    return name.namespace_path == "pulsar/system" or local.startswith(("__change_events", "__transaction_"))
-
-
 class TopicPolicies:
     """Policies of topics.
 
     `run` watches, in a nursery of its owner. Before it runs, and where it does not, every call reads. `default` and
-    `delayed`: the values of broker.conf. `deduplicate`: brokerDeduplicationEnabled; `snapshot_interval_s`:
-    brokerDeduplicationSnapshotIntervalSeconds."""
+    `options`: the values of broker.conf."""
 
-    def __init__(
-        self,
-        metadata: MetadataStore,
-        default: LogConfig,
-        delayed: DelayedDelivery = DELAYED_DELIVERY_DEFAULT,
-        *,
-        deduplicate: bool = False,
-        snapshot_interval_s: int = 120,
-    ) -> None:
-        self.default = default
-        self.delayed = delayed
-        self.deduplicate = deduplicate
-        self.snapshot_interval_s = snapshot_interval_s
+    def __init__(self, metadata: MetadataStore, default: LogConfig, options: BrokerOptions | None = None) -> None:
+        self.defaults = Defaults(default, options or BrokerOptions())
         self.on_change: Callable[[str], None] = _ignore
         """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
         self._metadata = metadata
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, NamespaceFields] = {}
         self._tasks = Tasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -243,7 +74,7 @@ class TopicPolicies:
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             return None
         topic = namespace.topic(name)
-        return Held(self, namespace, name, topic) if topic is None or topic.known else None
+        return Held(self.defaults, namespace, name, topic) if topic is None or topic.known else None
 
     async def load(self, name: TopicName) -> Held:
         """Read unknown policies; return a function that gives the topic's effective policies at each call.
@@ -258,7 +89,7 @@ class TopicPolicies:
             own = await self._read(topic.path)
             if refreshes == namespace.refreshes:
                 topic.own, topic.known = own, True
-        return Held(self, namespace, name, topic)
+        return Held(self.defaults, namespace, name, topic)
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
         """Load the policies of the topic whose managed ledger has that name; see `load`."""
@@ -330,6 +161,7 @@ class TopicPolicies:
             return
         path = topic_path(name)
         namespace.notes += 1
+        namespace.changes += 1
         topic = namespace.topics.get(path)
         if topic is not None:
             topic.own = own
@@ -339,17 +171,17 @@ class TopicPolicies:
         if topic is not None:
             topic.own, topic.known = own, True
 
-    async def _known(self, name: NamespaceName) -> _Namespace:
+    async def _known(self, name: NamespaceName) -> NamespaceFields:
         key = str(name)
         namespace = self._namespaces.get(key)
         if self._tasks.nursery is None:
             # Not watched: the value is as old as this read.
             if namespace is None:
-                namespace = self._namespaces[key] = _Namespace(name, watched=False)
+                namespace = self._namespaces[key] = NamespaceFields(name, watched=False)
             await self._refresh(namespace)
             return namespace
         if namespace is None or not namespace.watched:
-            namespace = self._namespaces[key] = _Namespace(name, watched=True)
+            namespace = self._namespaces[key] = NamespaceFields(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
         await namespace.ready.wait()
         if namespace.forgotten:
@@ -358,7 +190,7 @@ class TopicPolicies:
             raise MetadataUnavailableError(f"policies of {name} cannot be read now")
         return namespace
 
-    async def _watch(self, key: str, namespace: _Namespace) -> None:
+    async def _watch(self, key: str, namespace: NamespaceFields) -> None:
         """Watch two nodes, with one reader."""
         changed = trio.Event()
 
@@ -402,7 +234,7 @@ class TopicPolicies:
                     del self._namespaces[key]
                 namespace.ready.set()
 
-    async def _refresh(self, namespace: _Namespace) -> None:
+    async def _refresh(self, namespace: NamespaceFields) -> None:
         """Read the policies of topics that have any, which the folder lists. Others, the majority, cost nothing."""
         namespace.refreshes += 1
         reports = namespace.reports
@@ -416,9 +248,10 @@ class TopicPolicies:
             topic.known = True
             if not count % NAMES_IN_STEP:
                 await trio.lowlevel.checkpoint()
+        namespace.changes += 1
         namespace.reports_read = reports
 
-    async def _topics_having(self, namespace: _Namespace) -> frozenset[str]:
+    async def _topics_having(self, namespace: NamespaceFields) -> frozenset[str]:
         """Return the paths of the topics of a namespace that have policies of their own."""
         with translated(namespace.folder):
             try:

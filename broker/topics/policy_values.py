@@ -166,15 +166,6 @@ def subscription_expiration(value: object) -> int:
     return _whole(value, "subscription expiration time")
 
 
-def first_said(*said: object, default: int) -> int:
-    """Return the first of the values that is a number which is not negative.
-
-    >>> first_said(None, -1, True, 0, 7, default=9)
-    0
-    """
-    return next((each for each in said if _is_whole(each)), default)
-
-
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
 

@@ -21,7 +21,6 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
-from broker.topics.delayed_delivery import of_broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from cursors.doors import Ledgers
@@ -94,13 +93,7 @@ async def run_broker_on(
         me = LocalBroker(
             id=host_port((host, listen.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
         )
-        policies = TopicPolicies(
-            metadata,
-            LogConfig.of(config.logs),
-            of_broker(config.broker),
-            deduplicate=config.broker.deduplication,
-            snapshot_interval_s=config.broker.deduplication_snapshot_interval_s,
-        )
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs), config.broker)
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,

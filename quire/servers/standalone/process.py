@@ -20,7 +20,6 @@ from bookie.disks.watch import DiskWatch
 from bookie.errors import StorageFailedError
 from bookie.sessions.session import BookieSession
 from broker.server import Broker
-from broker.topics.delayed_delivery import of_broker
 from broker.topics.policies import TopicPolicies
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, cursors_of
@@ -101,13 +100,7 @@ async def run_standalone(
             )
         )
 
-        policies = TopicPolicies(
-            metadata,
-            LogConfig.of(config.logs),
-            of_broker(config.broker),
-            deduplicate=config.broker.deduplication,
-            snapshot_interval_s=config.broker.deduplication_snapshot_interval_s,
-        )
+        policies = TopicPolicies(metadata, LogConfig.of(config.logs), config.broker)
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
             world,

@@ -25,6 +25,7 @@ OBEYED: Final = frozenset(
         "message_ttl_in_seconds",
         "messageTTLInSeconds",
         "subscription_expiration_time_minutes",
+        "subscriptionExpirationTimeInMinutes",
         "isGlobal",
         "max_unacked_messages_per_consumer",
         "max_unacked_messages_per_subscription",

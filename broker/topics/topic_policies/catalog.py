@@ -1,0 +1,262 @@
+"""The policies that a topic and its namespace may set, each with its names and its value in broker.conf (pure).
+
+What holds is what the topic says, else its namespace, else broker.conf; each policy by itself. A negative limit, and a
+rate that limits nothing, say nothing. What cannot be read counts as not said.
+
+Ledgers (persistence, retention), deduplication, delayed delivery and schemas have rules of their own: policy_values,
+delayed_delivery, schemas.strategies.
+
+Source: Pulsar's AbstractTopic (updateTopicPolicy, updateTopicPolicyByNamespacePolicy, updateTopicPolicyByBrokerConfig),
+TopicPolicies, Policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from broker.config import PARTITIONED, BrokerOptions
+from broker.topics.policy_values import PolicyError
+from broker.topics.topic_policies import kinds
+from broker.topics.topic_policies.kinds import (
+    AutoTopicCreation,
+    BacklogQuota,
+    DispatchRate,
+    InactiveTopics,
+    PublishRate,
+    SubscribeRate,
+)
+
+T = TypeVar("T")
+Fields = Mapping[str, Any] | None
+"""Policies of a topic or a namespace, as stored; None: there are none."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _always(value: object) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Policy(Generic[T]):
+    """One policy. Its keys are empty where it cannot be set."""
+
+    topic: str = ""
+    """Key in a topic's policies."""
+    namespace: tuple[str, ...] = ()
+    """Keys in a namespace's policies; the first that says something counts."""
+    entry: str = ""
+    """Set if the value of a key is a map of which one entry counts."""
+    by_cluster: bool = False
+    """True if the value of a namespace's key is a map by cluster."""
+    read: Callable[[object], T]
+    """Return the value that a stored or given one stands for. Raises PolicyError."""
+    json: Callable[[T], Any] = _as_it_is
+    """Return the stored form."""
+    says: Callable[[T], bool] = _always
+    """Return False for a value that counts as not said."""
+    of_broker: Callable[[BrokerOptions], T]
+    """Return the value of broker.conf."""
+
+    def of_topic(self, fields: Fields) -> T | None:
+        """Return what the policies of a topic say; None: nothing."""
+        return self._said(fields, self.topic, self.entry) if self.topic else None
+
+    def of_namespace(self, fields: Fields, cluster: str) -> T | None:
+        """Return what the policies of a namespace say; None: nothing."""
+        entry = cluster if self.by_cluster else self.entry
+        said = (self._said(fields, key, entry) for key in self.namespace)
+        return next((each for each in said if each is not None), None)
+
+    def effective(self, topic: Fields, namespace: Fields, cluster: str, options: BrokerOptions) -> T:
+        """Return the value that holds."""
+        for said in (self.of_topic(topic), self.of_namespace(namespace, cluster)):
+            if said is not None:
+                return said
+        return self.of_broker(options)
+
+    def _said(self, fields: Fields, key: str, entry: str) -> T | None:
+        value = None if fields is None else fields.get(key)
+        if entry and value is not None:
+            value = value.get(entry) if isinstance(value, Mapping) else None
+        if value is None:
+            return None
+        try:
+            read = self.read(value)
+        except PolicyError:
+            return None
+        return read if self.says(read) else None
+
+
+def _limit(topic: str, namespace: str, of_broker: Callable[[BrokerOptions], int], what: str = "") -> Policy[int]:
+    return Policy(
+        topic=topic,
+        namespace=(namespace,) if namespace else (),
+        read=partial(kinds.number, what=what or topic or namespace),
+        says=_is_limit,
+        of_broker=of_broker,
+    )
+
+
+def _is_limit(value: int) -> bool:
+    return value >= 0
+
+
+def _dispatch_rate(topic: str, *namespace: str) -> Policy[DispatchRate]:
+    return Policy(
+        topic=topic,
+        namespace=namespace,
+        by_cluster=True,
+        read=kinds.dispatch_rate,
+        json=kinds.dispatch_rate_json,
+        says=_limits,
+        of_broker=lambda options: DispatchRate(),
+    )
+
+
+def _limits(rate: DispatchRate | PublishRate | SubscribeRate) -> bool:
+    return rate.limits
+
+
+def _backlog_quota(kind: str) -> Policy[BacklogQuota]:
+    return Policy(
+        topic="backLogQuotaMap",
+        namespace=("backlog_quota_map",),
+        entry=kind,
+        read=kinds.backlog_quota,
+        json=kinds.backlog_quota_json,
+        of_broker=lambda options: BacklogQuota(),
+    )
+
+
+# Limits of 0 are none.
+MAX_PRODUCERS: Final = _limit(
+    "maxProducerPerTopic", "max_producers_per_topic", lambda options: options.producers_per_topic_max
+)
+MAX_CONSUMERS: Final = _limit(
+    "maxConsumerPerTopic", "max_consumers_per_topic", lambda options: options.consumers_per_topic_max
+)
+MAX_SUBSCRIPTIONS: Final = _limit(
+    "maxSubscriptionsPerTopic", "max_subscriptions_per_topic", lambda options: options.subscriptions_per_topic_max
+)
+MAX_CONSUMERS_OF_SUBSCRIPTION: Final = _limit(
+    "maxConsumersPerSubscription",
+    "max_consumers_per_subscription",
+    lambda options: options.consumers_per_subscription_max,
+)
+MAX_UNACKED_OF_CONSUMER: Final = _limit(
+    "maxUnackedMessagesOnConsumer",
+    "max_unacked_messages_per_consumer",
+    lambda options: options.unacked_messages_per_consumer_max,
+)
+MAX_UNACKED_OF_SUBSCRIPTION: Final = _limit(
+    "maxUnackedMessagesOnSubscription",
+    "max_unacked_messages_per_subscription",
+    lambda options: options.unacked_messages_per_subscription_max,
+)
+MAX_MESSAGE_SIZE: Final = _limit("maxMessageSize", "", lambda options: options.message_size_max)
+MAX_TOPICS: Final = _limit("", "max_topics_per_namespace", lambda options: 0)
+MESSAGE_TTL: Final = _limit("messageTTLInSeconds", "message_ttl_in_seconds", lambda options: options.message_ttl_s)
+"""Seconds; 0: messages do not expire."""
+SUBSCRIPTION_EXPIRATION: Final = _limit(
+    "subscriptionExpirationTimeInMinutes",
+    "subscription_expiration_time_minutes",
+    lambda options: options.subscription_expiration_minutes,
+)
+"""Minutes; 0: subscriptions do not expire."""
+COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
+    topic="compactionThreshold",
+    namespace=("compaction_threshold",),
+    read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
+    says=_is_limit,
+    of_broker=lambda options: 0,
+)
+"""Bytes of a backlog; 0: no compaction by itself."""
+
+DISPATCH_RATE: Final = _dispatch_rate("dispatchRate", "topicDispatchRate", "clusterDispatchRate")
+SUBSCRIPTION_DISPATCH_RATE: Final = _dispatch_rate("subscriptionDispatchRate", "subscriptionDispatchRate")
+REPLICATOR_DISPATCH_RATE: Final = _dispatch_rate("replicatorDispatchRate", "replicatorDispatchRate")
+PUBLISH_RATE: Final[Policy[PublishRate]] = Policy(
+    topic="publishRate",
+    namespace=("publishMaxMessageRate",),
+    by_cluster=True,
+    read=kinds.publish_rate,
+    json=kinds.publish_rate_json,
+    says=_limits,
+    of_broker=lambda options: PublishRate(),
+)
+SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
+    topic="subscribeRate",
+    namespace=("clusterSubscribeRate",),
+    by_cluster=True,
+    read=kinds.subscribe_rate,
+    json=kinds.subscribe_rate_json,
+    says=_limits,
+    of_broker=lambda options: SubscribeRate(),
+)
+
+BACKLOG_SIZE_QUOTA: Final = _backlog_quota(kinds.DESTINATION_STORAGE)
+BACKLOG_TIME_QUOTA: Final = _backlog_quota(kinds.MESSAGE_AGE)
+INACTIVE_TOPICS: Final[Policy[InactiveTopics]] = Policy(
+    topic="inactiveTopicPolicies",
+    namespace=("inactive_topic_policies",),
+    read=kinds.inactive_topics,
+    json=kinds.inactive_topics_json,
+    of_broker=lambda options: InactiveTopics(False, kinds.DELETE_MODES[0], 60),
+)
+AUTO_TOPIC_CREATION: Final[Policy[AutoTopicCreation]] = Policy(
+    namespace=("autoTopicCreationOverride",),
+    read=kinds.auto_topic_creation,
+    json=kinds.auto_topic_creation_json,
+    of_broker=lambda options: AutoTopicCreation(
+        options.allow_auto_topic_creation, options.auto_topic_type == PARTITIONED, options.partitions_default
+    ),
+)
+AUTO_SUBSCRIPTION_CREATION: Final[Policy[bool]] = Policy(
+    topic="autoSubscriptionCreationOverride",
+    namespace=("autoSubscriptionCreationOverride",),
+    read=kinds.auto_subscription_creation,
+    json=kinds.auto_subscription_creation_json,
+    of_broker=lambda options: True,
+)
+SUBSCRIPTION_TYPES: Final[Policy[frozenset[str]]] = Policy(
+    topic="subscriptionTypesEnabled",
+    namespace=("subscription_types_enabled",),
+    read=kinds.subscription_types,
+    json=kinds.subscription_types_json,
+    says=bool,
+    of_broker=lambda options: frozenset(kinds.SUBSCRIPTION_TYPES),
+)
+ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
+    topic="entryFilters",
+    namespace=("entryFilters",),
+    read=kinds.entry_filters,
+    json=kinds.entry_filters_json,
+    of_broker=lambda options: (),
+)
+PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
+    topic="dispatcherPauseOnAckStatePersistentEnabled",
+    namespace=("dispatcherPauseOnAckStatePersistentEnabled",),
+    read=partial(kinds.flag, what="dispatcherPauseOnAckStatePersistent"),
+    of_broker=lambda options: False,
+)
+"""True: a subscription whose half-acknowledged messages cannot be stored is paused."""
+
+
+def subscription_dispatch_rate(topic: Fields, subscription: str) -> DispatchRate | None:
+    """Return the rate that a topic's policies have for one of its subscriptions; None: none.
+
+    >>> rate = {"dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1}
+    >>> subscription_dispatch_rate({"subscriptionPolicies": {"a": {"dispatchRate": rate}}}, "a").messages
+    10
+    """
+    said = (topic or {}).get("subscriptionPolicies")
+    of_one = said.get(subscription) if isinstance(said, Mapping) else None
+    return SUBSCRIPTION_DISPATCH_RATE.of_topic(
+        {SUBSCRIPTION_DISPATCH_RATE.topic: of_one.get("dispatchRate")} if isinstance(of_one, Mapping) else None
+    )
