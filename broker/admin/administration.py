@@ -21,6 +21,7 @@ from broker.admin import internal_stats
 from broker.admin.internal_stats import InternalStats
 from broker.admin.other_brokers import OtherBrokers, RemoteTopic
 from broker.background import for_all, see_through
+from broker.config import BrokerOptions
 from broker.dispatch.publish_time import first_published_at
 from broker.errors import (
     BrokerError,
@@ -73,6 +74,7 @@ class Administration:
         self.others: OtherBrokers | None = None
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
+        self.check_quotas: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     @property
     def schemas(self) -> Schemas:
@@ -84,9 +86,9 @@ class Administration:
         await self._topics.namespaces.exists(name)
 
     @property
-    def message_ttl_s(self) -> int:
-        """Return the age at which messages expire where no policy says another; 0: they do not."""
-        return self._topics.options.message_ttl_s
+    def options(self) -> BrokerOptions:
+        """Return the broker's configuration, which holds where no policy says otherwise."""
+        return self._topics.options
 
     # Partitioned topics
 

@@ -160,7 +160,7 @@ async def _ttl_of_query(call: AdminCall) -> object:
 
 
 def _ttl_of(call: AdminCall, held: Held) -> int:
-    return held.message_ttl_s(call.administration.message_ttl_s)
+    return held.message_ttl_s(call.administration.options.message_ttl_s)
 
 
 def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:

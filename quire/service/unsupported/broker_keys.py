@@ -40,10 +40,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
     "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
     "throttle-dispatch-rate",
-    "tuning of quotas, which do not exist": (
-        "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
-        "preciseTimeBasedBacklogQuotaCheck"
-    ),
     "tuning of the deletion of inactive topics, which are kept": (
         "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
@@ -141,8 +137,6 @@ _AT_REST: Final[Mapping[str, str]] = {
         "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "unacknowledged messages are kept, without quota": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
-    "backlogQuotaDefaultLimitSecond",
     "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
