@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.life_config import LifeOptions
 from quire.service.config import BYTES, MB_IN_BYTES, MINUTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
 
 NON_PARTITIONED = "non-partitioned"
@@ -26,7 +27,7 @@ SERVER_VERSION = "Quire 0.1.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
+class BrokerOptions(LifeOptions):
     """Options of one broker. Sizes in bytes, times as their suffix says; 0 switches a limit off where noted."""
 
     cluster_name: str = conf_key(

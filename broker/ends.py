@@ -36,6 +36,9 @@ class End(Enum):
     FENCED = auto()
     """Another producer has taken the topic for itself: its client is told behind the receipts of what is on its
     way."""
+    BLOCKED = auto()
+    """The backlog of the topic is above its quota: its client is told behind the receipts, and refused when it
+    returns."""
     UNLOADED = auto()
     """The topic is closed: its client is told behind the receipts, as what it has no receipt for it sends again
     elsewhere."""
@@ -66,6 +69,7 @@ PRODUCER: Final[Table] = {
     (Life.OPEN, End.CLIENT): (Life.CLOSING, Do.FORGET | Do.RELEASE),
     (Life.OPEN, End.FAILED): (Life.CLOSING, Do.FORGET | Do.RELEASE),
     (Life.OPEN, End.FENCED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
+    (Life.OPEN, End.BLOCKED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.UNLOADED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.CUT): (Life.GONE, Do.FORGET | Do.TELL | Do.RELEASE),
     (Life.OPEN, End.LOST): (Life.GONE, Do.RELEASE),

@@ -57,6 +57,22 @@ class NoRoomError(BrokerError):
     code = pb.ProducerBlockedQuotaExceededException
 
 
+class ProducerBlockedError(BrokerError):
+    """The backlog of the topic is above its quota, and its producers are to wait. Passing: official clients try again,
+    and keep what was sent."""
+
+    passing = True
+
+    code = pb.ProducerBlockedQuotaExceededError
+
+
+class QuotaExceededError(BrokerError):
+    """The backlog of the topic is above its quota, and its producers are to fail. Official clients fail pending sends
+    with it."""
+
+    code = pb.ProducerBlockedQuotaExceededException
+
+
 class ConsumerBusyError(BrokerError):
     """The subscription is taken, or of another type. Permanent."""
 

@@ -23,6 +23,7 @@ from broker.slices import sliced
 from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
+from broker.topics.quotas.checks import QuotaChecks
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
@@ -76,6 +77,8 @@ class Broker:
         self.administration = Administration(self.topics, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
+        self.quotas = QuotaChecks(self.topics.loaded, options)
+        self.administration.check_quotas = self.quotas.round
         self.lookups = LookupCounts()
         self._requests = request_table(
             Lookups(self.topics, self.ownership, self.lookups),
@@ -123,7 +126,7 @@ class Broker:
         """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
 
         Also releases cache entries held for stalled subscriptions, refuses clients that wait too long for a topic to
-        be loaded, and starts the checks for expired messages and subscriptions."""
+        be loaded, and starts the checks for expired messages and subscriptions, and of backlogs."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -150,6 +153,8 @@ class Broker:
             self.topics.refuse_late()
             if self.expiring.is_due():
                 self.context.nursery.start_soon(self.expiring.round, name="expiry")
+            if self.quotas.is_due():
+                self.context.nursery.start_soon(self.quotas.round, name="backlog quotas")
             self.context.turn.flush()
 
     async def _keep_sequence_ids(self) -> None:

@@ -20,6 +20,7 @@ from broker.admin import internal_stats
 from broker.admin.internal_stats import InternalStats
 from broker.admin.other_brokers import OtherBrokers, RemoteTopic
 from broker.background import for_all, see_through
+from broker.config import BrokerOptions
 from broker.dispatch.publish_time import first_published_at
 from broker.errors import (
     BrokerError,
@@ -72,6 +73,7 @@ class Administration:
         self.others: OtherBrokers | None = None
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
+        self.check_quotas: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     @property
     def schemas(self) -> Schemas:
@@ -81,6 +83,11 @@ class Administration:
     async def check_namespace(self, name: TopicName) -> None:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""
         await self._topics.namespaces.exists(name)
+
+    @property
+    def options(self) -> BrokerOptions:
+        """Return the broker's configuration, which holds where no policy says otherwise."""
+        return self._topics.options
 
     # Partitioned topics
 

@@ -2,7 +2,7 @@
 
 GET      brokers, brokers/{cluster}                          ["host:8080"]; 404 no such cluster
 GET      brokers/leaderBroker                                {"brokerId","serviceUrl"}; 404 there is none now
-GET      brokers/configuration, brokers/backlog-quota-check  501
+GET      brokers/configuration          501
 GET      brokers/{cluster}/{broker}/ownedNamespaces          bundle -> {"broker_assignment","is_controlled","is_active"}
                                                              307 to that broker, 404
 GET      brokers/version                                     text
@@ -75,11 +75,6 @@ async def configuration(call: AdminCall) -> Response:
     raise NotServedError(
         "the configuration of a running broker cannot be changed; edit broker.conf and restart the broker"
     )
-
-
-async def backlog_quota_check(call: AdminCall) -> Response:
-    """Refuse the request. No cluster has that name either."""
-    raise NotServedError("there are no backlog quotas to check")
 
 
 async def version(call: AdminCall) -> Response:

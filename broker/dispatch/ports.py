@@ -37,8 +37,8 @@ class Host(Protocol[S]):
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the current rules for delayed messages."""
 
-    def check_consumers(self) -> None:
-        """Raise ConsumerBusyError if the limit of consumers is reached."""
+    def check_consumers(self, subscription: str, count: int) -> None:
+        """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""
 
     def drop_if_unused(self, subscription: S) -> None:
         """Forget a non-durable subscription that has no consumer left."""

@@ -10,15 +10,19 @@ Order: topic, namespace, broker.conf. Source: Pulsar's HierarchyTopicPolicies, A
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from broker.config import BrokerOptions
 from broker.entry_filters.entry_filter import EntryFilter
 from broker.entry_filters.loading import EntryFilters, UnknownFilterError
-from broker.topics.policy_values import first_said
+from broker.topics.topic_policies.catalog import (
+    ENTRY_FILTERS,
+    MAX_UNACKED_OF_CONSUMER,
+    MAX_UNACKED_OF_SUBSCRIPTION,
+    Policy,
+)
 
-ENTRY_FILTERS = "entryFilters"
-FILTER_NAMES = "entryFilterNames"
+T = TypeVar("T")
 
 
 class DeliveryRules(NamedTuple):
@@ -56,19 +60,15 @@ def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Said | N
     topic, namespace = said.of_topic or {}, said.of_namespace or {}
     if not topic and not namespace:
         return broker
-    found = broker._replace(
-        unacked_per_consumer=first_said(
-            topic.get("maxUnackedMessagesOnConsumer"),
-            namespace.get("max_unacked_messages_per_consumer"),
-            default=broker.unacked_per_consumer,
-        ),
-        unacked_per_subscription=first_said(
-            topic.get("maxUnackedMessagesOnSubscription"),
-            namespace.get("max_unacked_messages_per_subscription"),
-            default=broker.unacked_per_subscription,
-        ),
+    found = broker
+    consumer, subscription = (
+        _said(policy, topic, namespace) for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION)
     )
-    names = filter_names(topic) or filter_names(namespace)
+    if consumer is not None:
+        found = found._replace(unacked_per_consumer=consumer)
+    if subscription is not None:
+        found = found._replace(unacked_per_subscription=subscription)
+    names = _said(ENTRY_FILTERS, topic, namespace)
     if names and filters.may_be_overridden:
         try:
             found = found._replace(filters=filters.named(names))
@@ -77,12 +77,6 @@ def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Said | N
     return broker if found == broker else found
 
 
-def filter_names(policies: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the filters that policies ask for, in order.
-
-    >>> filter_names({"entryFilters": {"entryFilterNames": "one, other"}})
-    ('one', 'other')
-    """
-    said = policies.get(ENTRY_FILTERS)
-    names = said.get(FILTER_NAMES) if isinstance(said, Mapping) else None
-    return tuple(each.strip() for each in names.split(",") if each.strip()) if isinstance(names, str) else ()
+def _said(policy: Policy[T], topic: Mapping[str, Any], namespace: Mapping[str, Any]) -> T | None:
+    own = policy.of_topic(topic)
+    return policy.of_namespace(namespace, "") if own is None else own

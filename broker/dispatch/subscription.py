@@ -20,7 +20,7 @@ from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
 from broker.ends import CONSUMER, Do, End, after
-from broker.errors import ConsumerBusyError, ServiceNotReadyError
+from broker.errors import ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
@@ -103,10 +103,7 @@ class Subscription(ABC):
         """Add a consumer. Raises ConsumerBusyError, ConsumerAssignError, ServiceNotReadyError (a seek is under way)."""
         if self.seeking or self.stopped:
             raise ServiceNotReadyError("Subscription is fenced")
-        limit = self.topic.context.options.consumers_per_subscription_max
-        if limit and len(self.consumers) >= limit:
-            raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the maximum")
-        self.topic.check_consumers()
+        self.topic.check_consumers(self.name, len(self.consumers))
         first = not self.consumers
         self._admit(consumer)
         self.consumers[consumer] = None

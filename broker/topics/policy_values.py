@@ -158,19 +158,20 @@ def interval(value: object) -> int:
 
 def message_ttl(value: object) -> int:
     """Return a checked time to live in seconds. Raises PolicyError."""
-    return _whole(value, "message TTL")
+    return whole(value, "message TTL")
 
 
 def subscription_expiration(value: object) -> int:
     """Return a checked expiration time of subscriptions in minutes. Raises PolicyError."""
-    return _whole(value, "subscription expiration time")
+    return whole(value, "subscription expiration time")
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
 
 
-def _whole(value: object, what: str) -> int:
+def whole(value: object, what: str) -> int:
+    """Return a checked number that is not negative. Raises PolicyError."""
     if not _is_whole(value):
         raise PolicyError(f"Invalid value for {what}: it must be a whole number from 0 to {INT32_MAX}")
     return value

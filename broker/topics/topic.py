@@ -31,6 +31,7 @@ from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.producer_access import Access, Claim
+from broker.topics.quotas.backlog import check_producer
 from broker.topics.subscription_cursors import delete_cursor, open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription
 from managed_ledger.errors import ManagedLedgerFencedError
@@ -71,6 +72,7 @@ class Topic:
         "producers",
         "screen",
         "subscriptions",
+        "too_old",
     )
 
     def __init__(
@@ -105,6 +107,8 @@ class Topic:
         self.bytes_in = 0
         self.messages_in = 0
         self.entries_in = 0
+        self.too_old: Position | None = None
+        """An entry whose publish time was too old when the quota of the backlog was last checked."""
         ledger.add_waiter(self._entries_confirmed)
         ledger.on_fenced = self._fenced
 
@@ -125,7 +129,7 @@ class Topic:
         self.check_takes_producers()
         if claim is None and self.access is not None:
             self.access.check_shared()
-        limits.check_producers(self.name.full, name, self.producers, self.context.options.producers_per_topic_max)
+        limits.check_producers(self, name, self.producers)
         if (holder := self.producers.get(name)) is not None:
             if not holder.is_replaced_by(connection, producer_id, epoch):
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
@@ -142,6 +146,7 @@ class Topic:
         self.check_open()
         if why := self.context.no_room():
             raise NoRoomError(why)
+        check_producer(self)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
 
@@ -384,20 +389,16 @@ class Topic:
 
     def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""
-        limits.check_unused(self.name.full, len(self.producers), self._consumers())
+        limits.check_unused(self, len(self.producers), self.subscriptions.values())
 
     def check_subscriptions(self) -> None:
         """Raise NotAllowedError if the limit of subscriptions is reached, including those being created."""
         count = len(self.subscriptions) + len(self._creating or ())
-        limits.check_subscriptions(self.name.full, count, self.context.options.subscriptions_per_topic_max)
+        limits.check_subscriptions(self, count)
 
-    def check_consumers(self) -> None:
-        """Raise ConsumerBusyError if the limit of consumers is reached."""
-        if limit := self.context.options.consumers_per_topic_max:
-            limits.check_consumers(self.name.full, self._consumers(), limit)
-
-    def _consumers(self) -> int:
-        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+    def check_consumers(self, subscription: str, count: int) -> None:
+        """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""
+        limits.check_consumers(self, subscription, count, self.subscriptions.values())
 
     def check_open(self) -> None:
         if self.closing:

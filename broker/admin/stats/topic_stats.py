@@ -17,12 +17,12 @@ from typing import Any
 import trio
 
 from broker.admin.positions.analysis import count_backlog
-from broker.admin.positions.messages import size_behind
 from broker.dispatch.filtering import filtered_by
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.publish_time import time_of
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
+from broker.topics.quotas.backlog import quotas_of, size_behind
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -52,6 +52,7 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
     slowest = min((each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable), default=None)
     earliest = [(found["earliestMsgPublishTimeInBacklog"], name) for name, found in subscriptions.items()]
     oldest = min(((time_ms, name) for time_ms, name in earliest if time_ms > 0), default=None)
+    quotas = quotas_of(topic)
     now_ms = topic.context.world.clock.wall_ms()
     return {
         "msgInCounter": topic.messages_in,
@@ -60,6 +61,8 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "storageSize": ledger.size,
         "offloadedStorageSize": sum(info.size for info in ledger.ledgers if info.is_offloaded),
         "backlogSize": 0 if slowest is None else size_behind(ledger, slowest),
+        "backlogQuotaLimitSize": quotas.storage.size,
+        "backlogQuotaLimitTime": quotas.age.seconds,
         "earliestMsgPublishTimeInBacklogs": 0 if oldest is None else oldest[0],
         "oldestBacklogMessageAgeSeconds": UNKNOWN if oldest is None else max(0, now_ms - oldest[0]) // 1000,
         "oldestBacklogMessageSubscriptionName": None if oldest is None else oldest[1],

@@ -39,10 +39,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
     "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond throttle-dispatch-rate",
-    "tuning of quotas, which do not exist": (
-        "backlogQuotaCheckEnabled backlogQuotaCheckIntervalInSeconds backlogQuotaDefaultRetentionPolicy "
-        "preciseTimeBasedBacklogQuotaCheck"
-    ),
     "tuning of the deletion of inactive topics, which are kept": (
         "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
@@ -138,8 +134,6 @@ _AT_REST: Final[Mapping[str, str]] = {
         "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "unacknowledged messages are kept, without quota": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
-    "backlogQuotaDefaultLimitSecond",
     "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",

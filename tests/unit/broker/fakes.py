@@ -165,7 +165,7 @@ class Stage:
                 turn=Turn(),
                 world=SimpleNamespace(rng=Random(1), clock=FakeClock()),
             ),
-            check_consumers=lambda: None,
+            check_consumers=lambda subscription, count: None,
             delayed_delivery=lambda: self.delayed_delivery,
             name=TopicName.parse(topic),
             ledger=log,

@@ -67,8 +67,6 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
     [
         ("encryption_required", True),
         ("compaction_threshold", 60),
-        ("backlog_quota_map", {"destination_storage": {"limit": 1, "policy": "producer_exception"}}),
-        ("max_producers_per_topic", 5),
         ("auth_policies", {"namespace_auth": {"role": ["produce"]}, "destination_auth": {}}),
         ("replication_clusters", ["a", "b"]),
         ("topicDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "ratePeriodInSecond": 1}}),

@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.config import BrokerOptions
 from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
@@ -49,6 +50,15 @@ class FakeAdministration(Administration):
         """The same as `names` if None."""
         self.position = Position(12, 5)
         self.kept_schemas: Schemas | None = None
+        self.kept_options = BrokerOptions()
+        self.check_quotas = self._check_quotas
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self.kept_options
+
+    async def _check_quotas(self) -> None:
+        await self._note("check_quotas")
 
     @property
     def schemas(self) -> Schemas:

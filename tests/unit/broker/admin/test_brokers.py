@@ -46,5 +46,6 @@ async def test_where_there_is_one_broker_it_leads() -> None:
 async def test_resources_of_the_original_below_brokers_are_not_taken_for_clusters(rest: ClusterRest) -> None:
     why = await rest.refused("GET", "/admin/v2/brokers/configuration", 501)
     assert "of a running broker cannot be changed" in why
-    await rest.refused("GET", "/admin/v2/brokers/backlog-quota-check", 501)
+    assert await rest.status("GET", "/admin/v2/brokers/backlog-quota-check") == 204
+    assert rest.administration.done == ["check_quotas"]
     await rest.refused("GET", "/admin/v2/brokers/mars", 404)

@@ -13,12 +13,21 @@ from broker.errors import (
     NotAllowedError,
     NotPartitionedError,
     PartitionCountError,
+    ProducerBlockedError,
     ProducerFencedError,
+    QuotaExceededError,
     TopicNotFoundError,
     TopicTerminatedError,
 )
 
-NEVER_OF_ADMINISTRATION = {ConsumerAssignError, ConsumerNotFoundError, ProducerFencedError, TopicTerminatedError}
+NEVER_OF_ADMINISTRATION = {
+    ConsumerAssignError,
+    ConsumerNotFoundError,
+    ProducerBlockedError,
+    ProducerFencedError,
+    QuotaExceededError,
+    TopicTerminatedError,
+}
 
 
 def _subclasses(of: type[BrokerError]) -> set[type[BrokerError]]:

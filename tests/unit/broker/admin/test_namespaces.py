@@ -75,13 +75,15 @@ async def test_a_namespace_that_cannot_be_is_refused(body: Any, status: int, res
 
 async def test_a_policy_that_would_not_be_obeyed_is_named_when_a_namespace_is_made_with_it(rest: ClusterRest) -> None:
     body = {
-        "max_producers_per_topic": 3,
-        "backlog_quota_map": {"destination_storage": {"limit": 1}},
+        "encryption_required": True,
+        "offload_policies": {"managedLedgerOffloadDriver": "aws-s3"},
+        "backlog_quota_map": {"destination_storage": {"limit": 1, "policy": "producer_exception"}},
         "properties": {"a": "b"},
     }
     why = await rest.refused("PUT", f"{ROOT}/public/other", 412, json=body)
-    assert "max_producers_per_topic" in why
-    assert "backlog_quota_map (there are no backlog quotas)" in why
+    assert "encryption_required" in why
+    assert "offload_policies (there is no tiered storage)" in why
+    assert "backlog_quota_map" not in why
     assert "properties" not in why
 
 

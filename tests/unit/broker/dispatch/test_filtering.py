@@ -95,7 +95,9 @@ async def test_the_first_filter_that_does_not_accept_decides(kind: pb.CommandSub
 
 
 @each_shared
-async def test_what_is_rescheduled_comes_again_after_the_delay_and_is_counted(kind: pb.CommandSubscribe.SubType) -> None:
+async def test_what_is_rescheduled_comes_again_after_the_delay_and_is_counted(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
     async with on_stage(kind, filter_reschedule_delay_s=2.0) as stage:
         consumer = stage.join()
         ready = False

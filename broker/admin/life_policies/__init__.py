@@ -1,0 +1,1 @@
+"""Policies about the life of topics, of a namespace and of a topic, over REST."""

@@ -1,0 +1,1 @@
+"""Quotas of the backlog of a topic."""

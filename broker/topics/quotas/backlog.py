@@ -1,0 +1,118 @@
+"""The backlog of a topic against its quotas: its bytes, and the age of its oldest message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.context import Context
+from broker.dispatch.policies.expired import wholly_expired
+from broker.dispatch.subscription import Subscription
+from broker.errors import ProducerBlockedError, QuotaExceededError
+from broker.life_config import EVICTION, HOLD
+from broker.topics.policies import Held
+from broker.topics.quotas.quota import Quota, Quotas, effective, is_too_large, of_broker
+from broker.topics.system_names import is_system_cursor, is_system_topic
+from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
+from quire.wire.pulsar.names import TopicName
+
+
+class Backlogged(Protocol):
+    """Topic as its quotas use it."""
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def ledger(self) -> ManagedLedger: ...
+
+    @property
+    def policies(self) -> Held | None: ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+
+    @property
+    def too_old(self) -> Position | None:
+        """An entry whose publish time was too old when the quotas were last checked."""
+
+
+def quotas_of(topic: Backlogged) -> Quotas:
+    """Return the quotas of a topic."""
+    held, default = topic.policies, of_broker(topic.context.options)
+    return default if held is None else effective(default, held.of_namespace, held.of_topic)
+
+
+def size_behind(ledger: ManagedLedger, position: Position) -> int:
+    """Return the bytes of payload behind a position: of whole ledgers exactly, of part of one by its mean entry.
+
+    Source: the original's ManagedLedgerImpl.getEstimatedBacklogSize."""
+    total = 0
+    current = ledger.size - sum(info.size for info in ledger.ledgers)
+    for info in reversed(ledger.ledgers):
+        if info.ledger_id < position.ledger_id:
+            break
+        last = ledger.last_entry_of(info.ledger_id)
+        entries = 0 if last is None else last + 1
+        size = info.size or current
+        behind = entries if info.ledger_id > position.ledger_id else max(0, entries - 1 - max(position.entry_id, -1))
+        total += size * behind // entries if entries else 0
+    return total
+
+
+def slowest(topic: Backlogged) -> Subscription | None:
+    """Return the durable subscription that is furthest behind; None: there is none."""
+    durable = [each for name, each in topic.subscriptions.items() if each.durable and not is_system_cursor(name)]
+    return min(durable, key=lambda each: each.cursor.mark_delete, default=None)
+
+
+def size_of(topic: Backlogged) -> int:
+    """Return the bytes that the slowest durable subscription is behind."""
+    found = slowest(topic)
+    return 0 if found is None else size_behind(topic.ledger, found.cursor.mark_delete)
+
+
+def aged_ledgers(topic: Backlogged, seconds: int) -> Position | None:
+    """Return the last entry of the ledgers in the backlog that were closed so long ago; None: there are none."""
+    found = slowest(topic)
+    if found is None:
+        return None
+    mark_delete = found.cursor.mark_delete
+    last = wholly_expired(topic.ledger.ledgers, mark_delete, topic.context.world.clock.wall_ms() - 1000 * seconds)
+    return last if last is not None and last > mark_delete else None
+
+
+def exceeded(topic: Backlogged, quotas: Quotas) -> list[Quota]:
+    """Return the quotas that the topic is above, as far as that is known without reads."""
+    found = []
+    if quotas.storage.size >= 0 and is_too_large(size_of(topic), quotas.storage):
+        found.append(quotas.storage)
+    if quotas.age.seconds > 0 and _is_too_old(topic, quotas.age):
+        found.append(quotas.age)
+    return found
+
+
+def _is_too_old(topic: Backlogged, quota: Quota) -> bool:
+    if not topic.context.options.quota_precise_age:
+        return aged_ledgers(topic, quota.seconds) is not None
+    known, found = topic.too_old, slowest(topic)
+    return known is not None and found is not None and found.cursor.mark_delete < known
+
+
+def check_producer(topic: Backlogged) -> None:
+    """Raise ProducerBlockedError or QuotaExceededError if the topic takes no producers because of its backlog.
+
+    Source: Pulsar's AbstractTopic.checkBacklogQuotaExceeded."""
+    quotas = quotas_of(topic)
+    if quotas.storage.size < 0 and quotas.age.seconds <= 0:
+        return  # the rule
+    if is_system_topic(topic.name):
+        return
+    blocking = [quota.policy for quota in exceeded(topic, quotas) if quota.policy != EVICTION]
+    if blocking:
+        error = ProducerBlockedError if blocking[0] == HOLD else QuotaExceededError
+        raise error(f"Cannot create producer on topic with backlog quota exceeded: {topic.name.full}")

@@ -1,0 +1,82 @@
+"""Policies about the life of topics over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.broker.admin.cluster_fakes import ClusterRest
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/a"
+QUOTA = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+AGE = {"limitSize": -1, "limitTime": 60, "policy": "consumer_backlog_eviction"}
+
+
+@pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
+async def test_a_quota_of_each_type_is_set_and_taken_away_alone(whose: str, rest: ClusterRest) -> None:
+    assert await rest.get(f"{whose}/backlogQuotaMap") == {}
+    assert await rest.status("POST", f"{whose}/backlogQuota", json=QUOTA) == 204
+    assert await rest.status("POST", f"{whose}/backlogQuota?backlogQuotaType=message_age", json=AGE) == 204
+    assert await rest.get(f"{whose}/backlogQuotaMap") == {"destination_storage": QUOTA, "message_age": AGE}
+    assert await rest.status("DELETE", f"{whose}/backlogQuota") == 204
+    assert await rest.get(f"{whose}/backlogQuotaMap") == {"message_age": AGE}
+
+
+async def test_the_applied_quotas_of_a_topic_are_its_own_its_namespaces_and_the_brokers_by_type(
+    rest: ClusterRest,
+) -> None:
+    await rest.ask("POST", f"{NAMESPACE}/backlogQuota", json=QUOTA)
+    await rest.ask("POST", f"{TOPIC}/backlogQuota?backlogQuotaType=message_age", json=AGE)
+    found = await rest.get(f"{TOPIC}/backlogQuotaMap?applied=true")
+    assert found == {"destination_storage": QUOTA, "message_age": AGE}
+    await rest.ask("DELETE", f"{NAMESPACE}/backlogQuota")
+    found = await rest.get(f"{TOPIC}/backlogQuotaMap?applied=true")
+    assert found["destination_storage"] == {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+
+
+@pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
+@pytest.mark.parametrize(
+    "value", [None, {**QUOTA, "policy": "drop"}, {**QUOTA, "limitSize": "1"}, {**QUOTA, "limitTime": 1 << 40}]
+)
+async def test_an_invalid_quota_is_refused(whose: str, value: Any, rest: ClusterRest) -> None:
+    await rest.refused("POST", f"{whose}/backlogQuota", 412, json=value)
+    await rest.refused("POST", f"{whose}/backlogQuota?backlogQuotaType=weight", 400, json=QUOTA)
+
+
+@pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])
+async def test_a_quota_that_the_retention_would_exceed_is_refused(whose: str, rest: ClusterRest) -> None:
+    kept = {"retentionTimeInMinutes": -1, "retentionSizeInMB": 1}
+    assert await rest.status("POST", f"{whose}/retention", json=kept) == 204
+    why = await rest.refused("POST", f"{whose}/backlogQuota", 412, json={**QUOTA, "limitSize": 1 << 20})
+    assert "exceeds configured retention quota" in why
+    assert await rest.status("POST", f"{whose}/backlogQuota", json=QUOTA) == 204
+
+
+@pytest.mark.parametrize(
+    ("of_namespace", "of_topic"),
+    [
+        ("maxProducersPerTopic", "maxProducers"),
+        ("maxConsumersPerTopic", "maxConsumers"),
+        ("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"),
+        ("maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+    ],
+)
+async def test_a_limit_of_a_topic_goes_before_that_of_its_namespace(
+    of_namespace: str, of_topic: str, rest: ClusterRest
+) -> None:
+    one, other = f"{NAMESPACE}/{of_namespace}", f"{TOPIC}/{of_topic}"
+    for place in (one, other):
+        assert await rest.status("GET", place) == 204
+        await rest.refused("POST", place, 412, json=-1)
+        await rest.refused("POST", place, 412, json="7")
+    assert await rest.get(f"{other}?applied=true") == 0
+    assert await rest.status("POST", one, json=7) == 204
+    assert await rest.get(one) == 7
+    assert await rest.get(f"{other}?applied=true") == 7
+    assert await rest.status("POST", other, json=3) == 204
+    assert await rest.get(f"{other}?applied=true") == 3
+    assert await rest.status("DELETE", other) == 204
+    assert await rest.status("DELETE", one) == 204
+    assert await rest.get(f"{other}?applied=true") == 0
