@@ -11,7 +11,11 @@ from broker.config import BrokerOptions
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.turn import Turn
+from quire.service.gate import Gate
 from quire.world.doors import World
+
+COMPACTIONS_MAX = 2
+"""Topics of one broker that are compacted at the same time; others wait."""
 
 
 class Context:
@@ -20,6 +24,7 @@ class Context:
     __slots__ = (
         "_incarnation",
         "_producer_count",
+        "compacting",
         "connects",
         "no_room",
         "nursery",
@@ -58,6 +63,7 @@ class Context:
         """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()
         """Stored entries acknowledged on behalf of consumers, by reason."""
+        self.compacting = Gate(COMPACTIONS_MAX)
         self._incarnation = incarnation
         self._producer_count = 0
 

@@ -31,6 +31,7 @@ class Consumer(Generic[S]):
         "messages_out",
         "name",
         "priority",
+        "read_compacted",
         "subscription",
         "takes_any_schema",
         "told_end",
@@ -57,6 +58,8 @@ class Consumer(Generic[S]):
         self.blocked = False
         """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.messages_out = 0
+        self.read_compacted = False
+        """True if it reads the newest message of each key only, as far as the topic is compacted."""
         self.takes_any_schema = False
         """True if it reads with the schema that each message was written with."""
         self.told_end = False

@@ -26,13 +26,16 @@ from broker.ownership.values import Json, encode_json
 from broker.slices import sliced
 from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT, DelayedDelivery, effective_delayed
 from broker.topics.policy_values import (
+    NAMESPACE_COMPACTION,
     NAMESPACE_TTL,
     SUBSCRIPTION_EXPIRATION,
+    TOPIC_COMPACTION,
     TOPIC_TTL,
     asks_deduplication,
     decode,
     effective,
     first_said,
+    first_size,
     snapshot_interval_s,
 )
 from managed_ledger.config import LogConfig
@@ -181,6 +184,11 @@ class Held:
     def subscription_expiration_minutes(self, default: int) -> int:
         """Return how long a subscription without consumers is kept; 0: for ever."""
         return first_said((self._namespace.own or {}).get(SUBSCRIPTION_EXPIRATION), default=default)
+
+    def compaction_threshold(self, default: int) -> int:
+        """Return the bytes since its last compaction above which the topic is compacted; 0: only when asked."""
+        topic, namespace = self.of_topic or {}, self._namespace.own or {}
+        return first_size(topic.get(TOPIC_COMPACTION), namespace.get(NAMESPACE_COMPACTION), default=default)
 
     def asks_deduplication(self) -> bool:
         """Return whether duplicates of a producer of the topic are to be dropped.

@@ -37,11 +37,14 @@ DEDUPLICATION = "deduplicationEnabled"
 SNAPSHOT_INTERVAL = "deduplicationSnapshotIntervalSeconds"
 NAMESPACE_TTL = "message_ttl_in_seconds"
 TOPIC_TTL = "messageTTLInSeconds"
+NAMESPACE_COMPACTION = "compaction_threshold"
+TOPIC_COMPACTION = "compactionThreshold"
 SUBSCRIPTION_EXPIRATION = "subscription_expiration_time_minutes"
 
 QUORUM_MAX = 5
 """Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
 INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
 
 
 class PolicyError(ValueError):
@@ -171,6 +174,18 @@ def first_said(*said: object, default: int) -> int:
     0
     """
     return next((each for each in said if _is_whole(each)), default)
+
+
+def first_size(*said: object, default: int) -> int:
+    """Return the first of the values that is a number of bytes; as `first_said`, and up to 2^63-1.
+
+    >>> first_size(None, -1, 1 << 40, default=9) == 1 << 40
+    True
+    """
+    for each in said:
+        if isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= INT64_MAX:
+            return each
+    return default
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -27,9 +27,9 @@ from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
 from broker.errors import NoSuchMessageError, ServiceNotReadyError
+from broker.topics.backlog_size import size_behind
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
-from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
@@ -116,23 +116,6 @@ async def backlog_size(call: AdminCall) -> Response:
         return size_behind(topic.ledger, after)
 
     return answer(await on_topic(call, work))
-
-
-def size_behind(ledger: ManagedLedger, position: Position) -> int:
-    """Return the bytes of payload behind a position: of whole ledgers exactly, of part of one by its mean entry.
-
-    Source: the original's ManagedLedgerImpl.getEstimatedBacklogSize."""
-    total = 0
-    current = ledger.size - sum(info.size for info in ledger.ledgers)
-    for info in reversed(ledger.ledgers):
-        if info.ledger_id < position.ledger_id:
-            break
-        last = ledger.last_entry_of(info.ledger_id)
-        entries = 0 if last is None else last + 1
-        size = info.size or current
-        behind = entries if info.ledger_id > position.ledger_id else max(0, entries - 1 - max(position.entry_id, -1))
-        total += size * behind // entries if entries else 0
-    return total
 
 
 async def _message(topic: Topic, position: Position) -> Response:

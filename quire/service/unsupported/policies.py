@@ -32,6 +32,8 @@ OBEYED: Final = frozenset(
         "schema_validation_enforced",
         "schemaCompatibilityStrategy",
         "schemaValidationEnforced",
+        "compaction_threshold",
+        "compactionThreshold",
     )
 )
 
@@ -66,8 +68,6 @@ WHY: Final[Mapping[str, str]] = {
     "maxUnackedMessagesOnSubscription": "only broker.conf has this limit",
     "max_consumers_per_subscription": "only broker.conf has this limit",
     "maxConsumersPerSubscription": "only broker.conf has this limit",
-    "compaction_threshold": "topics are not compacted",
-    "compactionThreshold": "topics are not compacted",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
     "subscription_types_enabled": "every type of subscription is allowed",
@@ -92,8 +92,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "compaction_threshold": 60, "properties": {"a":
-    "b"}}) ['encryption_required', 'compaction_threshold']
+    >>> unsupported({"encryption_required": True, "deleted": False, "resource_group_name": "a", "properties": {"a":
+    "b"}}) ['encryption_required', 'resource_group_name']
     """
     return [
         field
