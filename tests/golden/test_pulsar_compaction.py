@@ -15,7 +15,7 @@ from quire.ledger.client import LedgerClient
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.golden.pulsar_files import MOMENTS, entries, ledgers
-from tests.golden.test_pulsar_takeover import Served, served
+from tests.golden.served import Served, served
 from tests.support.pulsar_frames import U64_MAX
 from tests.support.waiting import until
 from tests.unit.broker.peers import Peer

@@ -141,7 +141,6 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "dispatchThrottlingRatePerTopicInMsg=100",
                 "maxPublishRatePerTopicInMessages=100",
                 "backlogQuotaDefaultLimitBytes=1000000",
-                "brokerServiceCompactionThresholdInBytes=1",
                 "autoSkipNonRecoverableData=true",
                 "authenticateMetricsEndpoint=true",
             )

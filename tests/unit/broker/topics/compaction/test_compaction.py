@@ -19,7 +19,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
-from tests.unit.broker.topics.compaction.test_selection import batch
+from tests.unit.broker.topics.compaction.batches import batch
 
 EARLIEST = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 TRIMMED = {"retention_minutes": 0, "retention_mb": 0}

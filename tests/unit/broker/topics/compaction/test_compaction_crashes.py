@@ -28,7 +28,7 @@ from tests.support.waiting import until
 from tests.unit.broker.peers import OPTIONS
 from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, publish
 from tests.unit.managed_ledger.fake_ledgers import fake_world
-from tests.unit.managed_ledger.test_crashes import Tale, killed_everywhere
+from tests.unit.managed_ledger.killing import Tale, killed_everywhere
 
 TRIMMED: dict[str, Any] = {"retention_minutes": 0, "retention_mb": 0}
 OLD = [(f"k{number % 9}", b"%d" % number) for number in range(23)]

@@ -12,46 +12,13 @@ from hypothesis import strategies as st
 from broker.topics.compaction import raw_message
 from broker.topics.compaction.selection import OPEN_MESSAGES_MAX, PARTS, Bits, Selection, TooManyKeysError
 from broker.topics.compaction.units import DROPPED, KEPT, Chunk, Unit, last_message_in, rewritten, units_of
-from quire.client.compression import KINDS, compress, decompress
+from quire.client.compression import KINDS
 from quire.ledger.position import Position
 from quire.wire.pulsar.errors import MalformedMetadataError
 from quire.wire.pulsar.metadata import metadata_span, read_metadata
-from quire.wire.pulsar.PulsarApi_pb2 import EncryptionKeys, SingleMessageMetadata
+from quire.wire.pulsar.PulsarApi_pb2 import EncryptionKeys
 from tests.support.pulsar_frames import entry
-
-Message = tuple[str | None, bytes]
-
-
-def batch(messages: Sequence[Message], kind: str = "none", **metadata: object) -> bytes:
-    payload = b""
-    for key, value in messages:
-        single = SingleMessageMetadata(partition_key=key, payload_size=len(value))
-        packed = single.SerializeToString()
-        payload += len(packed).to_bytes(4, "big") + packed + value
-    return entry(
-        compress(KINDS[kind], payload),
-        num_messages_in_batch=len(messages),
-        uncompressed_size=len(payload),
-        compression=KINDS[kind],
-        **metadata,
-    )
-
-
-def messages_in(data: bytes) -> list[Message | None]:
-    """Return the messages of a batch; None for one that was left out."""
-    metadata = read_metadata(data)
-    rest = bytes(data[metadata_span(data)[1] :])
-    payload = decompress(metadata.compression, rest, metadata.uncompressed_size, size_max=1 << 20)
-    found: list[Message | None] = []
-    for _ in range(metadata.num_messages_in_batch):
-        size = int.from_bytes(payload[:4], "big")
-        single = SingleMessageMetadata.FromString(payload[4 : 4 + size])
-        end = 4 + size + single.payload_size
-        key = single.partition_key if single.HasField("partition_key") else None
-        found.append(None if single.compacted_out else (key, payload[4 + size : end]))
-        payload = payload[end:]
-    assert not payload
-    return found
+from tests.unit.broker.topics.compaction.batches import Message, batch, messages_in
 
 
 def compacted(entries: Sequence[bytes], *, keys_max: int = 100, retain_null_key: bool = False) -> list[bytes]:
