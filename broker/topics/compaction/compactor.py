@@ -50,7 +50,7 @@ class Compacted:
     """Units that were looked at and left out."""
 
 
-class Source:
+class TopicEntries:
     """The entries of a topic in order: those of the compacted view, then those of the log up to `end`."""
 
     def __init__(self, log: ManagedLedger, view: CompactedView | None, end: Position) -> None:
@@ -122,7 +122,7 @@ class Compactor:
         last = self._end if self._last == EARLIEST else self._last
         writer = await leftovers.new_ledger(self._log.cursor_services, self._name, old, last)
         output = _Output(writer)
-        source = Source(self._log, self._view, self._end)
+        source = TopicEntries(self._log, self._view, self._end)
         while entries := await source.next():
             self._check()
             made = await self._offload.run(partial(self._copied, entries), name="compaction")
@@ -136,7 +136,7 @@ class Compactor:
 
     async def _decide(self) -> None:
         while self._selection.begin_read():
-            source = Source(self._log, self._view, self._end)
+            source = TopicEntries(self._log, self._view, self._end)
             while entries := await source.next():
                 self._check()
                 await self._offload.run(partial(self._select, entries), name="compaction")

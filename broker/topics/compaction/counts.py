@@ -24,7 +24,7 @@ class CompactionCounts:
         self.succeeded_at_ms = 0
         self.failed_at_ms = 0
         self.duration_ms = 0
-        """Of the last one, successful or not."""
+        """Duration of the last one, successful or not."""
         self.removed = 0
         """Messages that were left out."""
         self.removed_last = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from broker.topics.compaction.units import Chunk, Key, Unit
+from broker.topics.compaction.units import ChunkPlace, Key, MessageUnit
 
 PARTS: Final = 1024
 """Parts of the hash values. Small ones: the step that drops one is short, and so is the growth of its dict."""
@@ -92,7 +92,7 @@ class Selection:
         self.units = self._keys = 0
         return True
 
-    def add(self, units: Iterable[Unit]) -> None:
+    def add(self, units: Iterable[MessageUnit]) -> None:
         """Decide about the next units. Raises TooManyKeysError."""
         for key, size, chunk in units:
             at = self.units
@@ -122,7 +122,7 @@ class Selection:
                 del latest[key]
                 self._keys -= 1
 
-    def _completed(self, part: int, at: int, chunk: Chunk) -> tuple[int, ...] | None:
+    def _completed(self, part: int, at: int, chunk: ChunkPlace) -> tuple[int, ...] | None:
         """Return all units of a chunked message whose last chunk this is; None: it is not complete.
 
         A chunk without the ones before it is dropped, as consumers do."""

@@ -41,7 +41,7 @@ _LEFT_OUT = _SIZE.pack(len(_OUT)) + _OUT
 """A message of a batch that is left out. It keeps its place, because ids of messages have their number in the batch."""
 
 
-class Chunk(NamedTuple):
+class ChunkPlace(NamedTuple):
     """Place of an entry in a chunked message."""
 
     message: tuple[Key, Key]
@@ -50,27 +50,27 @@ class Chunk(NamedTuple):
     total: int
 
 
-class Unit(NamedTuple):
+class MessageUnit(NamedTuple):
     """One unit; see the module."""
 
     key: Key | None
     size: int
-    """Of the payload in bytes. Without a key: 0 to drop it, 1 to keep it."""
-    chunk: Chunk | None = None
+    """Bytes of the payload. Without a key: 0 to drop it, 1 to keep it."""
+    chunk: ChunkPlace | None = None
 
 
-DROPPED = Unit(None, 0)
-KEPT = Unit(None, 1)
+DROPPED = MessageUnit(None, 0)
+KEPT = MessageUnit(None, 1)
 
 
 class _Single(NamedTuple):
-    unit: Unit
+    unit: MessageUnit
     start: int
     stop: int
     """Bounds in the uncompressed batch."""
 
 
-def units_of(entry: Buffer, *, retain_null_key: bool) -> Sequence[Unit]:
+def units_of(entry: Buffer, *, retain_null_key: bool) -> Sequence[MessageUnit]:
     """Return the units of an entry, in order."""
     try:
         metadata, stop = _metadata(entry)
@@ -136,16 +136,16 @@ def _metadata(entry: Buffer) -> tuple[MessageMetadata, int]:
         raise MalformedMetadataError(f"unreadable metadata: {error}") from None
 
 
-def _unit_of_message(metadata: MessageMetadata, size: int, retain_null_key: bool) -> Unit:
+def _unit_of_message(metadata: MessageMetadata, size: int, retain_null_key: bool) -> MessageUnit:
     chunk = None
     if metadata.HasField("uuid") and metadata.num_chunks_from_msg > 1:
         message = (metadata.producer_name, metadata.uuid)
-        chunk = Chunk(message, metadata.chunk_id, metadata.num_chunks_from_msg)
+        chunk = ChunkPlace(message, metadata.chunk_id, metadata.num_chunks_from_msg)
     if not metadata.HasField("partition_key"):
         return KEPT if retain_null_key else DROPPED
     if metadata.HasField("uncompressed_size") and (metadata.compression or metadata.encryption_keys):
         size = metadata.uncompressed_size
-    return Unit(metadata.partition_key, 0 if metadata.null_value else size, chunk)
+    return MessageUnit(metadata.partition_key, 0 if metadata.null_value else size, chunk)
 
 
 def _unpacked(metadata: MessageMetadata, entry: Buffer, stop: int) -> bytes:
@@ -173,7 +173,7 @@ def _singles(unpacked: bytes, metadata: MessageMetadata, retain_null_key: bool) 
         elif not single.HasField("partition_key"):
             unit = without_key
         else:
-            unit = Unit(single.partition_key, 0 if single.null_value else single.payload_size)
+            unit = MessageUnit(single.partition_key, 0 if single.null_value else single.payload_size)
         found.append(_Single(unit, start, stop))
         start = stop
     if not found:

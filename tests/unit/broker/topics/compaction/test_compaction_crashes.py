@@ -14,7 +14,7 @@ import trio
 
 from broker.context import Context
 from broker.topics.compaction.compaction import RUNNING, SUCCESS, Compaction
-from broker.topics.compaction.compactor import Source
+from broker.topics.compaction.compactor import TopicEntries
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, ROOT, delete_log
 from managed_ledger.errors import NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -88,7 +88,7 @@ async def compact(compaction: Compaction) -> None:
 async def contents(factory: ManagedLedgerFactory, compaction: Compaction) -> dict[str, bytes]:
     """Return what a compacted reader makes of the topic."""
     log = factory.managed_ledgers[NAME]
-    source = Source(log, compaction.view, log.last_confirmed)
+    source = TopicEntries(log, compaction.view, log.last_confirmed)
     pairs = []
     while entries := await source.next():
         for _, data in entries:

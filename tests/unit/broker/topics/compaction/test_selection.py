@@ -1,4 +1,4 @@
-"""Which messages compaction keeps: broker/topics/compaction/{units,selection,raw_message}.py."""
+"""Messages that compaction keeps: broker/topics/compaction/{units,selection,raw_message}.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.topics.compaction import raw_message
 from broker.topics.compaction.selection import OPEN_MESSAGES_MAX, PARTS, Bits, Selection, TooManyKeysError
-from broker.topics.compaction.units import DROPPED, KEPT, Chunk, Unit, last_message_in, rewritten, units_of
+from broker.topics.compaction.units import DROPPED, KEPT, ChunkPlace, MessageUnit, last_message_in, rewritten, units_of
 from quire.client.compression import KINDS
 from quire.ledger.position import Position
 from quire.wire.pulsar.errors import MalformedMetadataError
@@ -149,10 +149,10 @@ def test_a_bound_on_keys_changes_only_how_often_the_topic_is_read(
     drawn: list[tuple[str | None, int, tuple[int, int] | None]], keys_max: int
 ) -> None:
     given_units = [
-        Unit(
+        MessageUnit(
             key,
             1 if chunk else size,
-            None if chunk is None or key is None else Chunk(("p", f"{chunk[0]}{key}"), chunk[1], 3),
+            None if chunk is None or key is None else ChunkPlace(("p", f"{chunk[0]}{key}"), chunk[1], 3),
         )
         for key, size, chunk in drawn
     ]
@@ -205,7 +205,7 @@ def test_more_keys_than_any_number_of_reads_can_compare_are_refused() -> None:
     selection = Selection(0)
     selection.begin_read()
     with pytest.raises(TooManyKeysError, match="more than 0 keys"):
-        selection.add([Unit(str(number), 1) for number in range(100 * PARTS)])
+        selection.add([MessageUnit(str(number), 1) for number in range(100 * PARTS)])
 
 
 def test_bits_grow_and_are_counted() -> None:
