@@ -350,6 +350,26 @@ class BrokerOptions(LifeOptions):
         minimum=1,
         doc="Minutes between two checks for expired subscriptions.",
     )
+    compaction_threshold_bytes: int = conf_key(
+        "brokerServiceCompactionThresholdInBytes",
+        0,
+        unit=BYTES,
+        minimum=0,
+        doc="Bytes that were added to a topic since its last compaction, above which it is compacted. Namespaces and "
+        "topics may have another (compactionThreshold). 0: only when asked.",
+    )
+    compaction_check_interval_s: int = conf_key(
+        "brokerServiceCompactionMonitorIntervalInSeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds between two checks for topics to compact.",
+    )
+    compaction_retain_null_key: bool = conf_key(
+        "topicCompactionRetainNullKey",
+        False,
+        doc="true: compaction keeps messages without a key. false: it drops them.",
+    )
     backlog_scan_entries_max: int = conf_key(
         "subscriptionBacklogScanMaxEntries",
         10_000,

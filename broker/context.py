@@ -14,7 +14,11 @@ from broker.entry_filters.loading import load_filters
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.turn import Turn
+from quire.service.gate import Gate
 from quire.world.doors import World
+
+COMPACTIONS_MAX = 2
+"""Topics of one broker that are compacted at the same time; others wait."""
 
 
 class Context:
@@ -23,6 +27,7 @@ class Context:
     __slots__ = (
         "_incarnation",
         "_producer_count",
+        "compacting",
         "connects",
         "delivery",
         "filters",
@@ -77,6 +82,7 @@ class Context:
         """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()
         """Stored entries acknowledged on behalf of consumers, by reason."""
+        self.compacting = Gate(COMPACTIONS_MAX)
         self._incarnation = incarnation
         self._producer_count = 0
 

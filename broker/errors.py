@@ -203,6 +203,12 @@ class NoSuchMessageError(BrokerError):
     """There is no message at that place. Permanent for that place. HTTP: 404."""
 
 
+class CompactionRunningError(BrokerError):
+    """The topic is being compacted already. Passing. HTTP: 409."""
+
+    passing = True
+
+
 class _Translated:
     """Context manager of `translated`; not a generator, since each loaded topic passes here ten times."""
 

@@ -9,6 +9,7 @@ from functools import partial
 from broker.dispatch.filtering import Filtered, filtered_by
 from broker.dispatch.subscription import Subscription
 from broker.server import Broker
+from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.topic import Topic
 from quire import installed_version
 from quire.service.metrics import Metrics, Samples
@@ -177,6 +178,34 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         "Stored entries that no consumer could take, acknowledged in place of the consumers",
         ("cluster", "reason"),
         lambda: [((cluster, reason), count) for reason, count in broker.context.passed_over.items()],
+    )
+
+    def compactions(read: Callable[[CompactionCounts], float]) -> Callable[[], Samples]:
+        def samples() -> Samples:
+            for count, topic in enumerate(broker.topics.loaded(), 1):
+                if count % TOPICS_IN_STEP == 0:
+                    yield None
+                if topic.compaction is not None:
+                    labels = (cluster, topic.name.namespace_path, topic.name.full)
+                    yield labels, read(topic.compaction.counts)
+
+        return samples
+
+    counts_read: tuple[tuple[str, str, Callable[[CompactionCounts], float]], ...] = (
+        ("pulsar_compaction_succeed_count", "Compactions of the topic", lambda c: c.succeeded),
+        ("pulsar_compaction_failed_count", "Those that failed", lambda c: c.failed),
+        ("pulsar_compaction_removed_event_count", "Messages they left out", lambda c: c.removed),
+        ("pulsar_compaction_compacted_entries_count", "Entries they wrote", lambda c: c.entries_written),
+        ("pulsar_compaction_compacted_entries_size", "Bytes they wrote", lambda c: c.written_bytes),
+    )
+    for name, text, of_topic in counts_read:
+        metrics.family("counter", name, text, TOPIC_LABELS, compactions(of_topic))
+    metrics.family(
+        "gauge",
+        "pulsar_compaction_duration_time_in_mills",
+        "Duration of the last compaction",
+        TOPIC_LABELS,
+        compactions(lambda c: c.duration_ms),
     )
     schemas = broker.topics.schemas.counts
     for name, text, counted in (

@@ -20,6 +20,7 @@ from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
+from broker.topics.compaction.due import compact_if_due
 from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
@@ -105,6 +106,7 @@ class Broker:
         """Start the housekeeping tasks in the broker's nursery."""
         self.context.nursery.start_soon(self.context.turn.run, name="end of turn")
         self.context.nursery.start_soon(self._keep_alive, name="keep alive")
+        self.context.nursery.start_soon(self._compact, name="compaction monitor")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
 
@@ -164,6 +166,13 @@ class Broker:
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 if topic.deduplication is not None and not topic.closing:
                     topic.deduplication.tick(topic.ledger.last_confirmed)
+
+    async def _compact(self) -> None:
+        """Compact the topics to which enough was added."""
+        while True:
+            await trio.sleep(self.context.options.compaction_check_interval_s)
+            async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
+                compact_if_due(topic)
 
     def begin_close(self) -> None:
         """Begin to stop: close topics in the background, so that clients are notified before their connections are

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import Position
 from quire.metadata.store import Op
+from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import Buffer
 
 CustomMetadata: TypeAlias = Sequence[tuple[str, bytes]]
@@ -115,6 +116,7 @@ class Ledgers(Protocol):
         ensemble_size: int,
         write_quorum: int,
         ack_quorum: int,
+        digest_type: DigestType = ...,
         custom_metadata: CustomMetadata = ...,
         high_priority: bool = ...,
         also: Callable[[int], Sequence[Op]] = ...,

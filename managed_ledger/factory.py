@@ -7,15 +7,17 @@ async with open_factory(world, metadata, ledger_client, config) as factory:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 
 from cursors.config import CursorConfig
+from cursors.cursor_store import CursorStore
 from cursors.doors import Ledgers
-from cursors.errors import CursorDamagedError
+from cursors.errors import CursorClosedError, CursorDamagedError
 from cursors.flusher import Flusher
+from cursors.opening import cursor_path
 from cursors.position_info import NO_LEDGER, decode_node
 from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
@@ -176,8 +178,19 @@ class ManagedLedgerFactory:
         `peeking.had_entries`."""
         return await had_entries(self._services.metadata, self._services.ledgers, name, compactor=compactor)
 
-    async def delete(self, name: str) -> None:
-        """Close the log and delete it: ledgers, cursors, node.
+    async def stored_properties(self, name: str, cursor: str) -> dict[str, int]:
+        """Return the numbers stored with the position of a cursor of a log that is not open; none without the cursor.
+
+        The cursor's ledger is fenced. Raises CursorError, MetadataError."""
+        path = cursor_path(log_path(name), cursor)
+        try:
+            stored = await CursorStore(self._services.cursors, path, name, cursor, _nothing).recover()
+        except CursorClosedError:
+            return {}
+        return stored.properties
+
+    async def delete(self, name: str, *, also: Sequence[int] = ()) -> None:
+        """Close the log and delete it: ledgers, cursors, node, and `also` these ledgers.
 
         Raises NoSuchManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete: call it
         again)."""
@@ -187,11 +200,11 @@ class ManagedLedgerFactory:
             if managed_ledger is not None:
                 await managed_ledger.close()
             try:
-                await self._delete(name)
+                await self._delete(name, also)
             except (LedgerError, MetadataError) as error:
                 raise ManagedLedgerUnavailableError(f"{name} cannot be deleted: {error}") from error
 
-    async def _delete(self, name: str) -> None:
+    async def _delete(self, name: str, also: Sequence[int]) -> None:
         """Store the intent, which empties the log and names every ledger of it; delete the ledgers; then the nodes in
         one write."""
         services, path = self._services, log_path(name)
@@ -199,9 +212,9 @@ class ManagedLedgerFactory:
         if not await stored.read():
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         cursor_paths = [f"{path}/{component}" for component in await services.metadata.children(path)]
-        doomed = [info.ledger_id for info in stored.value.ledgers]
-        for cursor_path in cursor_paths:
-            doomed += await self._cursor_ledgers(cursor_path)
+        doomed = [info.ledger_id for info in stored.value.ledgers] + list(also)
+        for each in cursor_paths:
+            doomed += await self._cursor_ledgers(each)
         await stored.put(stored.value.without(doomed))
         for ledger_id in stored.value.deleting:
             try:
@@ -209,7 +222,7 @@ class ManagedLedgerFactory:
             except NoSuchLedgerError:
                 pass
         await services.metadata.multi(
-            [*(Delete(path=cursor_path) for cursor_path in cursor_paths), Delete(path=path, version=stored.version)]
+            [*(Delete(path=each) for each in cursor_paths), Delete(path=path, version=stored.version)]
         )
 
     async def _cursor_ledgers(self, path: str) -> list[int]:
@@ -251,6 +264,10 @@ class ManagedLedgerFactory:
         self._has_ended(managed_ledger.name)
         if self._open.get(managed_ledger.name) is managed_ledger:
             del self._open[managed_ledger.name]
+
+
+def _nothing() -> None:
+    pass
 
 
 def _trim_some(logs: deque[ManagedLedger]) -> None:

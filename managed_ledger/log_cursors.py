@@ -168,8 +168,8 @@ class LogCursors:
             self.readers = _without(self.readers, cursor)
         cursor.deactivate()
 
-    async def delete(self, name: str) -> None:
-        """Delete a durable cursor, node and ledgers; durable on return.
+    async def delete(self, name: str, also: Sequence[int] = ()) -> None:
+        """Delete a durable cursor, node and ledgers, and `also` these ledgers; durable on return.
 
         Raises NoSuchCursorError, ManagedLedgerFencedError, ManagedLedgerUnavailableError."""
         self._appends.check_usable()
@@ -181,6 +181,7 @@ class LogCursors:
             store.stop(CursorClosedError(f"cursor {name} was deleted"))
             try:
                 ledger_ids, delete = await store.end()
+                ledger_ids = [*ledger_ids, *also]
                 async with self._stored.held():
                     await self._stored.put(self._stored.value.also_deleting(ledger_ids), delete)
             except MetadataError as error:

@@ -300,9 +300,9 @@ class ManagedLedger:
         """See `LogCursors.drop_reader`."""
         self._made_cursors().drop_reader(cursor)
 
-    async def delete_cursor(self, name: str) -> None:
+    async def delete_cursor(self, name: str, *, also: Sequence[int] = ()) -> None:
         """See `LogCursors.delete`."""
-        await self._made_cursors().delete(name)
+        await self._made_cursors().delete(name, also)
 
     def _made_cursors(self) -> LogCursors:
         cursors = self._log_cursors

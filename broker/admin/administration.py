@@ -336,9 +336,13 @@ class Administration:
         for place in await self._topics.schemas.places(name):
             if (found := await self._ledger_metadata(place.ledger_id)) is not None:
                 schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
+        compacted = (internal_stats.NONE,) * 3
+        view = None if topic.compaction is None else topic.compaction.view
+        if view is not None and (found := await self._ledger_metadata(view.ledger_id)) is not None:
+            compacted = (view.ledger_id, found.last_entry_id + 1, found.length)
         topic.check_open()
         taken = internal_stats.take(topic, known, show_metadata=metadata)
-        return taken._replace(schema_ledgers=tuple(schemas))
+        return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted)
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""

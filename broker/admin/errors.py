@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from broker.errors import (
     BrokerError,
+    CompactionRunningError,
     ConsumerBusyError,
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -146,6 +147,7 @@ STATUSES: Statuses = {
     NamespaceExistsError: 409,
     NamespaceBusyError: 409,
     NothingExpiredError: 409,
+    CompactionRunningError: 409,
     NoSuchMessageError: 404,
     NoSuchBundleError: 404,
     BundleSplitError: 412,

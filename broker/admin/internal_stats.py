@@ -125,6 +125,8 @@ class InternalStats(NamedTuple):
     properties: tuple[tuple[str, str], ...] = ()
     schema_ledgers: tuple[tuple[int, int, int], ...] = ()
     """Id, entries and payload bytes of the ledgers of the topic's schemas."""
+    compacted_ledger: tuple[int, int, int] = (NONE, NONE, NONE)
+    """The same of the compacted ledger."""
 
     def as_json(self) -> dict[str, object]:
         """Return a dict with the original's names, ready to be encoded."""
@@ -159,9 +161,9 @@ class InternalStats(NamedTuple):
                 for ledger_id, entries, size in self.schema_ledgers
             ],
             "compactedLedger": {
-                "ledgerId": NONE,
-                "entries": NONE,
-                "size": NONE,
+                "ledgerId": self.compacted_ledger[0],
+                "entries": self.compacted_ledger[1],
+                "size": self.compacted_ledger[2],
                 "offloaded": False,
                 "underReplicated": False,
             },

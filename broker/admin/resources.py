@@ -26,7 +26,7 @@ from broker.admin import (
 from broker.admin.life_policies import quotas
 from broker.admin.life_policies.routes import life_routes
 from broker.admin.policies import Handlers
-from broker.admin.positions import analysis, life, messages, of_namespace
+from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
@@ -61,6 +61,7 @@ def position_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
         at(f"{_TOPIC}/terminate/partitions", POST=life.terminate_partitions),
         at(f"{_TOPIC}/trim", POST=life.trim),
         at(f"{_TOPIC}/truncate", DELETE=life.truncate),
+        at(f"{_TOPIC}/compaction", PUT=compaction.start, GET=compaction.status),
     ]
 
 

@@ -2,19 +2,23 @@
 
 GET      {topic}/subscriptions                          names; of a partitioned topic those on any partition
 PUT      {topic}/subscription/{subscription}            body: message id of the next entry, none is the latest
-                                                        204; 404, 409
-DELETE   {topic}/subscription/{subscription}?force=true 204; 404, 412 it has consumers
+                                                        204; 404, 409, 412 reserved for brokers
+DELETE   {topic}/subscription/{subscription}?force=true 204; 404, 412 it has consumers; __compaction: the topic is as
+                                                        if it had never been compacted
 """
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.admin.errors import NotServedError
+from broker.admin.errors import NotServedError, PreconditionError
 from broker.admin.message_ids import position
+from broker.admin.positions import compaction
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
+from broker.topics.compaction.leftovers import COMPACTION_CURSOR
+from broker.topics.system_names import is_system_cursor
 
 
 async def names(call: AdminCall) -> Response:
@@ -25,6 +29,8 @@ async def names(call: AdminCall) -> Response:
 
 async def create(call: AdminCall) -> None:
     name, subscription = call.topic(), call.subscription()
+    if is_system_cursor(subscription):
+        raise PreconditionError(f"{subscription} is reserved for brokers")
     if call.flag("replicated"):
         raise NotServedError("replicated subscriptions are not served")
     body = await call.json()
@@ -37,5 +43,8 @@ async def create(call: AdminCall) -> None:
 
 async def delete(call: AdminCall) -> None:
     name, subscription, force = call.topic(), call.subscription(), call.flag("force")
+    if subscription == COMPACTION_CURSOR:
+        await compaction.drop(call)
+        return
     await at_owner(call, name)
     await call.administration.delete_subscription(name, subscription, force)

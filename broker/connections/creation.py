@@ -16,10 +16,10 @@ from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
-from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
+from broker.topics.system_names import is_system_cursor
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
@@ -299,6 +299,7 @@ def make_consumer(
     made = Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
     if request.metadata:
         made.properties = {pair.key: pair.value for pair in request.metadata}
+    made.read_compacted = request.read_compacted
     return made
 
 
@@ -340,8 +341,8 @@ def check_subscription(name: str) -> None:
     except InvalidNameError as error:
         # The original refuses an empty name with ProducerBusy, which the C++ client shows as InvalidConfiguration.
         raise (ProducerBusyError if not name else NotAllowedError)(str(error)) from error
-    if name == DEDUPLICATION_CURSOR:  # the code as of the original's NamingException
-        raise ProducerBusyError("Subscription with reserved subscription name attempted")
+    if is_system_cursor(name):  # the code as of the original's NamingException
+        raise ProducerBusyError(f"Subscription with reserved subscription name attempted: {name}")
 
 
 def check_size(name: str, what: str) -> None:

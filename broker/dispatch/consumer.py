@@ -35,6 +35,7 @@ class Consumer(Generic[S]):
         "name",
         "priority",
         "properties",
+        "read_compacted",
         "subscription",
         "takes_any_schema",
         "told_end",
@@ -63,6 +64,8 @@ class Consumer(Generic[S]):
         self.properties: Mapping[str, str] = NO_PROPERTIES
         """Properties that the client gave it."""
         self.messages_out = 0
+        self.read_compacted = False
+        """True if it reads the newest message of each key only, as far as the topic is compacted."""
         self.takes_any_schema = False
         """True if it reads with the schema that each message was written with."""
         self.told_end = False

@@ -9,6 +9,7 @@ import trio
 
 from broker.context import Context
 from broker.dispatch.rules import Said
+from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
 from managed_ledger.managed_ledger import ManagedLedger
@@ -26,6 +27,7 @@ class Host(Protocol[S]):
     name: TopicName
     ledger: ManagedLedger
     screen: EntryScreen
+    compaction: Compaction | None
     nursery: trio.Nursery
     closing: bool
     next_owner: str

@@ -63,6 +63,8 @@ class Subscription(ABC):
     """Common part of all types: life, seek, reads, the guard around the pump."""
 
     single_active = False
+    serves_compacted = False
+    """True if its consumers may read the compacted view."""
     entry_cost = 1
     """Cost of an entry in the work of a pass."""
 

@@ -23,6 +23,7 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
+from broker.topics.compaction.leftovers import delete_log
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
@@ -406,7 +407,7 @@ class Topics:
                 # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
                 # its topic.
                 await (self.schemas.delete_all(name) if name.partition < 0 else self.schemas.settle(name))
-                await self._factory.delete(name.managed_ledger_path)
+                await delete_log(self._factory, self._metadata, name, None if topic is None else topic.compaction)
                 log.info("topic deleted", topic=full)
             except NoSuchManagedLedgerError as error:
                 raise TopicNotFoundError(f"topic {full} does not exist") from error
@@ -423,7 +424,7 @@ class Topics:
         """See `Administration.delete_left_over`."""
         for name in await self.names(namespace):
             try:
-                await self._factory.delete(name.managed_ledger_path)
+                await delete_log(self._factory, self._metadata, name, None)
                 log.info("leftover topic of a deleted namespace removed", topic=name.full)
             except NoSuchManagedLedgerError:
                 pass

@@ -10,6 +10,8 @@ import trio
 from broker.context import Context
 from broker.errors import BeingDeletedError, MetadataUnavailableError, NotAllowedError, translated
 from broker.ownership.local import Owning
+from broker.topics.compaction.compaction import Compaction
+from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
 from broker.topics.partitioned_topics import PartitionedTopics
@@ -125,6 +127,9 @@ class TopicLoader:
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
         topic = Topic(self._context, name, ledger, self._close_soon, policies)
         topic.deduplication = deduplication
+        if COMPACTION_CURSOR in ledger.cursors:
+            topic.compaction = Compaction(topic)
+            topic.compaction.recover()
         topic.restore_subscriptions()
         return topic
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.dispatch.compacted import CompactedSubscription
 from broker.dispatch.ports import Host
 from broker.dispatch.shared_subscription import KeySharedSubscription, SharedSubscription
 from broker.dispatch.single_active import SingleActiveSubscription
@@ -19,4 +20,11 @@ def make_subscription(
         return SharedSubscription(topic, name, cursor, kind, subscribe.durable)
     if kind == pb.CommandSubscribe.Key_Shared:
         return KeySharedSubscription(topic, name, cursor, kind, subscribe.durable)
+    if subscribe.read_compacted:
+        return CompactedSubscription(topic, name, cursor, subscribe)
     return SingleActiveSubscription(topic, name, cursor, kind, subscribe.durable)
+
+
+def serves(subscription: Subscription, subscribe: pb.CommandSubscribe) -> bool:
+    """Return whether the subscription is what SUBSCRIBE asks for."""
+    return subscription.kind == subscribe.subType and subscription.serves_compacted >= subscribe.read_compacted

@@ -24,7 +24,8 @@ from broker.errors import (
     TopicTerminatedError,
 )
 from broker.topics import limits
-from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR, Deduplication
+from broker.topics.compaction.compaction import Compaction
+from broker.topics.deduplication.guard import Deduplication
 from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
 from broker.topics.policies import Held
@@ -33,7 +34,8 @@ from broker.topics.producer import Producer, PublishSink
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
 from broker.topics.subscription_cursors import delete_cursor, open_durable, open_subscribed, position_before
-from broker.topics.subscription_kinds import make_subscription
+from broker.topics.subscription_kinds import make_subscription, serves
+from broker.topics.system_names import is_system_cursor
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
@@ -60,6 +62,7 @@ class Topic:
         "access",
         "bytes_in",
         "closing",
+        "compaction",
         "context",
         "deduplication",
         "entries_in",
@@ -94,12 +97,12 @@ class Topic:
         """Set from the first producer on that wants the topic for itself."""
         self.deduplication: Deduplication | None = None
         """Set by the loader, if duplicates are dropped."""
+        self.compaction: Compaction | None = None  # from the first one on
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
         self.next_owner = ""
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
-        """Screening of entries."""
         self.policies = policies
         self._close_soon = close_soon
         self._creating: dict[str, trio.Event] | None = None
@@ -278,7 +281,7 @@ class Topic:
             return None
         if found.durable != subscribe.durable:
             raise NotAllowedError(f"subscription {name!r} exists with another durability")
-        if found.kind != subscribe.subType:
+        if not serves(found, subscribe):
             found = self._change_kind(found, subscribe)
         return found
 
@@ -312,7 +315,7 @@ class Topic:
         """Restore subscriptions from stored cursors, which retain entries and positions before any consumer
         connects."""
         for name, cursor in self.ledger.cursors.items():
-            if name != DEDUPLICATION_CURSOR:
+            if not is_system_cursor(name):
                 subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
                 self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
 

@@ -5,15 +5,8 @@ memory; tests/cluster/test_pulsar_takeover.py uses real ones.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any, cast
-
 import pytest
-import trio
 
-from broker.server import Broker
 from managed_ledger.errors import ManagedLedgerTerminatedError
 from managed_ledger.ledger_list import decode
 from managed_ledger.stored_list import log_path
@@ -35,11 +28,12 @@ from tests.golden.pulsar_files import (
     ranges_text,
     step,
 )
+from tests.golden.served import served
 from tests.golden.takeover import DEFAULT, NEWER, ORDERS, entries_of, taken_over
 from tests.support.pulsar_frames import SUB, U64_MAX
-from tests.unit.broker.peers import OPTIONS, FakeStream, Peer
+from tests.unit.broker.peers import Peer
 from tests.unit.managed_ledger.cluster import publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
+from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -162,41 +156,6 @@ async def test_the_compacted_ledger_and_its_digest_are_read(moment: str) -> None
             found = await reader.read(0, reader.last_entry_id, size_max=1 << 20)
             assert [bytes(entry) for entry in found] == entries(moment)[20]
         assert ledgers(moment)[20]["digest"] == "CRC32"
-
-
-@dataclass
-class Served:
-    """A broker of Quire on the data of Pulsar."""
-
-    broker: Broker
-    nursery: trio.Nursery
-
-    async def connect(self, client_version: str = "t") -> Peer:
-        stream = FakeStream()
-        self.nursery.start_soon(self.broker.handle, cast(Any, stream))
-        peer = Peer(stream)
-        peer.send(
-            api.BaseCommand(
-                type=api.BaseCommand.CONNECT,
-                connect=api.CommandConnect(client_version=client_version, protocol_version=20),
-            )
-        )
-        await peer.expect(api.BaseCommand.CONNECTED)
-        return peer
-
-
-@asynccontextmanager
-async def served(moment: str, *, accept: bool = True) -> AsyncIterator[Served]:
-    """Serve the data of one moment.
-
-    `accept`: start although policies of single topics, of which Pulsar left one in __change_events, are not obeyed.
-    """
-    async with taken_over(moment) as left, left.broker() as factory, trio.open_nursery() as nursery:
-        options = replace(OPTIONS, accept_unsupported_policies=accept)
-        broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
-        broker.start()
-        yield Served(broker, nursery)
-        nursery.cancel_scope.cancel()
 
 
 async def deliveries(

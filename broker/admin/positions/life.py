@@ -3,7 +3,8 @@
 POST     {topic}/terminate              the last message id; 404, 405 the topic is partitioned
 POST     {topic}/terminate/partitions   {"0": message id, ...}; 404, 405 the topic is not partitioned
 POST     {topic}/trim                   204: ledgers that are consumed and past their retention are deleted; 404
-DELETE   {topic}/truncate               204: all subscriptions are at the end, and all but the open ledger deleted; 404
+DELETE   {topic}/truncate               204: all subscriptions are at the end, and all but the open ledger deleted, the
+                                        compacted one included; 404
 
 Of a partitioned topic trim and truncate mean all partitions. Source: Pulsar's PersistentTopicsBase.
 """
@@ -67,6 +68,8 @@ async def truncate(call: AdminCall) -> None:
 
 async def _truncate(topic: Topic) -> None:
     topic.check_open()
+    if topic.compaction is not None:
+        await topic.compaction.drop()
     for subscription in list(topic.subscriptions.values()):
         try:
             await moving.skip_all(subscription)

@@ -27,7 +27,7 @@ from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
 from broker.errors import NoSuchMessageError, ServiceNotReadyError
-from broker.topics.quotas.backlog import size_behind
+from broker.topics.backlog_size import size_behind
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position

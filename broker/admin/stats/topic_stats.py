@@ -1,7 +1,7 @@
 """Statistics of one topic: its counters, publishers, subscriptions and their consumers, under the original's names.
 
 Counters begin when the topic is loaded. A value that Quire does not keep is left out, never made up: rates and
-throughputs, times of connections, of the last message and of the last acknowledgement, replication, compaction.
+throughputs, times of connections, of the last message and of the last acknowledgement, replication.
 `msgBacklog` counts entries, as the original does; where a precise backlog is asked for it counts messages, if the
 backlog is small enough to be read (subscriptionBacklogScanMaxEntries). A backlog in bytes is exact for whole ledgers,
 and by the mean entry for part of one. -1 is the original's "unknown".
@@ -22,7 +22,9 @@ from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.publish_time import time_of
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
-from broker.topics.quotas.backlog import quotas_of, size_behind
+from broker.topics.backlog_size import size_behind
+from broker.topics.compaction.counts import CompactionCounts
+from broker.topics.quotas.backlog import quotas_of
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -79,6 +81,7 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
             for producer in (list(topic.producers.values()) if asked.publishers else ())
         ],
         "subscriptions": subscriptions,
+        "compaction": (topic.compaction.counts if topic.compaction is not None else CompactionCounts()).as_json(),
         "replication": {},
         "ownerBroker": topic.context.service_url.partition("://")[2],
     }

@@ -10,6 +10,7 @@ from broker.dispatch.policies.expired import wholly_expired
 from broker.dispatch.subscription import Subscription
 from broker.errors import ProducerBlockedError, QuotaExceededError
 from broker.life_config import EVICTION, HOLD
+from broker.topics.backlog_size import size_behind
 from broker.topics.policies import Held
 from broker.topics.quotas.quota import Quota, Quotas, effective, is_too_large, of_broker
 from broker.topics.system_names import is_system_cursor, is_system_topic
@@ -45,23 +46,6 @@ def quotas_of(topic: Backlogged) -> Quotas:
     """Return the quotas of a topic."""
     held, default = topic.policies, of_broker(topic.context.options)
     return default if held is None else effective(default, held.of_namespace, held.of_topic)
-
-
-def size_behind(ledger: ManagedLedger, position: Position) -> int:
-    """Return the bytes of payload behind a position: of whole ledgers exactly, of part of one by its mean entry.
-
-    Source: the original's ManagedLedgerImpl.getEstimatedBacklogSize."""
-    total = 0
-    current = ledger.size - sum(info.size for info in ledger.ledgers)
-    for info in reversed(ledger.ledgers):
-        if info.ledger_id < position.ledger_id:
-            break
-        last = ledger.last_entry_of(info.ledger_id)
-        entries = 0 if last is None else last + 1
-        size = info.size or current
-        behind = entries if info.ledger_id > position.ledger_id else max(0, entries - 1 - max(position.entry_id, -1))
-        total += size * behind // entries if entries else 0
-    return total
 
 
 def slowest(topic: Backlogged) -> Subscription | None:

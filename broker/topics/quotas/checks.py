@@ -15,7 +15,8 @@ from broker.dispatch.subscription import Subscription
 from broker.ends import End
 from broker.errors import BrokerError
 from broker.life_config import EVICTION, LifeOptions
-from broker.topics.quotas.backlog import aged_ledgers, quotas_of, size_behind, slowest
+from broker.topics.backlog_size import size_behind
+from broker.topics.quotas.backlog import aged_ledgers, quotas_of, slowest
 from broker.topics.quotas.quota import AGE, STORAGE, Quota, entries_to_skip, is_too_large, seconds_kept
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic

@@ -174,9 +174,9 @@ COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
     namespace=("compaction_threshold",),
     read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
     says=_is_limit,
-    of_broker=lambda options: 0,
+    of_broker=lambda options: options.compaction_threshold_bytes,
 )
-"""Bytes of a backlog; 0: no compaction by itself."""
+"""Bytes added since the last compaction; 0: no compaction by itself."""
 
 DISPATCH_RATE: Final = _dispatch_rate("dispatchRate", "topicDispatchRate", "clusterDispatchRate")
 SUBSCRIPTION_DISPATCH_RATE: Final = _dispatch_rate("subscriptionDispatchRate", "subscriptionDispatchRate")

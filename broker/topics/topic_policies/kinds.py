@@ -76,7 +76,7 @@ class InactiveTopics(NamedTuple):
 
 
 class AutoTopicCreation(NamedTuple):
-    """Whether a client's first use of a name makes a topic, and of which kind."""
+    """Effect of a client's first use of a name : a topic is made or not, and of which kind."""
 
     allow: bool
     partitioned: bool = False

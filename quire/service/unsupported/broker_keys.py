@@ -57,8 +57,9 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "the index of delayed messages has one form, bounded in memory, and is built again from the topic": (
         "delayedDelivery*"
     ),
-    "tuning of compaction; see brokerServiceCompactionThresholdInBytes": "brokerServiceCompaction* "
-    "topicCompactionRetainNullKey compactionServiceFactoryClassName",
+    "tuning of compaction; see brokerServiceCompactionThresholdInBytes": (
+        "brokerServiceCompactionPhaseOneLoopTimeInSeconds compactionServiceFactoryClassName"
+    ),
     "bounded by bookkeeperClientTimeoutInSeconds": "managedLedgerAddEntryTimeoutSeconds "
     "managedLedgerReadEntryTimeoutSeconds",
     "cursors are opened with their topic": "lazyCursorRecovery",
@@ -138,7 +139,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
-    "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
     "schemaLedgerForceRecovery",
     "schemas of type JSON are defined in Avro's language": "schemaJsonAllowLegacyJacksonFormat",

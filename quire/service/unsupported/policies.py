@@ -48,6 +48,8 @@ OBEYED: Final = frozenset(
         "maxConsumerPerTopic",
         "maxSubscriptionsPerTopic",
         "maxConsumersPerSubscription",
+        "compaction_threshold",
+        "compactionThreshold",
     )
 )
 
@@ -74,8 +76,6 @@ WHY: Final[Mapping[str, str]] = {
     "inactive_topic_policies": "topics are kept until they are deleted",
     "inactiveTopicPolicies": "topics are kept until they are deleted",
     "subscription_auth_mode": "roles are not checked",
-    "compaction_threshold": "topics are not compacted",
-    "compactionThreshold": "topics are not compacted",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
     "subscription_types_enabled": "every type of subscription is allowed",
@@ -99,8 +99,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "compaction_threshold": 60, "properties": {"a":
-    "b"}}) ['encryption_required', 'compaction_threshold']
+    >>> unsupported({"encryption_required": True, "deleted": False, "resource_group_name": "a", "properties": {"a":
+    "b"}}) ['encryption_required', 'resource_group_name']
     """
     return [
         field

@@ -25,6 +25,7 @@ from quire.ledger.errors import (
 )
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Op
+from quire.wire.bookkeeper.entry import DigestType
 from quire.world.doors import Buffer, World
 
 
@@ -70,6 +71,7 @@ class Stored:
     ledger_id: int
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
     quorums: tuple[int, int, int] = (1, 1, 1)
+    digest_type: DigestType = DigestType.CRC32C
     entries: list[bytes] = field(default_factory=list)
     """Entries that bookies have, confirmed or not."""
     last_entry_id: int | None = None
@@ -254,6 +256,7 @@ class FakeLedgers:
         ensemble_size: int = 1,
         write_quorum: int = 1,
         ack_quorum: int = 1,
+        digest_type: DigestType = DigestType.CRC32C,
         custom_metadata: Sequence[tuple[str, bytes]] = (),
         high_priority: bool = False,
         also: Callable[[int], Sequence[Op]] = lambda ledger_id: (),
@@ -265,7 +268,7 @@ class FakeLedgers:
         self.multis.append(ops)
         await self.store.multi(ops)
         stored = self.stored[ledger_id] = Stored(
-            ledger_id, tuple(custom_metadata), (ensemble_size, write_quorum, ack_quorum)
+            ledger_id, tuple(custom_metadata), (ensemble_size, write_quorum, ack_quorum), digest_type
         )
         await self.step("created")
         self.log.append(f"create {ledger_id}")

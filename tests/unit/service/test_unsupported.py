@@ -140,7 +140,6 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "allowAutoSubscriptionCreation=false",
                 "dispatchThrottlingRatePerTopicInMsg=100",
                 "maxPublishRatePerTopicInMessages=100",
-                "brokerServiceCompactionThresholdInBytes=1",
                 "autoSkipNonRecoverableData=true",
                 "authenticateMetricsEndpoint=true",
             )

@@ -31,7 +31,7 @@ def test_what_the_admin_clients_send_with_a_new_namespace_asks_for_nothing() -> 
         "message_ttl_in_seconds": 0,
         "max_producers_per_topic": 0,
         "max_unacked_messages_per_consumer": -1,
-        "compaction_threshold": 0,
+        "compaction_threshold": 60,
         "schema_auto_update_compatibility_strategy": "Full",
         "is_allow_auto_update_schema": True,
         "persistence": {"bookkeeperEnsemble": 2},
@@ -66,7 +66,7 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
     ("field", "value"),
     [
         ("encryption_required", True),
-        ("compaction_threshold", 60),
+        ("resource_group_name", "a"),
         ("auth_policies", {"namespace_auth": {"role": ["produce"]}, "destination_auth": {}}),
         ("replication_clusters", ["a", "b"]),
         ("topicDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "ratePeriodInSecond": 1}}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -215,14 +216,14 @@ async def test_a_client_that_comes_while_partitions_go_does_not_make_one_again(
     delete = room.factory.delete
     answers: list[pb.ServerError] = []
 
-    async def watched(name: str) -> None:
+    async def watched(name: str, *, also: Sequence[int]) -> None:
         if name.endswith("1"):
             # Partition 0 is deleted in the meantime.
             await peer.expect(C.CLOSE_PRODUCER)
             await trio.testing.wait_all_tasks_blocked()
             peer.ask_producer(part(0))
             answers.append((await peer.error())[0])
-        await delete(name)
+        await delete(name, also=also)
 
     monkeypatch.setattr(room.factory, "delete", watched)
     await admin.delete_partitioned_topic(NAME, force=True)

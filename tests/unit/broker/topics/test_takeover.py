@@ -46,9 +46,9 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
     log_events: list[Event], room: Room
 ) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"encryption_required": True, "compaction_threshold": 60}))
+        await store(room, POLICIES, encode_json({"encryption_required": True, "resource_group_name": "a"}))
         why = await refused(room)
-        for part in (TOPIC, "encryption_required", "compaction_threshold", "--accept-unsupported-policies"):
+        for part in (TOPIC, "encryption_required", "resource_group_name", "--accept-unsupported-policies"):
             assert part in why
         await refused(room)
         assert list(room.broker.topics.takeover.refused) == ["public/default"]
@@ -70,8 +70,8 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
 
 
 async def test_a_topic_with_policies_of_its_own_that_are_not_obeyed_is_not_taken_over(room: Room) -> None:
-    await store(room, topic_path(NAME), encode_json({"isGlobal": False, "compactionThreshold": 60}))
-    assert f"policies of {TOPIC}: compactionThreshold" in await refused(room)
+    await store(room, topic_path(NAME), encode_json({"isGlobal": False, "resourceGroupName": "a"}))
+    assert f"policies of {TOPIC}: resourceGroupName" in await refused(room)
     other = TopicName.parse("persistent://public/default/other")
     assert await room.broker.topics.get(other)
 

@@ -1,0 +1,40 @@
+"""Compaction of topics by itself: when enough bytes were added.
+
+Source: Pulsar's PersistentTopic.checkCompaction.
+"""
+
+from __future__ import annotations
+
+from broker.errors import BrokerError
+from broker.topics.backlog_size import size_behind
+from broker.topics.compaction.compaction import RUNNING, compaction_of
+from broker.topics.compaction.leftovers import COMPACTION_CURSOR
+from broker.topics.system_names import is_system_topic
+from broker.topics.topic import Topic
+from broker.topics.topic_policies.catalog import COMPACTION_THRESHOLD
+from managed_ledger.managed_ledger import ManagedLedger
+
+
+def compact_if_due(topic: Topic) -> None:
+    """Compact a topic in the background if more was added to it than its policies allow."""
+    held, options = topic.policies, topic.context.options
+    threshold = COMPACTION_THRESHOLD.of_broker(options) if held is None else held.value(COMPACTION_THRESHOLD)
+    if not threshold or topic.closing or is_system_topic(topic.name):
+        return
+    if topic.compaction is not None and topic.compaction.status == RUNNING:
+        return
+    added = added_bytes(topic.ledger)
+    if added > threshold:
+        topic.log.info("topic is compacted: enough was added", bytes=added, threshold=threshold)
+        try:
+            compaction_of(topic).start()
+        except BrokerError as error:
+            topic.log.warning("topic not compacted", reason=str(error))
+
+
+def added_bytes(ledger: ManagedLedger) -> int:
+    """Return the bytes behind the last compaction, about; of a topic that never was compacted those that are not
+    consumed, or all of one without durable subscriptions."""
+    cursor = ledger.cursors.get(COMPACTION_CURSOR)
+    start = ledger.slowest() if cursor is None else cursor.mark_delete
+    return ledger.size if start is None else size_behind(ledger, start)
