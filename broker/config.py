@@ -107,6 +107,23 @@ class BrokerOptions:
     allow_auto_topic_creation: bool = conf_key(
         "allowAutoTopicCreation", True, doc="Create a topic when a client first uses its name."
     )
+    persistent_topics: bool = conf_key(
+        "enablePersistentTopics",
+        True,
+        doc="false: producers and consumers of persistent topics are refused.",
+    )
+    non_persistent_topics: bool = conf_key(
+        "enableNonPersistentTopics",
+        True,
+        doc="false: producers and consumers of non-persistent topics are refused.",
+    )
+    non_persistent_pending_max: int = conf_key(
+        "maxConcurrentNonPersistentMessagePerConnection",
+        1000,
+        minimum=1,
+        doc="Messages of one connection to non-persistent topics that may wait to be given to consumers; more are "
+        "dropped.",
+    )
     auto_topic_type: str = conf_key(
         "allowAutoTopicCreationType",
         NON_PARTITIONED,

@@ -116,7 +116,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
     ),
     "requested from bookies when needed": "bookkeeperClientGetBookieInfo*",
-    "there are no non-persistent topics": "maxConcurrentNonPersistentMessagePerConnection",
     "determined by the command that started it": "isRunningStandalone",
     "checked with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
     "tuning of scalable topics; see scalableTopicsEnabled": "scalableTopic*",
@@ -138,7 +137,7 @@ _AT_REST: Final[Mapping[str, str]] = {
         "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
     ),
     "every type of subscription and every way to create one is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
+        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
     "unacknowledged messages are kept, without quota": "backlogQuotaDefaultLimitBytes backlogQuotaDefaultLimitGB "
@@ -146,7 +145,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
-    "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery",
     "ledgers of topics have the empty password": "managedLedgerPassword",
@@ -181,7 +179,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "brokerDeleteInactiveTopicsEnabled": ("false",),
-    "enableNonPersistentTopics": ("false",),
     "scalableTopicsEnabled": ("false",),
 }
 """Values that say what is done here anyway."""

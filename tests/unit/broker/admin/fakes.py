@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
@@ -35,6 +36,13 @@ class Stats:
         return self._json
 
 
+class NoneDirect:
+    """Broker without non-persistent topics."""
+
+    async def names_everywhere(self, namespace: NamespaceName) -> list[TopicName]:
+        return []
+
+
 class FakeAdministration(Administration):
     """Answers from its fields. If set, `error` is raised instead, and a change waits for `gate`."""
 
@@ -49,6 +57,7 @@ class FakeAdministration(Administration):
         """The same as `names` if None."""
         self.position = Position(12, 5)
         self.kept_schemas: Schemas | None = None
+        self.direct = cast("NonPersistentTopics", NoneDirect())
 
     @property
     def schemas(self) -> Schemas:
@@ -90,7 +99,7 @@ class FakeAdministration(Administration):
         await self._note("topics_of_namespace", str(namespace))
         return self.names
 
-    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName, domain: str = "persistent") -> list[str]:
         await self._note("partitioned_topics_of_namespace", str(namespace))
         return self.names if self.partitioned_names is None else self.partitioned_names
 

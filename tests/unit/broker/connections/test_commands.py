@@ -158,7 +158,6 @@ async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
         ("persistent://public/nowhere/t", pb.TopicNotFound),
         ("persistent://public/default/..", pb.InvalidTopicName),
         ("persistent://public/default/a\\b", pb.NotAllowedError),
-        ("non-persistent://public/default/t", pb.NotAllowedError),
     ):
         assert (await peer.lookup(topic)).error == code
         partitions(peer, topic)
