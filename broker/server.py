@@ -17,6 +17,8 @@ from broker.connections.lookups import Lookups
 from broker.connections.non_persistent import DirectCreations
 from broker.connections.requests import request_table
 from broker.connections.schemas import SchemaRequests
+from broker.connections.topic_lists.namespaces import TopicListWatching
+from broker.connections.topic_lists.watchers import Watchers
 from broker.context import Context
 from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
@@ -89,10 +91,12 @@ class Broker:
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.lookups = LookupCounts()
+        self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
         self._requests = request_table(
             Lookups(self.topics, self.direct, self.ownership, self.lookups),
             Creations(self.topics, self.policies, DirectCreations(self.direct, self.topics.schemas)),
             SchemaRequests(self.topics, self.direct),
+            Watchers(self.topic_lists),
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""

@@ -81,6 +81,8 @@ class Connection:
         self.consumers: dict[int, Consumer[Subscription]] = {}
         self.direct: dict[int, Consumer[NonPersistentSubscription]] = {}
         """Consumers of non-persistent topics."""
+        self.watchers: dict[int, Pending] = {}
+        """Watchers of topic lists."""
         self.closed_producers: dict[int, None] = {}
         """Producers closed by the broker. Their remaining sends are ignored."""
         self.creating: dict[tuple[str, int], Pending] = {}
@@ -231,6 +233,8 @@ class Connection:
         for direct in list(self.direct.values()):
             direct.subscription.end_consumer(direct, End.LOST)
         self.direct.clear()
+        for watcher in list(self.watchers.values()):
+            watcher.withdraw()
 
     def _broken(self, error: OSError) -> None:
         self.abort(str(error))
@@ -434,7 +438,7 @@ class Connection:
         self.context.connects += 1
         self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
         version = min(PROTOCOL_VERSION, connect.protocol_version)
-        self.write((replies.connected(SERVER_VERSION, version, self.context.options.message_size_max),))
+        self.write((replies.connected(SERVER_VERSION, version, self.context.options),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""

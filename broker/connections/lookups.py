@@ -9,7 +9,7 @@ import trio
 from broker import replies
 from broker.connections.connection import Connection
 from broker.connections.lookup_counts import LookupCounts
-from broker.connections.topic_lists import listed, topic_pattern
+from broker.connections.topic_lists.patterns import listed
 from broker.errors import BrokerError, InvalidTopicError, NotAllowedError, ServiceNotReadyError, TopicNotFoundError
 from broker.ownership.local import Owning
 from broker.ownership.lookup import Connect, Redirect
@@ -68,16 +68,19 @@ class Lookups:
                 names = [*names, *await self._direct.names_everywhere(namespace)]
         except TopicNotFoundError:
             pass  # clients with a pattern wait for topics, also of a namespace that does not exist yet
-        matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
-        found, known = await connection.context.world.offload.run(
-            partial(listed, names, matches), name="list of topics"
+        pattern = request.topics_pattern if request.HasField("topics_pattern") else None
+        options = connection.context.options
+        if pattern is not None and (not options.pattern_evaluation or len(pattern) > options.pattern_length_max):
+            pattern = None  # the client filters what it gets
+        found, known, is_filtered = await connection.context.world.offload.run(
+            partial(listed, names, pattern), name="list of topics"
         )
         changed = not (request.HasField("topics_hash") and request.topics_hash == known)
         answer = replies.topics(
             request.request_id,
             found if changed else [],
             topics_hash=known,
-            filtered=matches is not None,
+            filtered=is_filtered,
             changed=changed,
         )
         connection.write((answer,))

@@ -1,4 +1,4 @@
-"""What a subscription of a non-persistent topic needs of its topic."""
+"""Interface that subscriptions of a non-persistent topic need: their topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quire.wire.pulsar.names import TopicName
 S = TypeVar("S", contravariant=True)
 
 
-class Home(Protocol[S]):
+class SubscriptionHome(Protocol[S]):
     """Topic as used by its subscriptions."""
 
     context: Context

@@ -16,7 +16,7 @@ from broker.ends import CONSUMER, Do, End, Life, after
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.non_persistent.choosing import ByKey, Choosing, Offer, OneActive, RoundRobin
 from broker.topics.non_persistent.drops import Drops
-from broker.topics.non_persistent.ports import Home
+from broker.topics.non_persistent.ports import SubscriptionHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import Buffer
 
@@ -27,7 +27,9 @@ class NonPersistentSubscription:
     It gets what is published while it has consumers with permits. Acknowledgements, redelivery and seek have no
     meaning here. Source: Pulsar's NonPersistentSubscription."""
 
-    def __init__(self, topic: Home[NonPersistentSubscription], name: str, kind: int, *, durable: bool) -> None:
+    def __init__(
+        self, topic: SubscriptionHome[NonPersistentSubscription], name: str, kind: int, *, durable: bool
+    ) -> None:
         """`durable`: it stays when its last consumer leaves, as long as the topic is loaded."""
         self.topic = topic
         self.name = name

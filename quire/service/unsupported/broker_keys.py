@@ -56,7 +56,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerNewEntriesCheckDelayInMillis",
     "always on": "subscriptionKeySharedUseConsistentHashing acknowledgmentAtBatchIndexLevelEnabled "
     "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
-    "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
+    "managedLedgerUnackedRangesOpenCacheSetEnabled "
     "enableBrokerTopicListWatcher",
     "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic*",
     "the index of delayed messages has one form, bounded in memory, and is built again from the topic": (
@@ -126,7 +126,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
-    "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize subscriptionPatternMaxLength "
+    "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
