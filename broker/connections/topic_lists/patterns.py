@@ -34,14 +34,16 @@ def without_domain(pattern: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def topic_pattern(pattern: str) -> Matches | None:
+def topic_pattern(pattern: str | bytes) -> Matches | None:
     """Return a predicate that matches a topic by its name, or that of the topic it is a partition of, without
-    `persistent://`, as a whole; None: the pattern cannot be matched here.
+    `persistent://`, as a whole; None: the pattern cannot be matched here, or is not UTF-8 (bytes).
 
     >>> matches = topic_pattern("public/default/(or|off).*")
     >>> matches(TopicName.parse("orders-partition-3")), matches(TopicName.parse("lorries"))
     (True, False)
     """
+    if not isinstance(pattern, str):
+        return None
     import re2  # only clients with a pattern need it
 
     options = re2.Options()
@@ -58,7 +60,7 @@ def topic_pattern(pattern: str) -> Matches | None:
     return matches
 
 
-def listed(names: Iterable[TopicName], pattern: str | None) -> tuple[list[str], str, bool]:
+def listed(names: Iterable[TopicName], pattern: str | bytes | None) -> tuple[list[str], str, bool]:
     """Return the full names that match, their hash, and whether the pattern was matched; if not, they are all."""
     matches = None if pattern is None else topic_pattern(pattern)
     found = [name.full for name in names if matches is None or matches(name)]

@@ -80,6 +80,10 @@ def test_what_is_not_matched_in_linear_time_is_left_to_the_client(pattern: str) 
     assert topic_pattern(pattern) is None
 
 
+def test_a_pattern_that_is_no_text_is_left_to_the_client() -> None:
+    assert topic_pattern(b"\xff.*") is None
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
