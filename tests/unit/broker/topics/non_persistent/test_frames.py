@@ -16,6 +16,7 @@ from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC as PERSISTENT
 from tests.unit.broker.peers import Peer, Room, in_broker
+from tests.unit.broker.scraped import Scraped
 
 TOPIC = "non-persistent://public/default/news"
 NAME = TopicName.parse(TOPIC)
@@ -311,3 +312,17 @@ async def test_more_than_one_pass_can_do_waits_in_order_and_too_much_of_it_is_dr
         kept = [b"%d" % each.sequence_id for each in receipts if each.message_id.ledgerId == 0]
         for peer in peers:
             assert await peer.payloads(len(kept)) == kept
+
+
+async def test_its_numbers_are_in_the_metrics_beside_those_of_other_topics(room: Room) -> None:
+    peer = await consumer(room, 1)
+    producer = await room.connect()
+    await producer.producer(TOPIC)
+    await producer.producer(PERSISTENT, producer_id=2)
+    await producer.publish(b"1", b"2", b"3")
+    await peer.payloads(1)
+    scraped = Scraped(room)
+    assert scraped["pulsar_in_messages_total"] == 3
+    assert (scraped["pulsar_producers_count"], scraped["pulsar_consumers_count"]) == (2, 1)
+    assert (scraped["pulsar_subscriptions_count"], scraped["pulsar_out_messages_total"]) == (1, 1)
+    assert scraped["pulsar_subscription_msg_drop_rate"] > 0
