@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.ownership.bundles import Bundle
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
@@ -41,6 +42,9 @@ class NoneDirect:
 
     async def names_everywhere(self, namespace: NamespaceName) -> list[TopicName]:
         return []
+
+    async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
+        pass
 
 
 class FakeAdministration(Administration):
@@ -101,7 +105,8 @@ class FakeAdministration(Administration):
 
     async def partitioned_topics_of_namespace(self, namespace: NamespaceName, domain: str = "persistent") -> list[str]:
         await self._note("partitioned_topics_of_namespace", str(namespace))
-        return self.names if self.partitioned_names is None else self.partitioned_names
+        names = self.names if self.partitioned_names is None else self.partitioned_names
+        return [name for name in names if name.startswith(f"{domain}://")]
 
     async def create_topic(self, name: TopicName) -> None:
         await self._note("create_topic", name.full)
