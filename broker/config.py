@@ -108,6 +108,36 @@ class BrokerOptions(LifeOptions):
     allow_auto_topic_creation: bool = conf_key(
         "allowAutoTopicCreation", True, doc="Create a topic when a client first uses its name."
     )
+    persistent_topics: bool = conf_key(
+        "enablePersistentTopics",
+        True,
+        doc="false: producers and consumers of persistent topics are refused.",
+    )
+    non_persistent_topics: bool = conf_key(
+        "enableNonPersistentTopics",
+        True,
+        doc="false: producers and consumers of non-persistent topics are refused.",
+    )
+    non_persistent_pending_max: int = conf_key(
+        "maxConcurrentNonPersistentMessagePerConnection",
+        1000,
+        minimum=1,
+        doc="Messages of one connection to non-persistent topics that may wait to be given to consumers; more are "
+        "dropped.",
+    )
+    pattern_evaluation: bool = conf_key(
+        "enableBrokerSideSubscriptionPatternEvaluation",
+        True,
+        doc="true: topic lists are filtered by the patterns of clients, which may watch them. false: clients get whole "
+        "lists, again and again.",
+    )
+    pattern_length_max: int = conf_key(
+        "subscriptionPatternMaxLength",
+        50,
+        minimum=0,
+        maximum=1000,
+        doc="Characters of a pattern that is matched by the broker; longer ones are left to the client.",
+    )
     auto_topic_type: str = conf_key(
         "allowAutoTopicCreationType",
         NON_PARTITIONED,

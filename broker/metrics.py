@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
+from typing import TypeAlias
+
+import trio
 
 from broker.dispatch.filtering import Filtered, filtered_by
 from broker.dispatch.subscription import Subscription
 from broker.server import Broker
 from broker.topics.compaction.counts import CompactionCounts
+from broker.topics.exclusive import AnyTopic
+from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.topic import Topic
 from quire import installed_version
 from quire.service.metrics import Metrics, Samples
@@ -26,6 +32,8 @@ FILTER_COUNTS: Mapping[str, Callable[[Filtered], int]] = {
     "rescheduled": lambda filtered: filtered.rescheduled,
 }
 
+AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
+
 
 def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster: str) -> None:
     """Add the broker's families to `metrics`."""
@@ -39,6 +47,33 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
                 yield (cluster, topic.name.namespace_path, topic.name.full), read(topic)
 
         return samples
+
+    def of_both(read: Callable[[AnyTopic], float]) -> Callable[[], Samples]:
+        """Read persistent and non-persistent topics."""
+
+        def samples() -> Samples:
+            found: Iterable[AnyTopic] = chain(broker.topics.loaded(), broker.direct.loaded())
+            for topic in found:
+                yield (cluster, topic.name.namespace_path, topic.name.full), read(topic)
+
+        return samples
+
+    def of_both_kinds(read: Callable[[AnySubscription], float]) -> Callable[[], Samples]:
+        def samples() -> Samples:
+            found: Iterable[AnyTopic] = chain(broker.topics.loaded(), broker.direct.loaded())
+            for topic in found:
+                subscriptions: Iterable[AnySubscription] = list(topic.subscriptions.values())
+                for subscription in subscriptions:
+                    labels = (cluster, topic.name.namespace_path, topic.name.full, subscription.name)
+                    yield labels, read(subscription)
+
+        return samples
+
+    def drop_rates() -> Samples:
+        for topic in broker.direct.loaded():
+            for subscription in list(topic.subscriptions.values()):
+                labels = (cluster, topic.name.namespace_path, topic.name.full, subscription.name)
+                yield labels, subscription.dropped.rate(trio.current_time())
 
     def by_namespace(counted: Counter[str]) -> Callable[[], Samples]:
         return lambda: [((cluster, namespace), count) for namespace, count in counted.items()]
@@ -86,7 +121,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
 
         return samples
 
-    def consumers(topic: Topic) -> int:
+    def consumers(topic: AnyTopic) -> int:
         return sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
 
     def backlog(topic: Topic) -> int:
@@ -102,17 +137,21 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     for name, text, read in reads:
         metrics.family("gauge", name, text, ("cluster",), total(read, cluster))
     metrics.family(
-        "counter", "pulsar_in_messages_total", "Messages published", TOPIC_LABELS, topics(lambda t: t.messages_in)
+        "counter", "pulsar_in_messages_total", "Messages published", TOPIC_LABELS, of_both(lambda t: t.messages_in)
     )
-    metrics.family("counter", "pulsar_in_bytes_total", "Bytes published", TOPIC_LABELS, topics(lambda t: t.bytes_in))
-    metrics.family("gauge", "pulsar_producers_count", "Producers", TOPIC_LABELS, topics(lambda t: len(t.producers)))
-    metrics.family("gauge", "pulsar_consumers_count", "Consumers", TOPIC_LABELS, topics(consumers))
+    metrics.family("counter", "pulsar_in_bytes_total", "Bytes published", TOPIC_LABELS, of_both(lambda t: t.bytes_in))
+    metrics.family("gauge", "pulsar_producers_count", "Producers", TOPIC_LABELS, of_both(lambda t: len(t.producers)))
+    metrics.family("gauge", "pulsar_consumers_count", "Consumers", TOPIC_LABELS, of_both(consumers))
     metrics.family("gauge", "pulsar_msg_backlog", "Entries not acknowledged", TOPIC_LABELS, topics(backlog))
     metrics.family(
         "gauge", "pulsar_storage_size", "Bytes of payload kept", TOPIC_LABELS, topics(lambda t: t.ledger.size)
     )
     metrics.family(
-        "gauge", "pulsar_subscriptions_count", "Subscriptions", TOPIC_LABELS, topics(lambda t: len(t.subscriptions))
+        "gauge",
+        "pulsar_subscriptions_count",
+        "Subscriptions",
+        TOPIC_LABELS,
+        of_both(lambda t: len(t.subscriptions)),
     )
     metrics.family(
         "gauge",
@@ -140,14 +179,24 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         "pulsar_out_messages_total",
         "Messages sent to consumers",
         SUBSCRIPTION_LABELS,
-        subscriptions(lambda s: s.messages_out),
+        of_both_kinds(lambda s: s.messages_out),
     )
     metrics.family(
         "gauge",
         "pulsar_subscription_consumers_count",
         "Consumers",
         SUBSCRIPTION_LABELS,
-        subscriptions(lambda s: len(s.consumers)),
+        of_both_kinds(lambda s: len(s.consumers)),
+    )
+    metrics.family(
+        "gauge",
+        "pulsar_subscription_msg_drop_rate",
+        "Messages of non-persistent topics that no consumer had permits for, per second",
+        SUBSCRIPTION_LABELS,
+        drop_rates,
+    )
+    metrics.gauge(
+        "quire_watched_namespaces", "Namespaces of which clients watch topic lists", lambda: broker.topic_lists.count
     )
     metrics.family(
         "gauge",

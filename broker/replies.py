@@ -5,6 +5,9 @@ Source: docs/formats.md#errors; which reply carries which error was read from th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from broker.config import BrokerOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import encode
 
@@ -33,14 +36,15 @@ def error(request_id: int, code: pb.ServerError, message: str) -> bytes:
     return encode(reply)
 
 
-def connected(server_version: str, protocol_version: int, message_size_max: int) -> bytes:
+def connected(server_version: str, protocol_version: int, options: BrokerOptions) -> bytes:
     reply = command(pb.BaseCommand.CONNECTED)
     reply.connected.server_version = server_version
     reply.connected.protocol_version = protocol_version
-    reply.connected.max_message_size = message_size_max
+    reply.connected.max_message_size = options.message_size_max
     # Without it the Java client asks with creation, gets 0 partitions, and takes the old names of retry topics for
     # existing ones. The other features are not served.
     reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+    reply.connected.feature_flags.supports_topic_watchers = options.pattern_evaluation
     return encode(reply)
 
 
@@ -74,6 +78,26 @@ def topics(request_id: int, names: list[str], *, topics_hash: str, filtered: boo
     body.topics_hash = topics_hash
     body.filtered = filtered
     body.changed = changed
+    return encode(reply)
+
+
+def topic_list(request_id: int, watcher_id: int, names: Iterable[str], topics_hash: str) -> bytes:
+    reply = command(pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+    body = reply.watchTopicListSuccess
+    body.request_id = request_id
+    body.watcher_id = watcher_id
+    body.topic.extend(names)
+    body.topics_hash = topics_hash
+    return encode(reply)
+
+
+def topic_list_update(watcher_id: int, added: Iterable[str], removed: Iterable[str], topics_hash: str) -> bytes:
+    reply = command(pb.BaseCommand.WATCH_TOPIC_UPDATE)
+    body = reply.watchTopicUpdate
+    body.watcher_id = watcher_id
+    body.new_topics.extend(added)
+    body.deleted_topics.extend(removed)
+    body.topics_hash = topics_hash
     return encode(reply)
 
 

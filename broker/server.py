@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 import trio
 
@@ -13,16 +14,21 @@ from broker.connections.connection import Connection
 from broker.connections.creation import Creations
 from broker.connections.lookup_counts import LookupCounts
 from broker.connections.lookups import Lookups
+from broker.connections.non_persistent import DirectCreations
 from broker.connections.requests import request_table
 from broker.connections.schemas import SchemaRequests
+from broker.connections.topic_lists.namespaces import TopicListWatching
+from broker.connections.topic_lists.watchers import Watchers
 from broker.context import Context
 from broker.errors import NoRoomError
 from broker.ownership.bundles import Bundle
+from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
+from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.quotas.checks import QuotaChecks
 from broker.turn import Turn
@@ -31,7 +37,7 @@ from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import PERSISTENT, TopicName
 from quire.world.doors import Stream, World
 
 CONNECTIONS_IN_STEP = 500
@@ -72,19 +78,22 @@ class Broker:
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), options)
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
-        self.ownership.on_lost = self.topics.lose
+        self.direct = NonPersistentTopics(self.context, self.ownership, self.topics.namespaces, self.topics.partitioned)
+        self.ownership.on_lost = self._lose
         self.ownership.on_unload = self._unload
-        self.ownership.counters = self.topics.counters
-        self.administration = Administration(self.topics, metadata, nursery)
+        self.ownership.counters = self._counters
+        self.administration = Administration(self.topics, self.direct, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.quotas = QuotaChecks(self.topics.loaded, options)
         self.administration.check_quotas = self.quotas.round
         self.lookups = LookupCounts()
+        self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
         self._requests = request_table(
-            Lookups(self.topics, self.ownership, self.lookups),
-            Creations(self.topics, self.policies),
-            SchemaRequests(self.topics),
+            Lookups(self.topics, self.direct, self.ownership, self.lookups),
+            Creations(self.topics, self.policies, DirectCreations(self.direct, self.topics.schemas)),
+            SchemaRequests(self.topics, self.direct),
+            Watchers(self.topic_lists),
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""
@@ -118,6 +127,11 @@ class Broker:
             await connection.serve()
         finally:
             self.connections.pop(connection, None)
+
+    async def client_partitions(self, name: TopicName) -> int:
+        """Return the number of partitions that a client is to see, which may create the topic. Raises BrokerError."""
+        topics = self.topics if name.domain == PERSISTENT else self.direct
+        return await topics.partitions(name, create=True)
 
     def refuse(self, stream: Stream) -> None:
         """Send the reason to a connection above the limit, which the caller closes."""
@@ -153,6 +167,7 @@ class Broker:
                 for subscription in topic.subscriptions.values():
                     subscription.release_tail()
             self.topics.refuse_late()
+            await self.direct.forget_unused()
             if self.expiring.is_due():
                 self.context.nursery.start_soon(self.expiring.round, name="expiry")
             if self.quotas.is_due():
@@ -179,12 +194,21 @@ class Broker:
         cut."""
         self.context.nursery.start_soon(self._close, name="close topics")
 
+    def _counters(self) -> Iterable[TopicCounters]:
+        return chain(self.topics.counters(), self.direct.counters())
+
+    def _lose(self, bundle: Bundle) -> None:
+        self.topics.lose(bundle)
+        self.direct.lose(bundle)
+
     async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
+        await self.direct.unload(bundle, next_owner or "")
         await self.topics.unload(bundle, next_owner or "")
         self.context.turn.flush()
 
     async def _close(self) -> None:
         await self.ownership.release_all()
+        await self.direct.close_all()
         await self.topics.close_all()
         self.context.turn.flush()
         for connection in list(self.connections):

@@ -35,18 +35,16 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.topics.loaded_topics import Topics
+from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
-from quire.metadata import ledger_codec
-from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_metadata import LedgerMetadata
-from quire.metadata.ledgers import ledger_path
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.errors import InvalidNameError, PulsarWireError
-from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
+from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName, check_subscription_name
 
 __all__ = ["EARLIEST", "LATEST", "Administration", "InternalStats", "Position"]
 
@@ -64,8 +62,11 @@ class Administration:
     topic), ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). A change is durable when
     its call returns."""
 
-    def __init__(self, topics: Topics, metadata: MetadataStore, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, topics: Topics, direct: NonPersistentTopics, metadata: MetadataStore, nursery: trio.Nursery
+    ) -> None:
         self._topics = topics
+        self.direct = direct
         self._partitioned = topics.partitioned
         self._metadata = metadata
         self._nursery = nursery
@@ -98,6 +99,9 @@ class Administration:
 
         Raises TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name
         is like that of a partition)."""
+        if name.domain != PERSISTENT:
+            await self.direct.create_partitioned(name, partitions, properties)
+            return
         async with self._partitioned.changing(name):
             await self._topics.namespaces.takes_topics(name)
             await self._partitioned.create(name, partitions, properties)
@@ -164,7 +168,8 @@ class Administration:
             # Partitions without a log are included: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
-            await self._topics.schemas.delete_all(name)
+            if name.domain == PERSISTENT:  # a topic of the other kind may have the same schemas
+                await self._topics.schemas.delete_all(name)
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 
@@ -174,7 +179,7 @@ class Administration:
     async def check_unused(self, name: TopicName) -> None:
         """Raise TopicBusyError if producers or consumers are connected to the topic, on whichever broker."""
         if (remote := await self.elsewhere(name)) is None:
-            self._topics.check_unused(name)
+            self._of(name).check_unused(name)
         else:
             await remote.check_unused()
 
@@ -183,7 +188,7 @@ class Administration:
         error."""
         try:
             if (remote := await self.elsewhere(name)) is None:
-                await self._topics.delete(name, force=True)
+                await self._of(name).delete(name, force=True)
             else:
                 await remote.delete()
         except TopicNotFoundError:
@@ -217,10 +222,10 @@ class Administration:
         await self._topics.namespaces.exists(namespace)
         return [name.full for name in await self._topics.names(namespace)]
 
-    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName, domain: str = PERSISTENT) -> list[str]:
         """Return full names without `-partition-N`, sorted."""
         await self._topics.namespaces.exists(namespace)
-        return [name.full for name in await self._partitioned.names(namespace)]
+        return [name.full for name in await self._partitioned.names(namespace, domain)]
 
     async def exists(self, name: TopicName) -> bool:
         """Return whether there is a topic, or partition, of that name. A partitioned topic does not count as one."""
@@ -325,16 +330,17 @@ class Administration:
 
         Raises IsPartitionedError."""
         topic = await self.plain_topic(name)
+        read = partial(internal_stats.read_metadata, self._metadata, self.ledgers_root)
         ids = {max(topic.ledger.index.current_id, internal_stats.NONE)}
         if metadata:
             ids |= {info.ledger_id for info in topic.ledger.ledgers}
         known: dict[int, LedgerMetadata] = {}
         for ledger_id in ids - {internal_stats.NONE}:
-            if (found := await self._ledger_metadata(ledger_id)) is not None:
+            if (found := await read(ledger_id)) is not None:
                 known[ledger_id] = found
         schemas: list[tuple[int, int, int]] = []
         for place in await self._topics.schemas.places(name):
-            if (found := await self._ledger_metadata(place.ledger_id)) is not None:
+            if (found := await read(place.ledger_id)) is not None:
                 schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
         compacted = (internal_stats.NONE,) * 3
         view = None if topic.compaction is None else topic.compaction.view
@@ -363,14 +369,6 @@ class Administration:
                 await topic.ledger.closed.wait()
 
         await self.complete(partial(for_all, every, unload, name="unload partitions"), f"unload {name.full}")
-
-    async def _ledger_metadata(self, ledger_id: int) -> LedgerMetadata | None:
-        try:
-            node = await self._metadata.get(ledger_path(self.ledgers_root, ledger_id))
-            return None if node is None else ledger_codec.decode(node.value)
-        except MetadataError as error:
-            log.warning("ledger metadata not read", ledger=ledger_id, reason=str(error))
-            return None
 
     async def message_id_at(self, name: TopicName, epoch_ms: int) -> Position:
         """Return the first entry published at or after `epoch_ms` (ms since 1970), or else the position of the next
@@ -408,6 +406,9 @@ class Administration:
         if not count and not await self._topics.exists(name):
             raise TopicNotFoundError(f"topic {name.full} does not exist")
         return _every(name, count)
+
+    def _of(self, name: TopicName) -> Topics | NonPersistentTopics:
+        return self._topics if name.domain == PERSISTENT else self.direct
 
     async def elsewhere(self, name: TopicName) -> RemoteTopic | None:
         """Return the topic, or partition, if another broker serves it. Raises the BrokerErrors of a lookup."""

@@ -18,9 +18,16 @@ from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
+from quire.metadata import ledger_codec
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
+from quire.metadata.ledgers import ledger_path
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
 
 NONE = -1
+
+log = get_logger(__name__)
 
 STATES = {
     State.OPEN: "LedgerOpened",
@@ -32,6 +39,16 @@ STATES = {
     State.CLOSED: "Closed",
 }
 """The original's names of the states of a log."""
+
+
+async def read_metadata(metadata: MetadataStore, root: str, ledger_id: int) -> LedgerMetadata | None:
+    """Return the metadata of a ledger; None if there is none now, or it cannot be read."""
+    try:
+        node = await metadata.get(ledger_path(root, ledger_id))
+        return None if node is None else ledger_codec.decode(node.value)
+    except MetadataError as error:
+        log.warning("ledger metadata not read", ledger=ledger_id, reason=str(error))
+        return None
 
 
 class LedgerStats(NamedTuple):

@@ -66,7 +66,7 @@ from broker.topics.policy_values import (
     switch,
 )
 from quire.service.unsupported.policies import create_problem
-from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.wire.pulsar.names import DOMAINS, NamespaceName, TopicName
 
 CHECKED: Final[Mapping[str, Checked]] = {
     PERSISTENCE: persistence,
@@ -140,7 +140,8 @@ async def delete(call: AdminCall) -> None:
     if force:
         await delete_with_topics(call, namespace)
     else:
-        if await call.administration.topics_of_namespace(namespace):
+        direct = call.administration.direct
+        if await call.administration.topics_of_namespace(namespace) or await direct.names_everywhere(namespace):
             raise NotEmptyError("Cannot delete non empty namespace")
         await _delete(call, namespace)
 
@@ -154,10 +155,13 @@ async def delete_with_topics(call: AdminCall, namespace: NamespaceName) -> None:
     bundles = await call.cluster.namespaces.bundles(namespace)
     await call.cluster.namespaces.mark_deleted(namespace)
     for attempt in range(1, DELETIONS_MAX + 1):
-        for full in await call.administration.partitioned_topics_of_namespace(namespace):
-            await call.administration.delete_partitioned_topic(TopicName.parse(full), True)
+        for domain in DOMAINS:
+            for full in await call.administration.partitioned_topics_of_namespace(namespace, domain):
+                await call.administration.delete_partitioned_topic(TopicName.parse(full), True)
         for full in await call.administration.topics_of_namespace(namespace):
             await call.administration.delete_wherever(TopicName.parse(full))
+        for name in await call.administration.direct.names_everywhere(namespace):
+            await call.administration.delete_wherever(name)
         try:
             await _delete(call, namespace)
             break
@@ -238,6 +242,8 @@ async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:
         name = TopicName.parse(full)
         if any(bundle.has(name) for bundle in bundles):
             await call.administration.unload_topic(name)
+    for bundle in bundles:
+        await call.administration.direct.unload(bundle)
 
 
 async def split(call: AdminCall) -> None:

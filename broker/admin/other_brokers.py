@@ -73,7 +73,7 @@ class OtherBrokers:
         errors: Errors = NO_ERRORS,
     ) -> Any:
         """Return the JSON that the owner of a topic answers at `resource`, such as `/internalStats?metadata=true`."""
-        path = f"/admin/v2/persistent/{name.namespace_path}/{quote(name.local, safe='')}{resource}"
+        path = f"/admin/v2/{name.domain}/{name.namespace_path}/{quote(name.local, safe='')}{resource}"
         return await self.call(web_url, method, path, body=body, errors=errors)
 
     async def call(

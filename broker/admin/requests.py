@@ -25,7 +25,7 @@ from broker.ownership.namespaces import Namespaces
 from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.errors import InvalidNameError
-from quire.wire.pulsar.names import NamespaceName, TopicName, check_subscription_name
+from quire.wire.pulsar.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, check_subscription_name
 
 BODY_BYTES_MAX = 64 << 10
 """Maximum bytes of a body, unless its resource allows more; at most this much is kept while one is read."""
@@ -133,12 +133,10 @@ class AdminCall:
             raise InvalidNameInPathError(str(error)) from error
 
     def topic(self) -> TopicName:
-        """Return the topic of the path. Raises InvalidNameInPathError; NotServedError if the path says that it is not
-        persistent."""
+        """Return the topic of the path. Raises InvalidNameInPathError."""
         namespace = self.namespace()
-        domain = self.parts.get("domain", "persistent")
-        if domain == "non-persistent":
-            raise NotServedError("only persistent topics are served")
+        is_direct = raw_path(self.request.scope).startswith(f"/admin/v2/{NON_PERSISTENT}/")
+        domain = self.parts.get("domain") or (NON_PERSISTENT if is_direct else PERSISTENT)
         try:
             return TopicName.parse(f"{domain}://{namespace}/{self.part('topic')}")
         except InvalidNameError as error:

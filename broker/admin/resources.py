@@ -15,6 +15,7 @@ from broker.admin import (
     clusters,
     lookup,
     namespaces,
+    non_persistent,
     partitions,
     policies,
     schema_policies,
@@ -65,6 +66,35 @@ def position_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
     ]
 
 
+def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of non-persistent topics."""
+    topic = f"{_NON_PERSISTENT}/{{topic}}"
+    return [
+        at(_NON_PERSISTENT, GET=non_persistent.names),
+        at(f"{_NON_PERSISTENT}/partitioned", GET=non_persistent.partitioned_names),
+        at(topic, PUT=non_persistent.create, DELETE=non_persistent.delete, statuses={"DELETE": topics.DELETING}),
+        at(
+            f"{topic}/partitions",
+            PUT=partitions.create,
+            POST=partitions.grow,
+            GET=partitions.count,
+            DELETE=partitions.delete,
+            statuses={"PUT": partitions.CREATING, "POST": partitions.GROWING},
+        ),
+        at(f"{topic}/stats", GET=non_persistent.stats),
+        at(f"{topic}/partitioned-stats", GET=non_persistent.partitioned_stats),
+        at(f"{topic}/internalStats", GET=non_persistent.internal_stats),
+        at(f"{topic}/unload", PUT=non_persistent.unload),
+        at(f"{topic}/quireUnused", GET=topics.check_unused),
+        at(f"{topic}/subscriptions", GET=non_persistent.subscriptions),
+        at(
+            f"{topic}/subscription/{{subscription}}",
+            PUT=non_persistent.create_subscription,
+            DELETE=non_persistent.delete_subscription,
+        ),
+    ]
+
+
 def routes(service: Service) -> list[BaseRoute]:
     """Return the routes in the order in which they are tried."""
     at = partial(Resource, service=service)
@@ -81,8 +111,7 @@ def routes(service: Service) -> list[BaseRoute]:
             DELETE=topics.delete,
             statuses={"PUT": topics.CREATING, "DELETE": topics.DELETING},
         ),
-        at(_NON_PERSISTENT, GET=topics.no_names),
-        at(f"{_NON_PERSISTENT}/partitioned", GET=topics.no_names),
+        *non_persistent_routes(at),
         at(f"{_NAMESPACE}/topics", GET=topics.names_by_mode),
         at(
             f"{_TOPIC}/partitions",

@@ -2,8 +2,7 @@
 
 GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
-GET      non-persistent/{tenant}/{namespace}[/partitioned]  []: there are none
-GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: none
+GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: those; ALL
 PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
 DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
 PUT      {topic}/unload                                   204; 404
@@ -48,20 +47,15 @@ async def partitioned_names(call: AdminCall) -> Response:
     return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
 
 
-async def no_names(call: AdminCall) -> Response:
-    """Return an empty list: there are no non-persistent topics. PulsarAdmin asks for them along with the others."""
-    _refuse_bundle(call)
-    await call.administration.topics_of_namespace(call.namespace())  # 404 if the namespace does not exist
-    return answer([])
-
-
 async def names_by_mode(call: AdminCall) -> Response:
     mode = call.request.query_params.get("mode", "PERSISTENT")
     if mode not in _MODES:
         raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
     # Asked in any case, for 404 if the namespace does not exist.
     found = await call.administration.topics_of_namespace(call.namespace())
-    return answer([] if mode == "NON_PERSISTENT" else found)
+    stored = [] if mode == "NON_PERSISTENT" else found
+    direct = [] if mode == "PERSISTENT" else await call.administration.direct.names_everywhere(call.namespace())
+    return answer([*stored, *(name.full for name in direct)])
 
 
 async def create(call: AdminCall) -> None:

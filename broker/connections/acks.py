@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from broker import replies
 from broker.connections.connection import WORK_PER_STEP, Connection
+from broker.connections.non_persistent import acknowledged
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.positions import position_of
@@ -81,6 +82,8 @@ def _acking(connection: Connection, ack: pb.CommandAck, count: int) -> Consumer[
     """Return the consumer that acknowledges `count` ids; None if the ACK is invalid, which was answered."""
     consumer = connection.consumers.get(ack.consumer_id)
     if consumer is None:
+        if acknowledged(connection, ack):
+            return None  # on a non-persistent topic
         # A consumer closed by a seek or by the broker may still have acks on their way.
         answer(connection, ack, pb.ConsumerNotFound, f"no consumer {ack.consumer_id} on this connection")
         return None

@@ -10,10 +10,9 @@ from broker import replies
 from broker.connections.connection import Connection
 from broker.ends import End, Life
 from broker.errors import ProducerBusyError, ProducerFencedError, ServiceNotReadyError
-from broker.topics.exclusive import epoch_of, give_up, in_the_way, make_claim, store_epoch
+from broker.topics.exclusive import AnyTopic, epoch_of, give_up, in_the_way, make_claim, store_epoch
 from broker.topics.producer import Producer
 from broker.topics.producer_access import Claim, check_epoch
-from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
@@ -28,7 +27,7 @@ class Creating(Protocol):
 
 
 async def admit_producer(
-    connection: Connection, creation: Creating, topic: Topic, request: pb.CommandProducer
+    connection: Connection, creation: Creating, topic: AnyTopic, request: pb.CommandProducer
 ) -> Producer:
     """Add a producer that shares the topic. Raises ProducerBusyError only if the holder of the name, or of the topic,
     is alive, which costs a PING and its answer."""
@@ -48,7 +47,7 @@ async def admit_producer(
 
 
 async def admit_exclusive_producer(
-    connection: Connection, creation: Creating, topic: Topic, request: pb.CommandProducer
+    connection: Connection, creation: Creating, topic: AnyTopic, request: pb.CommandProducer
 ) -> Producer:
     """Add a producer that has the topic for itself, maybe after it has waited for its turn.
 
@@ -91,7 +90,7 @@ async def _ended(other: Producer, connection: Connection) -> bool:
     return True
 
 
-async def _settled(creation: Creating, topic: Topic, added: Producer) -> Producer:
+async def _settled(creation: Creating, topic: AnyTopic, added: Producer) -> Producer:
     """Return the producer when what it sent on a connection before is durable, if duplicates are dropped."""
     if topic.deduplication is None:
         return added
@@ -112,7 +111,7 @@ async def _settled(creation: Creating, topic: Topic, added: Producer) -> Produce
 
 
 def register(
-    connection: Connection, request: pb.CommandProducer, added: Producer, topic: Topic, schema_version: bytes = b""
+    connection: Connection, request: pb.CommandProducer, added: Producer, topic: AnyTopic, schema_version: bytes = b""
 ) -> None:
     """Make a producer known to its connection, and answer."""
     connection.closed_producers.pop(request.producer_id, None)
@@ -121,7 +120,7 @@ def register(
 
 
 def producer_success(
-    request: pb.CommandProducer, name: str, topic: Topic, *, ready: bool = True, schema_version: bytes = b""
+    request: pb.CommandProducer, name: str, topic: AnyTopic, *, ready: bool = True, schema_version: bytes = b""
 ) -> bytes:
     """Return the answer to PRODUCER. One that waits has no epoch yet. Source: Pulsar's ServerCnx."""
     deduplication = topic.deduplication

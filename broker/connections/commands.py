@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from broker import replies
+from broker.connections import non_persistent
 from broker.connections.connection import Connection
 from broker.connections.last_message import last_compacted, last_message
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
-from broker.errors import ConsumerNotFoundError, MetadataRefusedError, ServiceNotReadyError
+from broker.errors import ConsumerNotFoundError, MetadataRefusedError, NotAllowedError, ServiceNotReadyError
 from broker.positions import position_of
 from cursors.batch_acks import ACK_SET_WORDS_MAX
 from managed_ledger.errors import ManagedLedgerError
@@ -31,10 +32,15 @@ def flow(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.flow
     if (consumer := connection.consumers.get(request.consumer_id)) is not None:
         consumer.subscription.flow(consumer, request.messagePermits)
+    else:
+        non_persistent.flow(connection, request)
 
 
 async def unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.unsubscribe
+    if (direct := connection.direct.get(request.consumer_id)) is not None:
+        non_persistent.unsubscribe(connection, direct, request)
+        return
     consumer = find_consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     others = [other for other in subscription.consumers if other is not consumer]
@@ -50,6 +56,9 @@ async def unsubscribe(connection: Connection, command: pb.BaseCommand) -> None:
 
 async def seek(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.seek
+    if request.consumer_id in connection.direct:
+        connection.write((replies.success(request.request_id),))
+        return
     consumer = find_consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     if request.HasField("message_id"):
@@ -67,6 +76,8 @@ async def seek(connection: Connection, command: pb.BaseCommand) -> None:
 
 async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.getLastMessageId
+    if request.consumer_id in connection.direct:
+        raise NotAllowedError("getLastMessageId is not supported on non-persistent topic")
     consumer = find_consumer(connection, request.consumer_id)
     subscription = consumer.subscription
     topic = subscription.topic
@@ -84,6 +95,9 @@ async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -
 
 async def consumer_stats(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.consumerStats
+    if (direct := connection.direct.get(request.consumer_id)) is not None:
+        connection.write((non_persistent.stats(connection, direct, request.request_id),))
+        return
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         raise ConsumerNotFoundError(f"no consumer {request.consumer_id} on this connection")
@@ -130,6 +144,8 @@ def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
         pending.withdraw()
     if (known := connection.consumers.get(request.consumer_id)) is not None:
         close(known)
+    elif (direct := connection.direct.get(request.consumer_id)) is not None:
+        non_persistent.close(direct)
     connection.write((replies.success(request.request_id),))
 
 

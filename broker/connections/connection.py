@@ -19,6 +19,7 @@ import trio
 
 from broker import replies
 from broker.config import SERVER_VERSION
+from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
 from broker.connections.refusals import failed, refuse
 from broker.context import Context
@@ -26,6 +27,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
 from broker.errors import BrokerError
+from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.producer import Producer
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -77,6 +79,10 @@ class Connection:
         self._requests = requests
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer[Subscription]] = {}
+        self.direct: dict[int, Consumer[NonPersistentSubscription]] = {}
+        """Consumers of non-persistent topics."""
+        self.watchers: dict[int, Pending] = {}
+        """Watchers of topic lists."""
         self.closed_producers: dict[int, None] = {}
         """Producers closed by the broker. Their remaining sends are ignored."""
         self.creating: dict[tuple[str, int], Pending] = {}
@@ -224,6 +230,11 @@ class Connection:
         for consumer in list(self.consumers.values()):
             consumer.subscription.end_consumer(consumer, End.LOST)
         self.consumers.clear()
+        for direct in list(self.direct.values()):
+            direct.subscription.end_consumer(direct, End.LOST)
+        self.direct.clear()
+        for watcher in list(self.watchers.values()):
+            watcher.withdraw()
 
     def _broken(self, error: OSError) -> None:
         self.abort(str(error))
@@ -322,6 +333,7 @@ class Connection:
     def consumer_closed(self, consumer_id: int) -> None:
         """Forget a consumer."""
         self.consumers.pop(consumer_id, None)
+        self.direct.pop(consumer_id, None)
 
     @property
     def output_below_bound(self) -> bool:
@@ -352,6 +364,8 @@ class Connection:
         self._resuming = False
         for consumer in list(self.consumers.values()):
             consumer.subscription.pump()
+        for direct in self.direct.values():
+            direct.subscription.resume()
 
     def write(self, parts: Sequence[Buffer]) -> None:
         """Queue output; it leaves when the pass ends."""
@@ -424,7 +438,7 @@ class Connection:
         self.context.connects += 1
         self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
         version = min(PROTOCOL_VERSION, connect.protocol_version)
-        self.write((replies.connected(SERVER_VERSION, version, self.context.options.message_size_max),))
+        self.write((replies.connected(SERVER_VERSION, version, self.context.options),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""
@@ -432,17 +446,4 @@ class Connection:
 
     async def alive(self) -> bool:
         """Probe the peer; return whether it is alive. A dead holder of a name loses it to a new connection."""
-        if self.closed:
-            return False
-        self.pinged = True
-        self.write((replies.PING,))
-        self.context.turn.flush()
-        deadline = trio.current_time() + self.context.options.liveness_probe_timeout_s
-        while trio.current_time() < deadline:
-            await trio.sleep(0.02)
-            if self.closed:
-                return False
-            if not self.pinged or self.is_deaf:
-                return True
-        self.abort("no answer to a liveness probe")
-        return False
+        return await is_alive(self)

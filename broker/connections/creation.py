@@ -12,18 +12,20 @@ from broker import replies
 from broker.connections.admission import admit_exclusive_producer, admit_producer, producer_success, register
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
+from broker.connections.non_persistent import DirectCreations
 from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
 from broker.topics.deduplication.switch import follow_policies
+from broker.topics.exclusive import AnyTopic
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.system_names import is_system_cursor
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
-from quire.wire.pulsar.names import NAME_SIZE_MAX, TopicName, check_subscription_name
+from quire.wire.pulsar.names import NAME_SIZE_MAX, PERSISTENT, TopicName, check_subscription_name
 from quire.world.errors import again
 
 WORK_PER_PRODUCER = 8
@@ -104,9 +106,10 @@ Maker: TypeAlias = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[No
 class Creations:
     """Makes producers and consumers on the broker's topics."""
 
-    def __init__(self, topics: Topics, policies: TopicPolicies) -> None:
+    def __init__(self, topics: Topics, policies: TopicPolicies, direct: DirectCreations) -> None:
         self._topics = topics
         self._policies = policies
+        self._direct = direct
 
     async def producer(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
         """Connect a producer to a topic, which is loaded or created if needed."""
@@ -115,13 +118,18 @@ class Creations:
         if (known := connection.producers.get(producer_id)) is not None:
             if known.topic.name != parse_topic(request.topic):
                 raise NotAllowedError(f"producer {producer_id} of this connection is in use on {known.topic.name.full}")
-            if (found := self._topics.find(known.topic.name)) is None:
+            topics = self._topics if known.topic.name.domain == PERSISTENT else self._direct.topics
+            found: AnyTopic | None = topics.find(known.topic.name)
+            if found is None:
                 raise ServiceNotReadyError(f"{known.topic.name.full} is being closed")
             rules = await self._topics.schemas.rules(found.name)
             version = await version_of_producer(self._topics.schemas, found, request, rules)
             connection.write((producer_success(request, known.name, found, schema_version=version),))
             return
         name = self._wanted(connection, request)
+        if name.domain != PERSISTENT:
+            await self._direct.producer(connection, request, creation, name)
+            return
         policies = await self._policies_of(name)
         topic = await self._topics.get(name)
         for _ in range(RELOADS_MAX):
@@ -154,7 +162,7 @@ class Creations:
             name = self._wanted(connection, request)
         except BrokerError:
             return False
-        policies = self._policies.known(name)
+        policies = self._policies.known(name) if name.domain == PERSISTENT else None
         if policies is None or policies.asks_deduplication():
             return False
         if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
@@ -174,19 +182,24 @@ class Creations:
             raise NotAllowedError("transactions are not served")
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
-        return parse_topic(request.topic)
+        return served(connection, parse_topic(request.topic))
 
     async def subscribe(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
         """Connect a consumer to a subscription, which is created if it is new."""
         request = command.subscribe
         consumer_id = request.consumer_id
-        if (known := connection.consumers.get(consumer_id)) is not None:
+        known = connection.consumers.get(consumer_id) or connection.direct.get(consumer_id)
+        if known is not None:
             held = (known.subscription.topic.name, known.subscription.name)
             if held != (parse_topic(request.topic), request.subscription):
                 raise NotAllowedError(f"consumer {consumer_id} of this connection is in use on {held[1]!r}")
             connection.write((replies.success(request.request_id),))
             return
-        topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
+        name = self._wanted_from(connection, request)
+        if name.domain != PERSISTENT:
+            await self._direct.subscribe(connection, request, creation, name)
+            return
+        topic = await self._topics.get(name, create=request.force_topic_creation)
         await schema_of_consumer(self._topics.schemas, topic, request)
         welcome(connection, request, await admit_consumer(connection, creation, topic, request))
 
@@ -197,6 +210,8 @@ class Creations:
         would not do."""
         request = command.subscribe
         if creation.is_taken or request.consumer_id in connection.consumers or request.HasField("schema"):
+            return False
+        if request.consumer_id in connection.direct:
             return False
         if len(request.metadata) + len(request.subscription_properties) > PROPERTIES_IN_PASS:
             return False
@@ -226,7 +241,7 @@ class Creations:
         check_properties(connection, request.metadata)
         check_properties(connection, request.subscription_properties)
         check_size(request.consumer_name, "consumer name")
-        return parse_topic(request.topic)
+        return served(connection, parse_topic(request.topic))
 
     async def _policies_of(self, name: TopicName) -> Held:
         """Return the policies of the topic. Raises TopicNotFoundError (no such namespace), MetadataUnavailableError."""
@@ -333,6 +348,13 @@ async def admit_consumer(
         except BrokerError:
             subscription.abandoned()
             raise
+
+
+def served(connection: Connection, name: TopicName) -> TopicName:
+    """Return the name of a topic. Raises NotAllowedError if its kind is not served."""
+    if name.domain == PERSISTENT and not connection.context.options.persistent_topics:
+        raise NotAllowedError("Broker is unable to load persistent topic (enablePersistentTopics=false)")
+    return name
 
 
 def check_subscription(name: str) -> None:

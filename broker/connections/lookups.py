@@ -9,14 +9,15 @@ import trio
 from broker import replies
 from broker.connections.connection import Connection
 from broker.connections.lookup_counts import LookupCounts
-from broker.connections.topic_lists import listed, topic_pattern
+from broker.connections.topic_lists.patterns import listed
 from broker.errors import BrokerError, InvalidTopicError, NotAllowedError, ServiceNotReadyError, TopicNotFoundError
 from broker.ownership.local import Owning
 from broker.ownership.lookup import Connect, Redirect
 from broker.topics.loaded_topics import Topics
+from broker.topics.non_persistent.loaded import NonPersistentTopics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError, UnsupportedTopicNameError
-from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName
 
 
 @lru_cache(maxsize=1024)
@@ -28,16 +29,15 @@ def parse_topic(text: str) -> TopicName:
         raise NotAllowedError(str(error)) from error
     except InvalidNameError as error:
         raise InvalidTopicError(str(error)) from error
-    if name.domain != "persistent":
-        raise NotAllowedError("only persistent topics are served")
     return name
 
 
 class Lookups:
     """Lookup answers from the broker's topics and its ownership."""
 
-    def __init__(self, topics: Topics, ownership: Owning, counts: LookupCounts) -> None:
+    def __init__(self, topics: Topics, direct: NonPersistentTopics, ownership: Owning, counts: LookupCounts) -> None:
         self._topics = topics
+        self._direct = direct
         self._ownership = ownership
         self._counts = counts
 
@@ -46,7 +46,9 @@ class Lookups:
         request = command.partitionMetadata
         name = parse_topic(request.topic)
         await self._topics.namespaces.exists(name)
-        count = await self._topics.partitions(name, create=request.metadata_auto_creation_enabled)
+        create = request.metadata_auto_creation_enabled
+        topics = self._topics if name.domain == PERSISTENT else self._direct
+        count = await topics.partitions(name, create=create)
         connection.write((replies.partitions(request.request_id, count),))
 
     async def get_topics(self, connection: Connection, command: pb.BaseCommand) -> None:
@@ -62,18 +64,23 @@ class Lookups:
             await self._topics.namespaces.exists(namespace)
             if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
                 names = await self._topics.names(namespace)
+            if request.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
+                names = [*names, *await self._direct.names_everywhere(namespace)]
         except TopicNotFoundError:
             pass  # clients with a pattern wait for topics, also of a namespace that does not exist yet
-        matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None
-        found, known = await connection.context.world.offload.run(
-            partial(listed, names, matches), name="list of topics"
+        pattern = request.topics_pattern if request.HasField("topics_pattern") else None
+        options = connection.context.options
+        if pattern is not None and (not options.pattern_evaluation or len(pattern) > options.pattern_length_max):
+            pattern = None  # the client filters what it gets
+        found, known, is_filtered = await connection.context.world.offload.run(
+            partial(listed, names, pattern), name="list of topics"
         )
         changed = not (request.HasField("topics_hash") and request.topics_hash == known)
         answer = replies.topics(
             request.request_id,
             found if changed else [],
             topics_hash=known,
-            filtered=matches is not None,
+            filtered=is_filtered,
             changed=changed,
         )
         connection.write((answer,))
@@ -122,6 +129,8 @@ class Lookups:
             return False
         if not is_lookup:
             asked = command.partitionMetadata
+            if name.domain != PERSISTENT:
+                return False
             count = self._topics.partitions_at_once(name, create=asked.metadata_auto_creation_enabled)
             if count is None:
                 return False

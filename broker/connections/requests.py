@@ -15,13 +15,15 @@ from broker.connections.connection import Connection, RequestTable
 from broker.connections.creation import Creation, Creations, Maker
 from broker.connections.lookups import Lookups
 from broker.connections.schemas import SchemaRequests
+from broker.connections.topic_lists.watchers import Watchers
+from broker.connections.topic_lists.watchers import close as close_watcher
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 InPass = Callable[[Connection, pb.BaseCommand], None]
 Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
 
 
-def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequests) -> RequestTable:
+def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequests, watchers: Watchers) -> RequestTable:
     """Return the handler of each served command. Any other command is refused."""
     kind = pb.BaseCommand
     return RequestTable(
@@ -45,6 +47,8 @@ def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequest
             kind.GET_SCHEMA: _task(schemas.get),
             kind.GET_OR_CREATE_SCHEMA: _task(schemas.get_or_create),
             kind.GET_TOPICS_OF_NAMESPACE: _task(lookups.get_topics),
+            kind.WATCH_TOPIC_LIST: _task(watchers.watch),
+            kind.WATCH_TOPIC_LIST_CLOSE: close_watcher,
         },
         large=acks.large,
     )

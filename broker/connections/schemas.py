@@ -6,7 +6,10 @@ from broker import replies
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.errors import IncompatibleSchemaError, InvalidSchemaError, NoSchemaError
+from broker.topics.exclusive import AnyTopic
 from broker.topics.loaded_topics import Topics
+from broker.topics.non_persistent.loaded import NonPersistentTopics
+from broker.topics.non_persistent.topic import NonPersistentTopic
 from broker.topics.schemas.registry import Schemas
 from broker.topics.schemas.schema import (
     Schema,
@@ -19,8 +22,8 @@ from broker.topics.schemas.schema import (
 )
 from broker.topics.schemas.stored import schema_id
 from broker.topics.schemas.strategies import SchemaRules
-from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import PERSISTENT
 
 NO_VERSION = b""
 
@@ -28,8 +31,9 @@ NO_VERSION = b""
 class SchemaRequests:
     """Requests for schemas of topics."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, direct: NonPersistentTopics) -> None:
         self._topics = topics
+        self._direct = direct
 
     async def get(self, connection: Connection, command: pb.BaseCommand) -> None:
         """Answer with the newest version, or the one that is asked for. Any broker answers.
@@ -52,7 +56,9 @@ class SchemaRequests:
     async def get_or_create(self, connection: Connection, command: pb.BaseCommand) -> None:
         """Answer with the version of a schema on an existing topic, to which it is added if that is allowed."""
         request = command.getOrCreateSchema
-        topic = await self._topics.get(parse_topic(request.topic), create=False)
+        name = parse_topic(request.topic)
+        topics = self._topics if name.domain == PERSISTENT else self._direct
+        topic: AnyTopic = await topics.get(name, create=False)
         schemas = self._topics.schemas
         version = await _version_of(schemas, topic, _sent(request.schema), await schemas.rules(topic.name))
         connection.write((replies.schema_created(request.request_id, version),))
@@ -65,7 +71,9 @@ def _sent(schema: pb.Schema) -> Schema:
     return from_wire(schema)
 
 
-async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.CommandProducer, rules: SchemaRules) -> bytes:
+async def version_of_producer(
+    schemas: Schemas, topic: AnyTopic, request: pb.CommandProducer, rules: SchemaRules
+) -> bytes:
     """Return the version of a producer's schema, which is added to the topic if that is allowed; NO_VERSION without
     one.
 
@@ -74,7 +82,7 @@ async def version_of_producer(schemas: Schemas, topic: Topic, request: pb.Comman
     return await _version_of(schemas, topic, _sent(request.schema) if request.HasField("schema") else None, rules)
 
 
-async def _version_of(schemas: Schemas, topic: Topic, schema: Schema | None, rules: SchemaRules) -> bytes:
+async def _version_of(schemas: Schemas, topic: AnyTopic, schema: Schema | None, rules: SchemaRules) -> bytes:
     if schema is not None and schema.type is not SchemaType.NONE:
         return version_bytes(await schemas.register(topic.name, schema, rules, topic.check_open))
     if rules.enforced and await schemas.has_schema(topic.name):
@@ -84,7 +92,7 @@ async def _version_of(schemas: Schemas, topic: Topic, schema: Schema | None, rul
     return NO_VERSION
 
 
-async def schema_of_consumer(schemas: Schemas, topic: Topic, request: pb.CommandSubscribe) -> None:
+async def schema_of_consumer(schemas: Schemas, topic: AnyTopic, request: pb.CommandSubscribe) -> None:
     """Check that a consumer can read what is on the topic. To a topic that nothing was ever done with, its schema is
     added.
 
@@ -107,10 +115,10 @@ async def schema_of_consumer(schemas: Schemas, topic: Topic, request: pb.Command
         ) from error
 
 
-def _is_used(topic: Topic) -> bool:
+def _is_used(topic: AnyTopic) -> bool:
     """Return whether the topic has entries, producers, or consumers that do not take every schema."""
     return (
         bool(topic.producers)
-        or topic.ledger.size > 0
+        or (topic.entries_in if isinstance(topic, NonPersistentTopic) else topic.ledger.size) > 0
         or any(not each.takes_any_schema for found in topic.subscriptions.values() for each in found.consumers)
     )

@@ -40,7 +40,7 @@ from quire.metadata.errors import BadVersionError, NodeExistsError, NoNodeError,
 from quire.metadata.store import Check, Delete, MetadataStore, Node, Op
 from quire.metadata.update_loop import update_node
 from quire.service.log import get_logger
-from quire.wire.pulsar.names import NamespaceName
+from quire.wire.pulsar.names import DOMAINS, NamespaceName
 
 log = get_logger(__name__)
 
@@ -171,7 +171,7 @@ class Namespaces(Tenants):
         optional = [
             log_path(f"{namespace}/persistent"),
             log_path(str(namespace)),
-            f"{PARTITIONED_TOPICS}/{namespace}/persistent",
+            *(f"{PARTITIONED_TOPICS}/{namespace}/{domain}" for domain in DOMAINS),
             f"{PARTITIONED_TOPICS}/{namespace}",
             f"{LOCAL_POLICIES}/{namespace}",
         ]

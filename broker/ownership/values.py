@@ -205,7 +205,7 @@ def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms
             "webServiceUrl": report.broker.web_url,
             "pulsarServiceUrl": report.broker.broker_url,
             "persistentTopicsEnabled": True,
-            "nonPersistentTopicsEnabled": False,
+            "nonPersistentTopicsEnabled": True,
             "cpu": unknown,
             "memory": unknown,
             "directMemory": unknown,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TypeAlias
 
 from broker.background import see_through
 from broker.ends import End
 from broker.errors import ServiceNotReadyError
+from broker.topics.non_persistent.topic import NonPersistentTopic
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer
-from broker.topics.producer_access import Access, Claim, topic_epoch, with_epoch_of
+from broker.topics.producer_access import EPOCH_PROPERTY, Access, Claim, topic_epoch, with_epoch_of
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
+AnyTopic: TypeAlias = Topic | NonPersistentTopic
+
 
 def make_claim(
-    topic: Topic,
+    topic: AnyTopic,
     claim: Claim,
     mode: pb.ProducerAccessMode,
     connection: ProducerClient[Producer],
@@ -44,15 +48,20 @@ def make_claim(
     return granted
 
 
-async def store_epoch(topic: Topic, claim: Claim) -> None:
-    """Make the topic epoch of a granted claim durable.
+async def store_epoch(topic: AnyTopic, claim: Claim) -> None:
+    """Make the topic epoch of a granted claim durable, as far as anything of the topic is.
 
     Raises ProducerFencedError, ServiceNotReadyError (it may be stored all the same)."""
     topic.check_open()
+    if isinstance(topic, NonPersistentTopic):
+        properties = {} if topic.epoch is None else {EPOCH_PROPERTY: str(topic.epoch)}
+        topic.epoch = topic_epoch(with_epoch_of(claim, properties).items())
+        return
+    ledger = topic.ledger
 
     async def store() -> None:
         try:
-            await topic.ledger.update_properties(partial(with_epoch_of, claim))
+            await ledger.update_properties(partial(with_epoch_of, claim))
         except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"topic epoch of {topic.name.full} not stored: {error}") from error
 
@@ -63,17 +72,17 @@ async def store_epoch(topic: Topic, claim: Claim) -> None:
         raise claim.refused
 
 
-def give_up(topic: Topic, claim: Claim) -> None:
+def give_up(topic: AnyTopic, claim: Claim) -> None:
     """End a claim whose producer is not added."""
     if topic.access is not None:
         topic.access.withdraw(claim, topic.producers)
 
 
-def epoch_of(topic: Topic) -> int | None:
+def epoch_of(topic: AnyTopic) -> int | None:
     """Return the topic epoch; None: there was never an exclusive producer."""
-    return topic_epoch(topic.ledger.properties)
+    return topic.epoch if isinstance(topic, NonPersistentTopic) else topic_epoch(topic.ledger.properties)
 
 
-def in_the_way(topic: Topic, name: str) -> Producer | None:
+def in_the_way(topic: AnyTopic, name: str) -> Producer | None:
     """Return a connected producer for which one of that name is refused: it may be dead."""
     return topic.producers.get(name) or next(iter(topic.producers.values()), None)

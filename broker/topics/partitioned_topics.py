@@ -5,6 +5,8 @@
     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>-partition-I
         the log of a partition, empty until it is used
 
+Partitions of non-persistent topics have no logs.
+
 What holds:
 - The node, the logs it names, and the subscriptions of new partitions appear in one write: there is no half-made topic,
   and nothing is published to a partition before every subscription of the topic is on it.
@@ -43,7 +45,7 @@ from quire.service.log import get_logger
 from quire.service.recent import Recent
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
-from quire.wire.pulsar.names import NamespaceName, TopicName, decode_name, encode_name
+from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName, decode_name, encode_name
 
 log = get_logger(__name__)
 
@@ -150,9 +152,9 @@ class PartitionedTopics:
             self._counts.put(name.full, count)
         return count
 
-    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+    async def names(self, namespace: NamespaceName, domain: str = PERSISTENT) -> list[TopicName]:
         """Return the partitioned topics of a namespace, in order."""
-        return sorted_topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/persistent"))
+        return sorted_topics_in(str(namespace), await self._children(f"{ROOT}/{namespace}/{domain}"), domain)
 
     async def find(self, name: TopicName) -> Partitioning | None:
         """Return the current value of the node; None: not partitioned."""
@@ -271,6 +273,8 @@ class PartitionedTopics:
             raise PartitionCountError(f"a partitioned topic has at most {self._partitions_max} partitions")
 
     def _new_logs(self, name: TopicName, wanted: range, existing: set[int]) -> list[Op]:
+        if name.domain != PERSISTENT:
+            return []  # nothing is stored
         return [
             Create(path=log_path(name.with_partition(index).managed_ledger_path), make_parents=True)
             for index in wanted
@@ -354,11 +358,11 @@ class PartitionedTopics:
         self._counts.forget(name.full)
 
 
-def topics_in(namespace: str, components: Iterable[str]) -> Iterator[TopicName]:
+def topics_in(namespace: str, components: Iterable[str], domain: str = PERSISTENT) -> Iterator[TopicName]:
     """Return the topics whose nodes have these names, in a folder of the namespace, skipping other nodes."""
     for component in components:
         try:
-            yield TopicName.from_managed_ledger_path(f"{namespace}/persistent/{component}")
+            yield TopicName.from_managed_ledger_path(f"{namespace}/{domain}/{component}")
         except InvalidNameError:
             log.debug("not a topic", namespace=namespace, node=component)
 

@@ -138,14 +138,25 @@ class Producer:
 
         If that fails, they are not answered: the client sends them again with the rest."""
         self.connection.sends_answered(len(run.sequence_ids))
+        self.after_sends(self._receipts_with(replies.U64_MAX, run), if_stored=True)
+
+    def confirm_unstored(self, run: SendRun) -> None:
+        """Confirm sends to a non-persistent topic, with the position 0:0. Source: Pulsar's
+        NonPersistentTopic.publishMessage."""
+        count = len(run.sequence_ids)
+        self.connection.sends_answered(count)
+        self.answered += count
+        if self.life is not Life.GONE:
+            self.connection.write((self._receipts_with(0, run),))
+        self._release()
+
+    def _receipts_with(self, number: int, run: SendRun) -> bytes:
+        """Return receipts that all have the same position."""
         highest_ids = run.highest_ids
-        receipts = [
-            self._receipts.encode(
-                [sequence_id], None if highest_ids is None else [highest_ids[index]], replies.U64_MAX, replies.U64_MAX
-            )
+        return b"".join(
+            self._receipts.encode([sequence_id], None if highest_ids is None else [highest_ids[index]], number, number)
             for index, sequence_id in enumerate(run.sequence_ids)
-        ]
-        self.after_sends(b"".join(receipts), if_stored=True)
+        )
 
     def after_sends(self, frame: bytes, *, if_stored: bool = False) -> None:
         """Send `frame` after the receipts of everything sent so far, so that answers keep the order of their

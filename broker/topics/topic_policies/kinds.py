@@ -76,7 +76,7 @@ class InactiveTopics(NamedTuple):
 
 
 class AutoTopicCreation(NamedTuple):
-    """Effect of a client's first use of a name : a topic is made or not, and of which kind."""
+    """Effect of a client's first use of a name: a topic of a kind is made, or none."""
 
     allow: bool
     partitioned: bool = False

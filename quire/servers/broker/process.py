@@ -17,6 +17,7 @@ from pathlib import Path
 
 import trio
 
+from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
@@ -120,6 +121,7 @@ async def run_broker_on(
         )
         others = OtherBrokers(ownership, world.network)
         broker.administration.others = others
+        broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root
         broker.start()
         counts = ConnectionCounts()

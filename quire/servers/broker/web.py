@@ -48,7 +48,7 @@ def web_app(
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
         administration=broker.administration,
-        client_partitions=partial(broker.topics.partitions, create=True),
+        client_partitions=broker.client_partitions,
         broker_url=lambda: me.broker_url,
         web_url=lambda: me.web_url,
         deadline_s=config.broker.topic_load_timeout_s,

@@ -4,7 +4,6 @@ served."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import trio
 from starlette.applications import Starlette
@@ -51,7 +50,7 @@ def web_app(
     web_url = ""
     service = Service(
         administration=broker.administration,
-        client_partitions=partial(broker.topics.partitions, create=True),
+        client_partitions=broker.client_partitions,
         broker_url=lambda: broker.service_url,
         web_url=lambda: web_url,
         deadline_s=config.broker.topic_load_timeout_s,

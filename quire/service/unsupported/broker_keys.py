@@ -51,7 +51,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerNewEntriesCheckDelayInMillis",
     "always on": "subscriptionKeySharedUseConsistentHashing acknowledgmentAtBatchIndexLevelEnabled "
     "managedLedgerPersistIndividualAckAsLongArray persistentUnackedRangesWithMultipleEntriesEnabled "
-    "managedLedgerUnackedRangesOpenCacheSetEnabled enableBrokerSideSubscriptionPatternEvaluation "
+    "managedLedgerUnackedRangesOpenCacheSetEnabled "
     "enableBrokerTopicListWatcher",
     "topic policies are stored in nodes, not in a topic": "systemTopicEnabled topicLevelPoliciesEnabled topicPolic*",
     "the index of delayed messages has one form, bounded in memory, and is built again from the topic": (
@@ -110,7 +110,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
     ),
     "requested from bookies when needed": "bookkeeperClientGetBookieInfo*",
-    "there are no non-persistent topics": "maxConcurrentNonPersistentMessagePerConnection",
     "determined by the command that started it": "isRunningStandalone",
     "checked with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
     "tuning of scalable topics; see scalableTopicsEnabled": "scalableTopic*",
@@ -121,7 +120,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
-    "maxNamespacesPerTenant maxConsumerMetadataSize subscriptionPatternMaxLength "
+    "maxNamespacesPerTenant maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
@@ -132,13 +131,12 @@ _AT_REST: Final[Mapping[str, str]] = {
         "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
     ),
     "every type of subscription and every way to create one is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
+        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
     "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
     "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
-    "topics are persistent": "enableNonPersistentTopics",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
     "schemaLedgerForceRecovery",
     "schemas of type JSON are defined in Avro's language": "schemaJsonAllowLegacyJacksonFormat",
@@ -174,7 +172,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
     "brokerDeleteInactiveTopicsEnabled": ("false",),
-    "enableNonPersistentTopics": ("false",),
     "scalableTopicsEnabled": ("false",),
 }
 """Values that say what is done here anyway."""

@@ -1,5 +1,6 @@
 """No request holds the event loop or causes an internal error, whatever its arguments: CONNECT, PRODUCER, SUBSCRIBE,
-LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, SEND. (Commands with message ids: test_largest_arguments.py.)
+LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE, WATCH_TOPIC_LIST, SEND. (Commands with message ids:
+test_largest_arguments.py.)
 
 Steps are measured in calls of functions, as in that file.
 """
@@ -41,6 +42,10 @@ def lists(peer: Peer) -> None:
         for pattern in (LONG, WIDE, ".*a" * 16, "(" * 50, "[a-", "\\"):
             body = pb.CommandGetTopicsOfNamespace(namespace=name, request_id=LAST, topics_pattern=pattern)
             peer.send(C(type=C.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body))
+            watch = pb.CommandWatchTopicList(namespace=name, topics_pattern=pattern, request_id=LAST, watcher_id=LAST)
+            peer.send(C(type=C.WATCH_TOPIC_LIST, watchTopicList=watch))
+        closing = pb.CommandWatchTopicListClose(request_id=LAST, watcher_id=LAST)
+        peer.send(C(type=C.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=closing))
 
 
 def producers(peer: Peer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker import replies
+from broker.config import BrokerOptions
 from broker.connections import refusals
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
@@ -39,8 +40,13 @@ def test_no_id_travels_as_all_ones() -> None:
     assert parse(replies.close_consumer(4)).close_consumer.request_id == replies.U64_MAX
 
 
-def test_clients_are_told_that_partitions_can_be_asked_for_without_making_a_topic_and_of_nothing_else() -> None:
-    """Without it the Java client assumes that the old retry topic, one for all topics of the namespace, exists."""
-    told = parse(replies.connected("Quire", 20, 5 << 20)).connected.feature_flags
-    assert [field.name for field, _ in told.ListFields()] == ["supports_get_partitioned_metadata_without_auto_creation"]
-    assert told.supports_get_partitioned_metadata_without_auto_creation
+def test_clients_are_told_of_the_features_that_are_served_and_of_nothing_else() -> None:
+    """Without the first the Java client assumes that the old retry topic, one for all topics of the namespace,
+    exists."""
+    for watchers in (True, False):
+        told = parse(replies.connected("Quire", 20, BrokerOptions(pattern_evaluation=watchers))).connected.feature_flags
+        features = {field.name: value for field, value in told.ListFields()}
+        assert features == {
+            "supports_get_partitioned_metadata_without_auto_creation": True,
+            "supports_topic_watchers": watchers,
+        }

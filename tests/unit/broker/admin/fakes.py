@@ -14,6 +14,8 @@ from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.config import BrokerOptions
+from broker.ownership.bundles import Bundle
+from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
@@ -36,6 +38,16 @@ class Stats:
         return self._json
 
 
+class NoneDirect:
+    """Broker without non-persistent topics."""
+
+    async def names_everywhere(self, namespace: NamespaceName) -> list[TopicName]:
+        return []
+
+    async def unload(self, bundle: Bundle, next_owner: str = "") -> None:
+        pass
+
+
 class FakeAdministration(Administration):
     """Answers from its fields. If set, `error` is raised instead, and a change waits for `gate`."""
 
@@ -52,6 +64,7 @@ class FakeAdministration(Administration):
         self.kept_schemas: Schemas | None = None
         self.kept_options = BrokerOptions()
         self.check_quotas = self._check_quotas
+        self.direct = cast("NonPersistentTopics", NoneDirect())
 
     @property
     def options(self) -> BrokerOptions:
@@ -100,9 +113,10 @@ class FakeAdministration(Administration):
         await self._note("topics_of_namespace", str(namespace))
         return self.names
 
-    async def partitioned_topics_of_namespace(self, namespace: NamespaceName) -> list[str]:
+    async def partitioned_topics_of_namespace(self, namespace: NamespaceName, domain: str = "persistent") -> list[str]:
         await self._note("partitioned_topics_of_namespace", str(namespace))
-        return self.names if self.partitioned_names is None else self.partitioned_names
+        names = self.names if self.partitioned_names is None else self.partitioned_names
+        return [name for name in names if name.startswith(f"{domain}://")]
 
     async def create_topic(self, name: TopicName) -> None:
         await self._note("create_topic", name.full)

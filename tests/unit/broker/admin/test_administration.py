@@ -81,7 +81,7 @@ async def raises(kind: type[BrokerError], call: Any) -> None:
 
 
 async def test_a_partitioned_topic_is_listed_counted_and_made_once(room: Room) -> None:
-    admin = Administration(room.broker.topics, room.broker.metadata, room.nursery)
+    admin = Administration(room.broker.topics, room.broker.direct, room.broker.metadata, room.nursery)
     assert await admin.partitions(NAME) == 0
     await admin.create_partitioned_topic(NAME, 3)
     assert await admin.partitions(NAME) == 3

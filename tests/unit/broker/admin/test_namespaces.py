@@ -108,6 +108,8 @@ async def test_a_namespace_with_topics_goes_only_by_force_and_with_them() -> Non
     async def gone(rest: ClusterRest) -> None:
         rest.administration.partitioned_names = ["persistent://public/default/p"]
         await rest.store.create("/admin/topic-policies/local/public/default/persistent/a", b"{}", make_parents=True)
+        # What the last partitioned topic leaves.
+        await rest.store.create("/admin/partitioned-topics/public/default/non-persistent", b"", make_parents=True)
         assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
         assert ("delete_partitioned_topic", "persistent://public/default/p", True) in rest.administration.asked
         assert ("delete_wherever", "persistent://public/default/a") in rest.administration.asked
@@ -116,6 +118,22 @@ async def test_a_namespace_with_topics_goes_only_by_force_and_with_them() -> Non
 
     async with on_cluster(force_delete_namespace=True) as rest:
         await gone(rest)
+
+
+async def test_non_persistent_topics_keep_a_namespace_and_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    direct = "non-persistent://public/default/n"
+    async with on_cluster(force_delete_namespace=True) as rest:
+        rest.administration.names = []
+
+        async def names(namespace: NamespaceName) -> list[TopicName]:
+            return [TopicName.parse(direct)]
+
+        monkeypatch.setattr(rest.administration.direct, "names_everywhere", names)
+        rest.administration.partitioned_names = ["non-persistent://public/default/p"]
+        assert "non empty" in await rest.refused("DELETE", DEFAULT, 409)
+        assert await rest.status("DELETE", f"{DEFAULT}?force=true") == 204
+        assert ("delete_partitioned_topic", "non-persistent://public/default/p", True) in rest.administration.asked
+        assert ("delete_wherever", direct) in rest.administration.asked
 
 
 async def test_what_a_broker_made_as_the_namespace_went_is_deleted_when_nobody_has_its_bundles() -> None:

@@ -152,10 +152,3 @@ def test_positions_above_the_range_of_doubles_come_whole() -> None:
 
     response, _ = ask("GET", f"{TOPICS}/t/messageid/1", far)
     assert '"ledgerId":9223372036854775807,"entryId":9007199254740993' in response.text
-
-
-def test_there_are_no_non_persistent_topics_and_their_list_says_so() -> None:
-    for path in ("", "/partitioned"):
-        response, asked = ask("GET", f"/admin/v2/non-persistent/public/default{path}")
-        assert (response.status_code, response.json()) == (200, [])
-        assert asked == [("topics_of_namespace", "public/default")], "which refuses a namespace that is not there"

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from broker.config import PARTITIONED
-from broker.connections.topic_lists import topics_hash
+from broker.connections.topic_lists.hashes import topics_hash
 from managed_ledger.config import LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerError
@@ -133,9 +133,20 @@ async def test_a_pattern_that_can_be_matched_safely_is_and_the_answer_says_so(ro
     assert list(found.topics) == ["persistent://public/default/orders-partition-0"]
     assert found.filtered
     assert found.topics_hash == topics_hash(found.topics)
-    everything = await topics_of(peer, topics_pattern="public/default/(or)+.*")
-    assert len(everything.topics) == 2
-    assert not everything.filtered
+    assert list((await topics_of(peer, topics_pattern="public/default/(or|off)+.*")).topics) == list(found.topics)
+    for unsafe in ("public/default/(?=or).*", "public/default/.{0,50}" + "." * 50):
+        everything = await topics_of(peer, topics_pattern=unsafe)
+        assert len(everything.topics) == 2
+        assert not everything.filtered
+
+
+async def test_patterns_are_left_to_clients_if_the_configuration_says_so() -> None:
+    for options in ({"pattern_evaluation": False}, {"pattern_length_max": 10}):
+        async with in_broker(**options) as room:
+            peer = await room.connect()
+            await room.broker.administration.create_topic(TopicName.parse("other"))
+            found = await topics_of(peer, topics_pattern="public/default/or.*")
+            assert (len(found.topics), found.filtered) == (1, False)
 
 
 async def test_the_topics_of_what_is_no_namespace_are_an_error(room: Room) -> None:
@@ -158,7 +169,6 @@ async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
         ("persistent://public/nowhere/t", pb.TopicNotFound),
         ("persistent://public/default/..", pb.InvalidTopicName),
         ("persistent://public/default/a\\b", pb.NotAllowedError),
-        ("non-persistent://public/default/t", pb.NotAllowedError),
     ):
         assert (await peer.lookup(topic)).error == code
         partitions(peer, topic)

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from broker import replies
+from broker.config import BrokerOptions
 from broker.errors import BrokerError
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
@@ -141,7 +142,7 @@ class _Stream:
             command = pb.BaseCommand.FromString(bytes(self._received[8:size]))
             del self._received[:size]
             if command.type == pb.BaseCommand.CONNECT:
-                self._answer(replies.connected("test", 20, 5 << 20))
+                self._answer(replies.connected("test", 20, BrokerOptions()))
             else:
                 self._network.nursery.start_soon(self._lookup, command.lookupTopic)
         return len(data)

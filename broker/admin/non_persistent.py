@@ -1,0 +1,283 @@
+"""Non-persistent topics.
+
+GET      non-persistent/{tenant}/{namespace}                  names, partitions one by one, of all brokers
+                                                              ?quireHere=true: of this broker only
+GET      non-persistent/{tenant}/{namespace}/partitioned      names of partitioned topics
+PUT      {topic}                                              204; 409
+DELETE   {topic}?force=true                                   204; 404, 409 it is partitioned, 412 it is in use
+PUT      {topic}/unload                                       204; 404
+GET      {topic}/stats, partitioned-stats, internalStats      404
+GET      {topic}/subscriptions                                names; of a partitioned topic those on any partition
+PUT      {topic}/subscription/{subscription}                  405: only clients make these subscriptions
+DELETE   {topic}/subscription/{subscription}?force=true       204; 404, 412 it has consumers
+
+{topic}/partitions is as for persistent topics. A topic exists while it is loaded, so each call about one goes to its
+owner. Source: Pulsar's NonPersistentTopics and PersistentTopicsBase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+import trio
+from starlette.responses import Response
+
+from broker.admin.administration import Administration
+from broker.admin.other_brokers import OtherBrokers
+from broker.admin.redirects import at_owner
+from broker.admin.requests import AdminCall, string_map
+from broker.admin.resource import answer
+from broker.admin.stats.partitioned import merged
+from broker.background import for_all
+from broker.errors import (
+    IsPartitionedError,
+    NotPartitionedError,
+    SubscriptionBusyError,
+    SubscriptionNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+    translated,
+)
+from broker.ownership.brokers import BROKERS
+from broker.ownership.values import decode_report
+from broker.topics.exclusive import epoch_of
+from broker.topics.non_persistent.subscription import NonPersistentSubscription
+from broker.topics.non_persistent.topic import NonPersistentTopic
+from quire.metadata.errors import NoNodeError
+from quire.metadata.store import MetadataStore
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
+
+HERE: Final = "quireHere"
+
+
+class NamesElsewhere:
+    """Non-persistent topics of the other brokers of a cluster, each of which knows its own only."""
+
+    def __init__(self, metadata: MetadataStore, others: OtherBrokers, own_id: str) -> None:
+        self._metadata = metadata
+        self._others = others
+        self._own_id = own_id
+
+    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+        """Return their topics of a namespace. Raises ServiceNotReadyError if one does not answer: clients would take a
+        part for the whole."""
+        with translated("brokers"):
+            try:
+                brokers = await self._metadata.children(BROKERS)
+            except NoNodeError:
+                brokers = []
+        found: list[TopicName] = []
+
+        async def ask(broker_id: str) -> None:
+            with translated(broker_id):
+                node = await self._metadata.get(f"{BROKERS}/{broker_id}")
+            if node is None:
+                return  # it has gone, and its topics with it
+            web_url = decode_report(broker_id, node.value).broker.web_url
+            path = f"/admin/v2/{NON_PERSISTENT}/{namespace}?{HERE}=true"
+            found.extend(map(TopicName.parse, await self._others.call(web_url, "GET", path)))
+
+        others = [each for each in brokers if each != self._own_id]
+        await for_all(others, ask, name="ask for non-persistent topics")
+        return found
+
+
+async def names(call: AdminCall) -> Response:
+    namespace, here = call.namespace(), call.flag(HERE)
+    await call.administration.check_namespace(TopicName.parse(f"{NON_PERSISTENT}://{namespace}/x"))
+    direct = call.administration.direct
+    found = direct.names(namespace) if here else await direct.names_everywhere(namespace)
+    return answer([name.full for name in found])
+
+
+async def partitioned_names(call: AdminCall) -> Response:
+    return answer(await call.administration.partitioned_topics_of_namespace(call.namespace(), NON_PERSISTENT))
+
+
+async def create(call: AdminCall) -> None:
+    name = call.topic()
+    string_map(await call.json(), "properties")
+    await call.administration.check_namespace(name)
+    await at_owner(call, name)
+    if await call.administration.partitions(name) or call.administration.direct.find(name) is not None:
+        raise TopicExistsError(f"topic {name.full} exists")
+    await call.administration.direct.get(name, explicit=True)
+
+
+async def delete(call: AdminCall) -> None:
+    name, force = call.topic(), call.flag("force")
+    await at_owner(call, name)
+    if await call.administration.partitions(name):
+        raise IsPartitionedError(f"topic {name.full} is partitioned")
+    await call.administration.direct.delete(name, force=force)
+
+
+async def unload(call: AdminCall) -> None:
+    name = call.topic()
+    await at_owner(call, name)
+    direct, every = call.administration.direct, await _every(call.administration, name)
+
+    async def close(each: TopicName) -> None:
+        remote = await call.administration.elsewhere(each)
+        if remote is not None:
+            try:
+                await remote.unload()
+            except TopicNotFoundError:
+                pass  # a partition that is not used
+        elif (topic := direct.find(each)) is not None:
+            direct.close(topic)
+        elif len(every) == 1:
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+
+    await call.administration.complete(partial(for_all, every, close, name="unload"), f"unload {name.full}")
+
+
+async def stats(call: AdminCall) -> Response:
+    return answer(_stats(await _topic(call)))
+
+
+async def internal_stats(call: AdminCall) -> Response:
+    topic = await _topic(call)
+    return answer({"entriesAddedCounter": topic.entries_in, "cursors": {name: {} for name in topic.subscriptions}})
+
+
+async def partitioned_stats(call: AdminCall) -> Response:
+    name = call.topic()
+    count = await call.administration.partitions(name)
+    if not count:
+        await at_owner(call, name)
+        raise NotPartitionedError("Partitioned Topic not found")
+    partitions: dict[str, dict[str, Any]] = {}
+    for each in await _every(call.administration, name):
+        remote = await call.administration.elsewhere(each)
+        topic = call.administration.direct.find(each)
+        if remote is not None:
+            try:
+                partitions[each.full] = await remote.ask("GET", "/stats", errors={404: TopicNotFoundError})
+            except TopicNotFoundError:
+                pass  # it is not used
+        elif topic is not None:
+            partitions[each.full] = _stats(topic)
+    shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
+    metadata = {"partitions": count, "deleted": False}
+    return answer({**merged(partitions.values()), "metadata": metadata, "partitions": shown})
+
+
+async def subscriptions(call: AdminCall) -> Response:
+    name = call.topic()
+    await at_owner(call, name)
+    found: set[str] = set()
+    for each in await _every(call.administration, name):
+        remote = await call.administration.elsewhere(each)
+        if remote is not None:
+            try:
+                found.update(await remote.ask("GET", "/subscriptions", errors={404: TopicNotFoundError}))
+            except TopicNotFoundError:
+                pass
+        elif (topic := call.administration.direct.find(each)) is not None:
+            found.update(topic.subscriptions)
+        elif each == name:
+            raise TopicNotFoundError(f"topic {name.full} does not exist")
+    return answer(sorted(found))
+
+
+async def create_subscription(call: AdminCall) -> None:
+    """Refuse the request, as the original does."""
+    raise IsPartitionedError("Create subscription on non-persistent topic can only be done through client")
+
+
+async def delete_subscription(call: AdminCall) -> None:
+    name, subscription, force = call.topic(), call.subscription(), call.flag("force")
+    await at_owner(call, name)
+    deleted: list[TopicName] = []
+
+    async def delete(each: TopicName) -> None:
+        try:
+            if (remote := await call.administration.elsewhere(each)) is not None:
+                await remote.delete_subscription(subscription, force=force)
+            else:
+                _delete(call.administration.direct.find(each), subscription, force=force)
+            deleted.append(each)
+        except SubscriptionNotFoundError:
+            pass
+
+    every = await _every(call.administration, name)
+    await call.administration.complete(partial(for_all, every, delete, name="delete"), f"delete of {name.full}")
+    if not deleted:
+        raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
+
+
+def _delete(topic: NonPersistentTopic | None, name: str, *, force: bool) -> None:
+    found = None if topic is None else topic.subscriptions.get(name)
+    if found is None:
+        raise SubscriptionNotFoundError(f"there is no subscription {name!r}")
+    if found.consumers and not force:
+        raise SubscriptionBusyError(f"subscription {name!r} has consumers")
+    found.delete()
+
+
+async def _topic(call: AdminCall) -> NonPersistentTopic:
+    name = call.topic()
+    await at_owner(call, name)
+    topic = call.administration.direct.find(name)
+    if topic is None:
+        await call.administration.check_namespace(name)
+        raise TopicNotFoundError(f"topic {name.full} does not exist")
+    return topic
+
+
+async def _every(administration: Administration, name: TopicName) -> list[TopicName]:
+    """Return the topic, or the partitions of a partitioned one."""
+    count = await administration.partitions(name)
+    return [name.with_partition(index) for index in range(count)] or [name]
+
+
+def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
+    """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
+    now = trio.current_time()
+    subscriptions = {name: _of_subscription(each, now) for name, each in topic.subscriptions.items()}
+    return {
+        "msgInCounter": topic.messages_in,
+        "bytesInCounter": topic.bytes_in,
+        "msgOutCounter": sum(each["msgOutCounter"] for each in subscriptions.values()),
+        "msgDropRate": topic.dropped.rate(now),
+        "topicEpoch": epoch_of(topic),
+        "waitingPublishers": 0 if topic.access is None else len(topic.access.waiting),
+        "publishers": [
+            {
+                "producerId": producer.producer_id,
+                "producerName": producer.name,
+                "clientVersion": producer.connection.client_version,
+                "msgDropRate": topic.drop_rate(producer, now),
+            }
+            for producer in list(topic.producers.values())
+        ],
+        "subscriptions": subscriptions,
+        "replication": {},
+        "ownerBroker": topic.context.service_url.partition("://")[2],
+    }
+
+
+def _of_subscription(subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
+    consumers: Iterable[Any] = list(subscription.consumers)
+    active = subscription.active
+    return {
+        "msgOutCounter": subscription.messages_out,
+        "msgDropRate": subscription.dropped.rate(now),
+        "msgBacklog": 0,
+        "type": pb.CommandSubscribe.SubType.Name(subscription.kind),
+        "activeConsumerName": "" if active is None else active.name,
+        "isDurable": subscription.durable,
+        "consumers": [
+            {
+                "consumerName": consumer.name,
+                "msgOutCounter": consumer.messages_out,
+                "availablePermits": subscription.permits_of(consumer),
+                "clientVersion": consumer.connection.client_version,
+            }
+            for consumer in consumers
+        ],
+    }
