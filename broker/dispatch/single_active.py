@@ -13,6 +13,7 @@ from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
+from broker.dispatch.stops import Stop
 from broker.dispatch.subscription import Subscription, key_of
 from broker.ends import Life
 from broker.errors import ConsumerAssignError, ConsumerBusyError
@@ -39,7 +40,8 @@ class SingleActiveSubscription(Subscription):
         self._failover = kind == pb.CommandSubscribe.Failover
         hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
-        self._waiting: trio.CancelScope | None = None
+        self.waiting: trio.CancelScope | None = None
+        """Set while a new active consumer waits for acks of the one before."""
 
     # Consumers
 
@@ -64,9 +66,9 @@ class SingleActiveSubscription(Subscription):
         self._wait_no_longer()
 
     def _wait_no_longer(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
     def sole_holder(self) -> Consumer[Subscription] | None:
         return None if self._failover else next(iter(self.consumers), None)
@@ -93,8 +95,8 @@ class SingleActiveSubscription(Subscription):
             self._tell(consumer)
         if had_one and chosen is not None and not self.stopped:
             # The previous consumer may have acks on their way, so dispatch begins a moment later.
-            self._waiting = trio.CancelScope()
-            self.topic.nursery.start_soon(self._begin_later, self._waiting, name=f"failover {self.name}")
+            self.waiting = trio.CancelScope()
+            self.topic.nursery.start_soon(self._begin_later, self.waiting, name=f"failover {self.name}")
 
     def _tell(self, consumer: Consumer[Subscription]) -> None:
         if consumer.life is not Life.OPEN:
@@ -104,8 +106,8 @@ class SingleActiveSubscription(Subscription):
     async def _begin_later(self, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(self.topic.context.options.failover_delay_s)
-        if self._waiting is scope:
-            self._waiting = None
+        if self.waiting is scope:
+            self.waiting = None
             self.rewind()
             self.pump()
 
@@ -128,29 +130,32 @@ class SingleActiveSubscription(Subscription):
     def _forget_deliveries(self) -> None:
         """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
-    def _pump(self) -> None:
+    def _pump(self) -> Stop:
         self.hungry = False
         consumer = self.active
         ledger = self.topic.ledger
         options = self.topic.context.options
         turn = self._turn
-        while consumer is not None and self._reading is None and self._waiting is None:
+        while consumer is not None and self._reading is None and self.waiting is None:
             permits = self._permits[consumer]
             if permits <= 0 or not consumer.writable:
-                return
+                return Stop.NO_TAKER
             if turn.left <= 0:
                 self._put_off()
-                return
+                return Stop.PUT_OFF
             position = self.cursor.read_position
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
-                else:
-                    self._start_read(position, count_max)
-                return
+                    return Stop.CAUGHT_UP
+                self._start_read(position, count_max)
+                return Stop.READING
             self._deliver(consumer, run)
+        if consumer is None:
+            return Stop.NO_CONSUMER
+        return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         if self.active is not None and run.payloads:
