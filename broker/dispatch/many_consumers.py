@@ -353,7 +353,10 @@ class ManyConsumers(DelayingSubscription):
         return not self._left_behind and self._replay.is_settled
 
     def oldest_waiting(self) -> tuple[Position, Refusal[Consumer[Subscription]] | None] | None:
-        """Return the oldest entry that waits to be delivered again, and what keeps it from being delivered."""
+        """Return an entry that waits to be delivered again, and what refuses it: the oldest, unless another is free to
+        go. For a subscription that is `settled`."""
+        if (ready := self._replay.first_run(1, self._policy.ready_groups())) is not None:
+            return ready[0], None
         found = self._replay.oldest()
         return None if found is None else (found[0], self._policy.refusal(found[1]))
 
