@@ -34,6 +34,7 @@ from broker.errors import (
     TopicBusyError,
     TopicNotFoundError,
 )
+from broker.explain.explain import Explain
 from broker.topics.loaded_topics import Topics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.topic import Topic
@@ -63,6 +64,9 @@ class Administration:
     Every call raises BrokerError. Beside the errors a method names, these are TopicNotFoundError (no such namespace or
     topic), ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). A change is durable when
     its call returns."""
+
+    explain: Explain
+    """Set by the broker."""
 
     def __init__(self, topics: Topics, metadata: MetadataStore, nursery: trio.Nursery) -> None:
         self._topics = topics

@@ -133,7 +133,7 @@ DELIVERY: Final = (
     DELAYED := Cause(
         "delayed",
         _WAITING,
-        "All {delayed} entries that are left are delayed; the first is due at {next_due_ms} (ms since 1970).",
+        "All {delayed} entries that are left are delayed; the first is due in {due_in_ms} ms.",
         "Wait until then; the policy delayedDelivery with active=false delivers them at once.",
     ),
     FAILOVER_DELAY := Cause(
@@ -159,8 +159,8 @@ DELIVERY: Final = (
     CONSUMER_UNACKED := Cause(
         "consumer-unacked",
         _BLOCKED,
-        "Consumer {consumer!r} holds {held} unacknowledged messages; the maximum is {limit}, and it gets more at half of"
-        " that.",
+        "Consumer {consumer!r} holds {held} unacknowledged messages; the maximum is {limit}, and it gets more at half"
+        " of that.",
         "Acknowledge messages in this consumer, or close it; or raise maxUnackedMessagesPerConsumer.",
     ),
     SUBSCRIPTION_UNACKED := Cause(
@@ -264,12 +264,12 @@ PRODUCERS: Final = (
         "bookies-missing",
         _BLOCKED,
         "{pending} entries of ledger {ledger} are not confirmed: bookies failed and are not replaced ({bookies}).",
-        "Start these bookies, or others that can take their place; managedLedgerDefaultEnsembleSize of them are needed.",
+        "Start these bookies, or others that can take their place: a ledger needs as many as its ensemble has.",
     ),
     NOT_CONFIRMED := Cause(
         "not-confirmed",
         _WAITING,
-        "{pending} entries ({pending_bytes} bytes) of ledger {ledger} were sent, and too few bookies have answered yet.",
+        "{pending} entries ({pending_bytes} bytes) of ledger {ledger} were sent, and too few bookies have answered.",
         "None if it is short; else look at the disks of its bookies: {bookies}.",
     ),
     PUBLISH_BUDGET := Cause(
@@ -310,7 +310,7 @@ LEDGERS: Final = (
         "held-by-cursor",
         _BLOCKED,
         "Ledgers {first} to {last} ({count}, {bytes} bytes) are kept by the {kind} {cursor!r} at {mark_delete}, with"
-        " {backlog} entries behind it; {why}.",
+        " {backlog} entries behind it ({why}).",
         "Let it consume and acknowledge, skip its backlog, or delete it: {cursor!r}.",
     ),
     LEDGER_RETENTION := Cause(

@@ -199,7 +199,8 @@ def _of_dispatcher(situation: Situation) -> Reason:
             {"consumer": situation.consumers[0].name, "delay_s": situation.failover_delay_s},
         )
     if not situation.messages_wait:
-        return Reason(causes.DELAYED, {"next_due_ms": situation.next_due_ms})
+        due_ms = situation.now_ms if situation.next_due_ms is None else situation.next_due_ms
+        return Reason(causes.DELAYED, {"due_ms": due_ms, "due_in_ms": max(0, due_ms - situation.now_ms)})
     if not situation.ready:
         return _of_consumers(situation)
     if situation.over_limit:
