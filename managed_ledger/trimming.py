@@ -61,8 +61,8 @@ def trimmable(
 ) -> Choice:
     """Return the ids of the ledgers to delete, and why the next one is kept.
 
-    To be deleted are, from the start of the list: closed, wholly consumed by the slowest durable cursor (None: there is no
-    durable cursor), and past the retention by age or by size. The first one that is kept ends them, so that the log
+    To be deleted are, from the start of the list: closed, wholly consumed by the slowest durable cursor (None: there is
+    no durable cursor), and past the retention by age or by size. The first one that is kept ends them, so that the log
     never gets a hole. `slowest` is a durable mark-delete position, `total_size` the bytes of the log."""
     found: list[int] = []
     remaining = total_size
