@@ -413,6 +413,21 @@ class BrokerOptions(LifeOptions):
         minimum=1,
         doc="Maximum time for which one analyzeBacklog request reads.",
     )
+    stuck_subscription_s: float = conf_key(
+        "quireStuckSubscriptionSeconds",
+        60,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds that messages of a subscription wait without any progress, while a consumer has permits, after "
+        "which the log says why. 0: it never does.",
+    )
+    stuck_subscription_log_interval_s: float = conf_key(
+        "quireStuckSubscriptionLogMinutes",
+        10,
+        unit=MINUTES_IN_S,
+        minimum=1,
+        doc="Minutes between two such lines about one subscription.",
+    )
     resubscribe_grace_s: float = 60.0
     """Time that the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000

@@ -21,6 +21,7 @@ from broker.connections.topic_lists.namespaces import TopicListWatching
 from broker.connections.topic_lists.watchers import Watchers
 from broker.context import Context
 from broker.errors import NoRoomError
+from broker.explain.explain import Explain
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import OwnEverything, Owning
@@ -83,6 +84,7 @@ class Broker:
         self.ownership.on_unload = self._unload
         self.ownership.counters = self._counters
         self.administration = Administration(self.topics, self.direct, metadata, nursery)
+        self.explain = self.administration.explain = Explain(self.context)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.quotas = QuotaChecks(self.topics.loaded, options)
@@ -141,8 +143,9 @@ class Broker:
     async def _keep_alive(self) -> None:
         """Ping connections idle for one interval, and drop those idle for two or without a CONNECT in time.
 
-        Also releases cache entries held for stalled subscriptions, refuses clients that wait too long for a topic to
-        be loaded, and starts the checks for expired messages and subscriptions, and of backlogs."""
+        Also releases cache entries held for stalled subscriptions, logs why messages wait too long, refuses clients
+        that wait too long for a topic to be loaded, and starts the checks for expired messages and subscriptions, and
+        of backlogs."""
         interval = self.context.options.keep_alive_interval_s
         tick = min(interval, self.context.options.handshake_timeout_s) / 2
         while True:
@@ -163,9 +166,12 @@ class Broker:
                     connection.ping()
                 elif silent >= tick:
                     connection.rest()
+            self.explain.watch.begin()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 for subscription in topic.subscriptions.values():
                     subscription.release_tail()
+                self.explain.watch.look(topic)
+            self.explain.watch.end()
             self.topics.refuse_late()
             await self.direct.forget_unused()
             if self.expiring.is_due():

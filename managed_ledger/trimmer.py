@@ -176,7 +176,7 @@ class Trimmer:
             retention or self._log.effective_retention(),
             total_size=self._log.size,
             now_ms=self._clock.wall_ms(),
-        )
+        ).found
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that the stored list names for deletion, as far as possible now."""

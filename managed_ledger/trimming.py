@@ -9,6 +9,7 @@ Source: Pulsar's ManagedLedgerImpl.internalTrimLedgers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from managed_ledger.config import MIB, MINUTE_MS, LogConfig
@@ -31,6 +32,22 @@ class Retention(NamedTuple):
         )
 
 
+class Kept(Enum):
+    """Why a ledger is not deleted."""
+
+    CURRENT = "it is the current one"
+    CURSOR = "the slowest durable cursor has not consumed it"
+    RETENTION = "neither its age nor the size of the log is above the retention"
+
+
+class Choice(NamedTuple):
+    """Ledgers to delete, and what ends them."""
+
+    found: list[int]
+    kept: Kept | None = None
+    """Why the ledger behind them is kept; None: there is none."""
+
+
 def trimmable(
     ledgers: Sequence[LedgerInfo],
     current_ledger_id: int,
@@ -39,24 +56,26 @@ def trimmable(
     *,
     total_size: int,
     now_ms: int,
-) -> list[int]:
-    """Return the ids of the ledgers to delete.
+) -> Choice:
+    """Return the ids of the ledgers to delete, and why the next one is kept.
 
-    These are, from the start of the list: closed, wholly consumed by the slowest durable cursor (None: there is no
-    durable cursor), and past the retention by age or by size. The first one that is kept ends them, so that the log
+    To be deleted are, from the start of the list: closed, wholly consumed by the slowest durable cursor (None: there is
+    no durable cursor), and past the retention by age or by size. The first one that is kept ends them, so that the log
     never gets a hole. `slowest` is a durable mark-delete position, `total_size` the bytes of the log."""
     found: list[int] = []
     remaining = total_size
     for info in ledgers:
-        if info.ledger_id == current_ledger_id or not _is_consumed(info, slowest):
-            break
+        if info.ledger_id == current_ledger_id:
+            return Choice(found, Kept.CURRENT)
+        if not _is_consumed(info, slowest):
+            return Choice(found, Kept.CURSOR)
         remaining -= info.size
         too_old = retention.time_ms >= 0 and now_ms - info.closed_ms > retention.time_ms
         too_much = retention.size >= 0 and remaining >= retention.size
         if not (too_old or too_much):
-            break
+            return Choice(found, Kept.RETENTION)
         found.append(info.ledger_id)
-    return found
+    return Choice(found)
 
 
 def _is_consumed(info: LedgerInfo, slowest: Position | None) -> bool:

@@ -34,6 +34,7 @@ from broker.errors import (
     TopicBusyError,
     TopicNotFoundError,
 )
+from broker.explain.explain import Explain
 from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
@@ -61,6 +62,9 @@ class Administration:
     Every call raises BrokerError. Beside the errors a method names, these are TopicNotFoundError (no such namespace or
     topic), ServiceNotReadyError, MetadataUnavailableError and BeingDeletedError (all passing). A change is durable when
     its call returns."""
+
+    explain: Explain
+    """Set by the broker."""
 
     def __init__(
         self, topics: Topics, direct: NonPersistentTopics, metadata: MetadataStore, nursery: trio.Nursery
@@ -344,7 +348,7 @@ class Administration:
                 schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
         compacted = (internal_stats.NONE,) * 3
         view = None if topic.compaction is None else topic.compaction.view
-        if view is not None and (found := await self._ledger_metadata(view.ledger_id)) is not None:
+        if view is not None and (found := await read(view.ledger_id)) is not None:
             compacted = (view.ledger_id, found.last_entry_id + 1, found.length)
         topic.check_open()
         taken = internal_stats.take(topic, known, show_metadata=metadata)

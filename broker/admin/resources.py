@@ -32,6 +32,7 @@ from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import NotServed, Resource
 from broker.admin.stats import handlers as stats
+from broker.explain import rest as explanations
 
 _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
@@ -130,6 +131,8 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_TOPIC}/subscriptions", GET=subscriptions.names),
         at(f"{_TOPIC}/subscription/{{subscription}}", PUT=subscriptions.create, DELETE=subscriptions.delete),
         *position_routes(at),
+        at(f"{_TOPIC}/subscription/{{subscription}}/explain", GET=explanations.of_subscription),
+        at(f"{_TOPIC}/explain", GET=explanations.of_topic),
         at(f"{_TOPIC}/unload", PUT=topics.unload),
         at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
         at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),

@@ -110,8 +110,8 @@ class Connection:
         """Set while reading is paused."""
         self._answered: trio.Event | None = None
         """Set while reading is paused until something is answered."""
-        self._resuming = False
-        """Mark of a `_resume_consumers` that is under way."""
+        self.resuming = False
+        """True from when its output reached the bound until half of that is left: nothing is dispatched to it."""
         self._reading: trio.CancelScope | None = None
         """Cancelled to release the buffer of the receive under way..."""
         self._receiving = False
@@ -348,8 +348,8 @@ class Connection:
         """Return whether fewer bytes than `bound` are queued; if not, consumers are served again at half of that."""
         if self._outbox.pending_bytes < bound:
             return True
-        if not self._resuming and not self.closed:
-            self._resuming = True
+        if not self.resuming and not self.closed:
+            self.resuming = True
             self.nursery.start_soon(self._resume_consumers, bound // 2, name="connection resume")
         return False
 
@@ -361,7 +361,7 @@ class Connection:
     async def _resume_consumers(self, size: int) -> None:
         """Resume dispatch when a slow peer has taken all but `size` bytes of its queue."""
         await self._outbox.wait_below(size)
-        self._resuming = False
+        self.resuming = False
         for consumer in list(self.consumers.values()):
             consumer.subscription.pump()
         for direct in self.direct.values():

@@ -19,6 +19,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.ports import Host
 from broker.dispatch.single_active import SingleActiveSubscription
+from broker.dispatch.stops import Stop
 from broker.dispatch.subscription import (
     READ_BACKOFF_MAX_S,
     READ_BACKOFF_MIN_S,
@@ -97,25 +98,25 @@ class CompactedSubscription(SingleActiveSubscription):
 
     # Dispatch
 
-    def _pump(self) -> None:
+    def _pump(self) -> Stop:
         consumer = self.active
         view = self._view_for(consumer)
         if consumer is None or view is None:
-            super()._pump()
-            return
+            return super()._pump()
         self.hungry = False
-        if self._reading is not None or self._waiting is not None:
-            return
+        if self._reading is not None or self.waiting is not None:
+            return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
         permits = self._permits[consumer]
         if permits <= 0 or not consumer.writable:
-            return
+            return Stop.NO_TAKER
         if self._turn.left <= 0:
             self._put_off()
-            return
+            return Stop.PUT_OFF
         count_max = self._read_size.entries(permits, self.topic.context.options.read_batch_entries_max)
         self._reading = trio.CancelScope()
         name = f"read compacted {self.topic.name.full} {self.name}"
         self.topic.nursery.start_soon(self._read_view, self._reading, self._epoch, view, count_max, name=name)
+        return Stop.READING
 
     def _view_for(self, consumer: Consumer[Subscription] | None) -> CompactedView | None:
         """Return the view, if the next place is in it."""

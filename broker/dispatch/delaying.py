@@ -43,6 +43,11 @@ class DelayingSubscription(FilteringSubscription):
         return 0 if self._delays is None else self._delays.count
 
     @property
+    def next_due_ms(self) -> int | None:
+        """Return the due time of the first delayed entry, in ms since 1970; None if there is none."""
+        return None if self._delays is None else self._delays.next_due_ms
+
+    @property
     def delayed_index_bytes(self) -> int:
         return 0 if self._delays is None else self._delays.size_bytes
 

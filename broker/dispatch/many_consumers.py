@@ -18,7 +18,9 @@ from broker.dispatch.delaying import DELAYED_COST
 from broker.dispatch.limited import Assigned, LimitedSubscription
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
+from broker.dispatch.policies.refusal import Refusal
 from broker.dispatch.ports import Host
+from broker.dispatch.stops import Stop
 from broker.dispatch.subscription import Subscription, wanted_messages
 from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
@@ -222,7 +224,7 @@ class ManyConsumers(LimitedSubscription):
     def _take_due(self, delays: Delays) -> None:
         """Let entries that are due wait to be delivered, as far as this pass allows."""
         turn = self._turn
-        most = min(self._lookahead() - len(self._replay), max(1, turn.left // self.entry_cost))
+        most = min(self.lookahead() - len(self._replay), max(1, turn.left // self.entry_cost))
         if most > 0:
             due = delays.release(most)
             turn.left -= len(due) * self.entry_cost
@@ -232,21 +234,23 @@ class ManyConsumers(LimitedSubscription):
                 if position < self.cursor.read_position:
                     self._replay.add(position, key_hash, again=False)
 
-    def _pump(self) -> None:
+    def _pump(self) -> Stop:
         self.hungry = False
         ledger = self.topic.ledger
         options = self.topic.context.options
         stuck = False
         if not self._is_settled():
-            return
+            return Stop.UNSETTLED
         turn = self._turn
         while self._reading is None:
             self._refresh_slots()
-            if self._holds_too_much() or not self._policy.has_permits:
-                return
+            if not self._policy.has_permits:
+                return Stop.NO_TAKER
+            if self._holds_too_much():
+                return Stop.UNACKED
             if turn.left <= 0:
                 self._put_off()
-                return
+                return Stop.PUT_OFF
             turn.left -= len(self._pending)
             within = max(1, turn.left // self.entry_cost)
             permits = self._policy.available
@@ -265,11 +269,11 @@ class ManyConsumers(LimitedSubscription):
                 run = ledger.read_cached(position, min(span, within), options.read_batch_bytes_max, replay=True)
                 if run is None:
                     self._start_read(position, count, replay=True)
-                    return
+                    return Stop.READING
                 stuck = not self._offer(self._screened(run), replay=True)
                 continue
-            if len(self._replay) >= self._lookahead():
-                return
+            if len(self._replay) >= self.lookahead():
+                return Stop.WAITING_FULL
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position
@@ -281,15 +285,16 @@ class ManyConsumers(LimitedSubscription):
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
-                else:
-                    self._start_read(position, count)
-                return
+                    return Stop.CAUGHT_UP
+                self._start_read(position, count)
+                return Stop.READING
             run = self._screened(run)
             if self.topic.screen.features & DELAYED:
                 if not self._offer_due(run):
-                    return
+                    return Stop.NO_TAKER
             elif not self._offer(run, replay=False):
-                return
+                return Stop.NO_TAKER
+        return Stop.READING
 
     def _replay_span(self) -> int:
         """Entries looked at in the cache per permit. Entries waiting for other consumers, or held by them, may lie
@@ -317,11 +322,29 @@ class ManyConsumers(LimitedSubscription):
             self._offer(run, replay=replay)
 
     @property
+    def unacked(self) -> int:
+        """Return the messages that all consumers together hold."""
+        return self._unacked
+
+    @property
+    def settled(self) -> bool:
+        """Return whether all entries of removed consumers were put back."""
+        return not self._left_behind and self._replay.is_settled
+
+    def oldest_waiting(self) -> tuple[Position, Refusal[Consumer[Subscription]] | None] | None:
+        """Return an entry that waits to be delivered again, and what refuses it: the oldest, unless another is free to
+        go. For a subscription that is `settled`."""
+        if (ready := self._replay.first_run(1, self._policy.ready_groups())) is not None:
+            return ready[0], None
+        found = self._replay.oldest()
+        return None if found is None else (found[0], self._policy.refusal(found[1]))
+
+    @property
     def waiting_again(self) -> int:
         """Return the entries that wait to be delivered again."""
         return len(self._replay)
 
-    def _lookahead(self) -> int:
+    def lookahead(self) -> int:
         """Number of entries waiting to be delivered again at which no new ones are read."""
         options = self.topic.context.options
         per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))

@@ -70,6 +70,8 @@ class Outlet(Protocol):
     """Client connection as used by its consumers."""
 
     client_version: str
+    resuming: bool
+    """True while nothing is dispatched to it, because its peer does not take what is queued."""
 
     @property
     def closed(self) -> bool: ...

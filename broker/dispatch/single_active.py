@@ -14,6 +14,7 @@ from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
+from broker.dispatch.stops import Stop
 from broker.dispatch.subscription import Subscription, key_of
 from broker.ends import Life
 from broker.entry_filters.entry_filter import FilterResult
@@ -44,7 +45,8 @@ class SingleActiveSubscription(FilteringSubscription):
         self._failover = kind == pb.CommandSubscribe.Failover
         hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
-        self._waiting: trio.CancelScope | None = None
+        self.waiting: trio.CancelScope | None = None
+        """Set while a new active consumer waits for acks of the one before, or for a filter."""
         self._held_back = 0
         """While it waits for a filter: the entry that is offered to it again."""
 
@@ -71,9 +73,9 @@ class SingleActiveSubscription(FilteringSubscription):
         self._wait_no_longer()
 
     def _wait_no_longer(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
     def sole_holder(self) -> Consumer[Subscription] | None:
         return None if self._failover else next(iter(self.consumers), None)
@@ -100,9 +102,9 @@ class SingleActiveSubscription(FilteringSubscription):
             self._tell(consumer)
         if had_one and chosen is not None and not self.stopped:
             # The previous consumer may have acks on their way, so dispatch begins a moment later.
-            self._waiting = trio.CancelScope()
+            self.waiting = trio.CancelScope()
             delay_s = self.topic.context.options.failover_delay_s
-            self.topic.nursery.start_soon(self._begin_later, self._waiting, delay_s, name=f"failover {self.name}")
+            self.topic.nursery.start_soon(self._begin_later, self.waiting, delay_s, name=f"failover {self.name}")
 
     def _tell(self, consumer: Consumer[Subscription]) -> None:
         if consumer.life is not Life.OPEN:
@@ -112,8 +114,8 @@ class SingleActiveSubscription(FilteringSubscription):
     async def _begin_later(self, scope: trio.CancelScope, delay_s: float) -> None:
         with scope:
             await trio.sleep(delay_s)
-        if self._waiting is scope:
-            self._waiting = None
+        if self.waiting is scope:
+            self.waiting = None
             self.rewind()
             self.pump()
 
@@ -136,29 +138,32 @@ class SingleActiveSubscription(FilteringSubscription):
     def _forget_deliveries(self) -> None:
         """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
-    def _pump(self) -> None:
+    def _pump(self) -> Stop:
         self.hungry = False
         consumer = self.active
         ledger = self.topic.ledger
         options = self.topic.context.options
         turn = self._turn
-        while consumer is not None and self._reading is None and self._waiting is None:
+        while consumer is not None and self._reading is None and self.waiting is None:
             permits = self._permits[consumer]
             if permits <= 0 or not consumer.writable:
-                return
+                return Stop.NO_TAKER
             if turn.left <= 0:
                 self._put_off()
-                return
+                return Stop.PUT_OFF
             position = self.cursor.read_position
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
-                else:
-                    self._start_read(position, count_max)
-                return
+                    return Stop.CAUGHT_UP
+                self._start_read(position, count_max)
+                return Stop.READING
             self._deliver(consumer, run)
+        if consumer is None:
+            return Stop.NO_CONSUMER
+        return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         if self.active is not None and run.payloads:
@@ -200,7 +205,7 @@ class SingleActiveSubscription(FilteringSubscription):
             if taken < count:
                 next_entry = start + taken
                 break
-        if self._waiting is not None:
+        if self.waiting is not None:
             next_entry = min(next_entry, self._held_back)
         sent = self._permits[consumer] - permits
         self._permits[consumer] = permits
@@ -233,15 +238,15 @@ class SingleActiveSubscription(FilteringSubscription):
 
     def _hold_back(self, entry_id: int) -> None:
         self._held_back = entry_id
-        self._waiting = trio.CancelScope()
+        self.waiting = trio.CancelScope()
         delay_s = self.topic.context.options.filter_reschedule_delay_s
-        self.topic.nursery.start_soon(self._go_on_later, self._waiting, delay_s, name=f"rescheduled {self.name}")
+        self.topic.nursery.start_soon(self._go_on_later, self.waiting, delay_s, name=f"rescheduled {self.name}")
 
     async def _go_on_later(self, scope: trio.CancelScope, delay_s: float) -> None:
         with scope:
             await trio.sleep(delay_s)
-        if self._waiting is scope:
-            self._waiting = None
+        if self.waiting is scope:
+            self.waiting = None
             self.pump()
 
     def _of_its_keys(

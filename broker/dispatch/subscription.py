@@ -19,6 +19,7 @@ from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
+from broker.dispatch.stops import Stop
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
@@ -81,14 +82,17 @@ class Subscription(ABC):
         self.stopped = False
         self.messages_out = 0
         self.known_expiry: Expiry | None = None
+        self.stop_reason = Stop.NOT_STARTED
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
-        self._is_put_off = False
+        self.is_put_off = False
         """True if the pump goes on in a later step of the loop."""
         self._reading: trio.CancelScope | None = None
+        self.read_since = 0.0
         self._epoch = 0
-        self._backoff: Backoff | None = None
+        self.retry: Backoff | None = None
+        """Set while reads at the bookies fail."""
 
     @property
     def log(self) -> Logger:
@@ -192,8 +196,8 @@ class Subscription(ABC):
         """Remove a consumer; what it held is delivered to others."""
 
     @abstractmethod
-    def _pump(self) -> None:
-        """Deliver what can be delivered now."""
+    def _pump(self) -> Stop:
+        """Deliver what can be delivered now; return what ended that."""
 
     @abstractmethod
     def _read_done(self, run: EntryRun, replay: bool) -> None:
@@ -293,7 +297,7 @@ class Subscription(ABC):
             self._again = True
             while self._again and not self.stopped and not self.seeking:
                 self._again = False
-                self._pump()
+                self.stop_reason = self._pump()
         finally:
             self._pumping = False
         if self.topic.ledger.state is State.TERMINATED and not self.stopped:
@@ -301,12 +305,12 @@ class Subscription(ABC):
 
     def _put_off(self) -> None:
         """Enough was done in this pass: the pump goes on in a later step of the loop."""
-        if not self._is_put_off:
-            self._is_put_off = True
+        if not self.is_put_off:
+            self.is_put_off = True
             self._turn.later(self._go_on)
 
     def _go_on(self) -> None:
-        self._is_put_off = False
+        self.is_put_off = False
         self.pump()
 
     def _tell_end(self) -> None:
@@ -406,6 +410,7 @@ class Subscription(ABC):
         if self.cursor.active and self.cursor.backlog() > CATCH_UP_ENTRIES:
             self.cursor.deactivate()
         self._reading = trio.CancelScope()
+        self.read_since = trio.current_time()
         name = f"read {self.topic.name.full} {self.name}"
         self.topic.nursery.start_soon(self._read, self._reading, self._epoch, position, count_max, replay, name=name)
 
@@ -418,13 +423,13 @@ class Subscription(ABC):
         with scope:
             try:
                 run = await self.topic.ledger.read(position, count_max, size_max, replay=replay)
-                self._backoff = None
+                self.retry = None
             except ManagedLedgerError as error:
                 if self.topic.closing:
                     return
-                if self._backoff is None:
-                    self._backoff = Backoff(READ_BACKOFF_MIN_S, READ_BACKOFF_MAX_S, self.topic.context.world.rng)
-                pause_s = self._backoff.next()
+                if self.retry is None:
+                    self.retry = Backoff(READ_BACKOFF_MIN_S, READ_BACKOFF_MAX_S, self.topic.context.world.rng)
+                pause_s = self.retry.next()
                 self.log.warning(
                     "read failed, retrying",
                     position=str(position),

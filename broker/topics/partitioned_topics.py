@@ -367,9 +367,9 @@ def topics_in(namespace: str, components: Iterable[str], domain: str = PERSISTEN
             log.debug("not a topic", namespace=namespace, node=component)
 
 
-def sorted_topics_in(namespace: str, components: Iterable[str]) -> list[TopicName]:
+def sorted_topics_in(namespace: str, components: Iterable[str], domain: str = PERSISTENT) -> list[TopicName]:
     """Return `topics_in` in order."""
-    return sorted(topics_in(namespace, components))
+    return sorted(topics_in(namespace, components, domain))
 
 
 def _path(name: TopicName) -> str:

@@ -41,6 +41,7 @@ class ProducerClient(Protocol[P]):
     """Client connection as used by its producers."""
 
     requests_in_flight: int
+    sends_in_flight: int
     client_version: str
 
     @property

@@ -256,6 +256,11 @@ class Appends:
             self._made_switching().start()
 
     @property
+    def trouble(self) -> str:
+        """Return why the last attempt to get the next ledger failed; "" if none did."""
+        return "" if self._switching is None else self._switching.trouble
+
+    @property
     def all_are_closed(self) -> bool:
         """Return whether every ledger of the list is closed there, since nothing was written to the log after its
         open."""

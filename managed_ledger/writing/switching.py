@@ -80,6 +80,7 @@ class Switching:
         "_stored",
         "_unclosed",
         "_world",
+        "trouble",
     )
 
     def __init__(
@@ -116,6 +117,8 @@ class Switching:
         """Set while `drain` waits."""
         self._settled: trio.Event | None = None
         """Set from the first switch on: the last one."""
+        self.trouble = ""
+        """Why the last attempt of this switch failed; "": none did."""
 
     @property
     def _log(self) -> Logger:
@@ -159,6 +162,7 @@ class Switching:
         if self._appends.state in (State.OPEN, State.IDLE):
             first = self._appends.all_are_closed and bool(self._appends.pending)
             self._appends.state = State.SWITCHING
+            self.trouble = ""
             settled = self._settled = trio.Event()
             self._nursery.start_soon(self._switch, settled, first, name=f"next ledger of {self._name}")
 
@@ -179,6 +183,7 @@ class Switching:
                 self._log.error("next ledger not created", reason=str(error))
                 self._give_up(error)
             except (LedgerError, MetadataError) as error:
+                self.trouble = str(error)
                 pause_s = backoff.next()
                 if trio.current_time() + pause_s > deadline:
                     self._give_up_for_now(str(error))
@@ -211,6 +216,7 @@ class Switching:
         if pause_s is None:
             self._give_up_for_now(self._failure)
         else:
+            self.trouble = self._failure
             await trio.sleep(pause_s)
         return deadline
 

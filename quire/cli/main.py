@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quire.cli.admin import app as admin_app
 from quire.cli.config import app as config_app
 from quire.cli.standard_streams import open_missing
 
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config_app, name="config")
+app.add_typer(admin_app, name="admin")
 
 
 @app.callback()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pulsar
 import pytest
 
+from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.bad_links import FAR, BadLink, bad_links
 from tests.support.broker_process import ADMIN, BrokerCluster, BrokerProcess, client_of
@@ -129,7 +131,8 @@ def test_topics_of_any_broker_reach_watchers_and_pattern_subscriptions(
         assert update(raw) == (["persistent://public/default/blue"], [])
         link.cut()
         for name in ("red2", "red3"):
-            cluster.ask(lambda store, name=name: store.create(f"/managed-ledgers/public/default/persistent/{name}"))
+            creates = partial(ZooKeeperStore.create, path=f"/managed-ledgers/public/default/persistent/{name}")
+            cluster.ask(creates)
         link.reset()
         link.heal()
         new: list[str] = []

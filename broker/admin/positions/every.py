@@ -68,7 +68,7 @@ async def on_every(call: AdminCall, work: Work[T], *, body: object = None) -> di
         if remote is None:
             found[each] = await work(await call.administration.partition(each))
         else:
-            resource = _resource(call)
+            resource = resource_of(call)
             found[each] = await remote.ask(call.request.method, resource, body=body, errors=ERRORS)
 
     partitions = [name.with_partition(index) for index in range(count)]
@@ -76,7 +76,7 @@ async def on_every(call: AdminCall, work: Work[T], *, body: object = None) -> di
     return found
 
 
-def _resource(call: AdminCall) -> str:
+def resource_of(call: AdminCall) -> str:
     """Return what comes behind the topic in the path of a call, with its query."""
     tail = raw_path(call.request.scope).split("/", _PARTS_BEFORE - 1)[-1].partition("/")[2]
     query = call.request.url.query

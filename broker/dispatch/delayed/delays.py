@@ -112,6 +112,12 @@ class Delays:
         """Return the memory of the index, about."""
         return self._index.size_bytes
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """Return the due time of the first delayed entry; None if there is none."""
+        times = (self._index.next_due, self._index.next_far)
+        return min((each for each in times if each is not None), default=None)
+
     # Dispatch
 
     def find(self, run: EntryRun) -> list[tuple[int, int]]:

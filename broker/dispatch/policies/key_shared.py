@@ -22,6 +22,7 @@ from typing import TypeVar
 from broker.dispatch.policies.hash_owners import RING_SIZE, Ranges, Ring, range_hash
 from broker.dispatch.policies.hashing import murmur
 from broker.dispatch.policies.permits import Permits, Slot
+from broker.dispatch.policies.refusal import Refusal, Why
 from broker.errors import ConsumerAssignError
 from quire.wire.pulsar.PulsarApi_pb2 import STICKY, KeySharedMeta
 
@@ -129,6 +130,21 @@ class KeyShared(Permits[C]):
             else:
                 indexes.append(index)
         return list(given.items()), blocked
+
+    def refusal(self, key_hash: int, waiting: Container[int] = ()) -> Refusal[C] | None:
+        """Return why `assign` gives an entry of this hash to no consumer; None if it gives it to one."""
+        slot = self._owner(key_hash)
+        if slot is None:
+            return Refusal(Why.NO_OWNER)
+        if not slot.is_ready:
+            return Refusal(Why.BUSY, slot.consumer, slot.consumer)
+        if self._ordered:
+            if key_hash in waiting:
+                return Refusal(Why.OLDER_WAITS, None, slot.consumer)
+            holder = self._holders.get(key_hash)
+            if holder is not None and holder is not slot:
+                return Refusal(Why.HELD, holder.consumer, slot.consumer, holder.held[key_hash])
+        return None
 
     def group_of(self, key_hash: int) -> Hashable:
         """Return the slot of the consumer that may have entries of this hash.

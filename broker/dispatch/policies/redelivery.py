@@ -183,6 +183,10 @@ class Redelivery:
         """Return the hash of a waiting entry; None for any other."""
         return self._entries.get(position)
 
+    def oldest(self) -> tuple[Position, int] | None:
+        """Return the oldest waiting entry and its hash, by a look at all of them; None if there is none."""
+        return min(self._entries.items(), default=None)
+
     def first_run(self, count_max: int, groups: Iterable[Hashable] = (True,)) -> tuple[Position, int] | None:
         """Return the oldest entry of a hash of `groups` and how many follow it without a gap.
 

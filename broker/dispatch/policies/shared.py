@@ -14,6 +14,7 @@ from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from broker.dispatch.policies.permits import Permits, Slot
+from broker.dispatch.policies.refusal import Refusal, Why
 
 C = TypeVar("C")
 
@@ -167,6 +168,13 @@ class Shared(Permits[C]):
                 oldest = next(iter(self._chunked))
                 del self._chunked[oldest]
                 self.forgotten.append(oldest)
+
+    def refusal(self, key: int) -> Refusal[C] | None:
+        """Return why an entry of that key (0: not a chunk) is given to no consumer; None if one gets it."""
+        slot = self._chunked.get(key)
+        if slot is not None:
+            return None if slot.is_ready else Refusal(Why.BUSY, slot.consumer, slot.consumer)
+        return None if self.has_permits else Refusal(Why.NO_TAKER)
 
     def group_of(self, key: int) -> Hashable:
         """Return the group of entries of that key: ANYBODY, or the slot of one consumer."""

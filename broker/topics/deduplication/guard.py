@@ -130,6 +130,11 @@ class Deduplication:
 
     # Producers
 
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a producer waits for sends to become durable."""
+        return self._changed is not None
+
     async def settle(self, name: str, check: Callable[[], None]) -> None:
         """Wait until what a producer of that name sent before is durable.
 

@@ -17,7 +17,7 @@ class SubscriptionHome(Protocol[S]):
     name: TopicName
     next_owner: str
 
-    def check_consumers(self) -> None:
+    def check_consumers(self, subscription: str, count: int) -> None:
         """Raise ConsumerBusyError if the limit of consumers is reached."""
 
     def forget(self, subscription: S) -> None:

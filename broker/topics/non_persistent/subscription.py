@@ -70,10 +70,7 @@ class NonPersistentSubscription:
                 raise ConsumerBusyError(f"subscription {self.name!r} has consumers of another type")
             self.kind = kind
             self._choosing = self._made()
-        limit = self._context.options.consumers_per_subscription_max
-        if limit and len(self.consumers) >= limit:
-            raise ConsumerBusyError(f"subscription {self.name!r} has {limit} consumers, the maximum")
-        self.topic.check_consumers()
+        self.topic.check_consumers(self.name, len(self.consumers))
         self._choosing.add(consumer, consumer.name, consumer.priority, consumer.key_shared)
         self.consumers[consumer] = None
 

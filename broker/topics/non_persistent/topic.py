@@ -22,6 +22,7 @@ from broker.topics.entry_screen import BATCH, CHUNK, REFUSED
 from broker.topics.non_persistent.drops import Drops
 from broker.topics.non_persistent.handling import Handling
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
+from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer
 from broker.topics.producer_access import Access, Claim
@@ -57,6 +58,8 @@ class NonPersistentTopic:
         """The topic epoch, of exclusive producers: it lasts as long as the topic is loaded."""
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.closing = False
+        self.policies: Held | None = None
+        """None: the limits of broker.conf hold."""
         self.next_owner = ""
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.unused_since: float | None = trio.current_time()
@@ -88,7 +91,7 @@ class NonPersistentTopic:
         self.check_open()
         if claim is None and self.access is not None:
             self.access.check_shared()
-        limits.check_producers(self.name.full, name, self.producers, self.context.options.producers_per_topic_max)
+        limits.check_producers(self, name, self.producers)
         if (holder := self.producers.get(name)) is not None:
             if not holder.is_replaced_by(connection, producer_id, epoch):
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
@@ -205,18 +208,16 @@ class NonPersistentTopic:
             raise NotAllowedError("readCompacted only valid on persistent topics")
         found = self.subscriptions.get(subscribe.subscription)
         if found is None:
-            most = self.context.options.subscriptions_per_topic_max
-            limits.check_subscriptions(self.name.full, len(self.subscriptions), most)
+            limits.check_subscriptions(self, len(self.subscriptions))
             name, kind = subscribe.subscription, subscribe.subType
             found = NonPersistentSubscription(self, name, kind, durable=subscribe.durable)
             self.subscriptions[name] = found
             self._note_use()
         return found
 
-    def check_consumers(self) -> None:
-        """Raise ConsumerBusyError if the limit of consumers is reached."""
-        if limit := self.context.options.consumers_per_topic_max:
-            limits.check_consumers(self.name.full, self.consumer_count, limit)
+    def check_consumers(self, subscription: str, count: int) -> None:
+        """Raise ConsumerBusyError if one more consumer of a subscription, which has `count`, is too many."""
+        limits.check_consumers(self, subscription, count, self.subscriptions.values())
 
     @property
     def consumer_count(self) -> int:
@@ -232,7 +233,7 @@ class NonPersistentTopic:
 
     def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""
-        limits.check_unused(self.name.full, len(self.producers), self.consumer_count)
+        limits.check_unused(self, len(self.producers), self.subscriptions.values())
 
     def _note_use(self) -> None:
         if self.producers or self.subscriptions:

@@ -128,6 +128,7 @@ class FakeConnection:
         self.closed = False
         self.client_version = "Pulsar-Java-test"
         self.output_below_bound = True
+        self.resuming = False
         self.consumers: dict[int, Consumer[Subscription]] = {}
         self.frames: list[Any] = []
 

@@ -4,7 +4,7 @@ import pytest
 
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.ledger_list import LedgerInfo
-from managed_ledger.trimming import Retention, trimmable
+from managed_ledger.trimming import Kept, Retention, trimmable
 from quire.ledger.position import Position
 
 LEDGERS = [LedgerInfo(ledger_id=n, entries=10, size=100, closed_ms=1000 * n) for n in (1, 2, 3)] + [
@@ -16,7 +16,7 @@ NOTHING_KEPT = Retention()
 
 
 def trim(slowest: Position | None, retention: Retention = NOTHING_KEPT, now_ms: int = 10_000) -> list[int]:
-    return trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=now_ms)
+    return trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=now_ms).found
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_either_limit_is_enough_to_go() -> None:
 
 def test_the_first_ledger_that_is_kept_ends_it() -> None:
     late = [LedgerInfo(ledger_id=1, entries=1, size=1, closed_ms=9_999), *LEDGERS[1:]]
-    assert trimmable(late, 4, None, Retention(time_ms=100, size=-1), total_size=1, now_ms=10_000) == []
+    assert trimmable(late, 4, None, Retention(time_ms=100, size=-1), total_size=1, now_ms=10_000).found == []
 
 
 def test_the_defaults_keep_nothing_that_is_consumed() -> None:
@@ -73,3 +73,24 @@ def test_the_defaults_keep_nothing_that_is_consumed() -> None:
     assert Retention.of(LogConfig.of(ManagedLedgerConfig(retention_minutes=2, retention_mb=3))) == Retention(
         time_ms=120_000, size=3 << 20
     )
+
+
+@pytest.mark.parametrize(
+    ("slowest", "retention", "found", "kept"),
+    [
+        (Position(2, 3), NOTHING_KEPT, [1], Kept.CURSOR),
+        (Position(1, -1), Retention(time_ms=-1, size=-1), [], Kept.CURSOR),
+        (None, Retention(time_ms=8500, size=-1), [1], Kept.RETENTION),
+        (None, Retention(time_ms=-1, size=-1), [], Kept.RETENTION),
+        (None, NOTHING_KEPT, [1, 2, 3], Kept.CURRENT),
+    ],
+)
+def test_the_choice_says_why_the_next_ledger_is_kept(
+    slowest: Position | None, retention: Retention, found: list[int], kept: Kept
+) -> None:
+    choice = trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=10_000)
+    assert (choice.found, choice.kept) == (found, kept)
+
+
+def test_a_list_that_goes_wholly_keeps_nothing() -> None:
+    assert trimmable(LEDGERS[:2], -1, None, NOTHING_KEPT, total_size=200, now_ms=10_000) == ([1, 2], None)

@@ -167,11 +167,12 @@ async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_misse
 
 async def test_what_is_not_watched_is_refused(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = await room.connect()
-    for options, code in (
+    refused: tuple[tuple[dict[str, Any], pb.ServerError], ...] = (
         ({"topics_pattern": "x" * 51}, pb.NotAllowedError),
         ({"topics_pattern": "(?=x)"}, pb.NotAllowedError),
         ({"namespace": "public"}, pb.InvalidTopicName),
-    ):
+    )
+    for options, code in refused:
         ask(peer, **options)
         assert (await peer.error())[0] == code
     assert watched(room) == 0

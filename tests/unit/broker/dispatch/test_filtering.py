@@ -186,7 +186,9 @@ async def test_a_result_that_is_none_counts_as_a_failure(kind: pb.CommandSubscri
 
 
 @each_shared
-async def test_what_waits_after_filters_is_bounded(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_after_filters_is_bounded(
+    kind: pb.CommandSubscribe.SubType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limited, "RESCHEDULED_MAX", 50)
     async with on_stage(kind, filter_reschedule_delay_s=1.0) as stage:
         consumer = stage.join()

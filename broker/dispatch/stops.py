@@ -1,0 +1,24 @@
+"""Reasons for which a dispatcher ends a pass: each return of `Subscription._pump` names one.
+
+A reason says what the dispatcher found, not what holds now: `broker.explain` compares it with the state of this
+moment. If nothing stands in the way any more and the dispatcher was not called again, it is stuck.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Stop(Enum):
+    """Why the last pass ended. The value completes "the dispatcher stopped because ..."."""
+
+    NOT_STARTED = "it was not needed yet"
+    NO_CONSUMER = "there was no active consumer"
+    NO_TAKER = "no consumer had permits and room"
+    UNACKED = "the subscription had too many unacknowledged messages"
+    UNSETTLED = "entries of consumers that left were being put back"
+    PUT_OFF = "the pass had done its share of work"
+    READING = "a read was under way"
+    FAILOVER_DELAY = "the new active consumer has to wait a moment"
+    WAITING_FULL = "too many entries that were read wait for their consumers"
+    CAUGHT_UP = "everything confirmed was read"
