@@ -244,10 +244,10 @@ class ManyConsumers(LimitedSubscription):
         turn = self._turn
         while self._reading is None:
             self._refresh_slots()
+            if self._holds_too_much():  # first: it counts what is held
+                return Stop.UNACKED
             if not self._policy.has_permits:
                 return Stop.NO_TAKER
-            if self._holds_too_much():
-                return Stop.UNACKED
             if turn.left <= 0:
                 self._put_off()
                 return Stop.PUT_OFF
