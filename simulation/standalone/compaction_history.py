@@ -35,6 +35,8 @@ CONFIRMED_MIN = 400
 CRASHES_MIN = 6
 LIVENESS_S = 200.0
 """Virtual seconds in which a healed system must make progress."""
+NO_LEDGER = (1 << 64) - 1
+"""Ledger of the last message id of a topic without messages."""
 QUIET_S = 10.0
 """Virtual seconds without a message after which a reader counts as complete."""
 
@@ -170,6 +172,8 @@ class CompactionStory:
             subscription = pb.CommandSubscribe.Exclusive
             await connection.subscribe(TOPIC, name, 1, subscription, durable=False, read_compacted=True)
             end, last, entries = await connection.last_message_id(1), (-1, -1), 0
+            if end[0] == NO_LEDGER:
+                end = (-1, -1)
             connection.flow(1, 1_000_000)
             while last < end:
                 with trio.move_on_after(QUIET_S) as quiet:
