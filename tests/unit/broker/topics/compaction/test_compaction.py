@@ -160,6 +160,34 @@ async def test_a_reader_starts_at_its_id_and_seeks_in_the_view() -> None:
             assert await got(at, 30 - first) == old[first:] + new
 
 
+async def test_what_a_reader_acknowledged_of_trimmed_ledgers_is_not_delivered_again() -> None:
+    async with in_broker(log=TRIMMED) as room:
+        peer = await protected(room)
+        await publish(peer, *[(f"k{number}", b"%d" % number) for number in range(25)])
+        await compact(room)
+        topic = await room.topic()
+        await until(lambda: topic.ledger.first_position() > Position(1, 0))
+        at = await reader(room)
+        messages = [(await at.message())[0] for _ in range(25)]
+        await at.answered_ack(messages[6].message_id, cumulative=True)
+        at.redeliver()
+        assert await got(at, 18) == [b"%d" % number for number in range(7, 25)]
+
+
+async def test_the_position_and_the_ledger_are_stored_in_one_entry() -> None:
+    async with in_broker() as room:
+        peer = await room.connect()
+        await peer.producer()
+        await publish(peer, ("a", b"1"))
+        await compact(room)
+        store = (await room.topic()).ledger.cursors[COMPACTION_CURSOR].store
+        assert store is not None
+        written = store.entries_written
+        await publish(peer, ("a", b"2"))
+        await compact(room)
+        assert store.entries_written == written + 1
+
+
 async def test_a_reader_goes_on_where_it_was_when_the_view_is_replaced() -> None:
     async with in_broker(log=TRIMMED) as room:
         peer = await protected(room)
