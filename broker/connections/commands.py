@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker import replies
 from broker.connections import non_persistent
 from broker.connections.connection import Connection
-from broker.connections.last_message import last_compacted, last_message
+from broker.connections.last_message import last_message
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
@@ -85,7 +85,7 @@ async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -
         last, batch_index = await last_message(topic.ledger, topic.screen)
         view = None if topic.compaction is None else topic.compaction.view
         if consumer.read_compacted and view is not None and last <= view.horizon:
-            last, batch_index = await last_compacted(view)
+            last, batch_index = await view.last_message(connection.context.world.offload)
     except ManagedLedgerError as error:
         raise ServiceNotReadyError(f"the last message cannot be read: {error}") from error
     partition = subscription.topic.name.partition

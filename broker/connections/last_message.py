@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from broker.topics.compaction.view import CompactedView
 from broker.topics.entry_screen import EntryScreen, is_passed_over
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
@@ -11,16 +10,6 @@ from quire.wire.pulsar.metadata import peek
 NOTHING = Position(-1, -1)
 LOOK_BACK_MAX = 100
 """Undeliverable entries at the end of a log to skip while searching for the last deliverable one."""
-
-
-async def last_compacted(view: CompactedView) -> tuple[Position, int]:
-    """Return the same of a compacted view. Raises ManagedLedgerError.
-
-    Source: Pulsar's ServerCnx.handleLastMessageIdFromCompactionService."""
-    from broker.topics.compaction.units import last_message_in  # imports the codecs
-
-    found = await view.last()
-    return (NOTHING, -1) if found is None else (found[0], last_message_in(found[1]))
 
 
 async def last_message(ledger: ManagedLedger, screen: EntryScreen) -> tuple[Position, int]:

@@ -29,9 +29,12 @@ from bookie.journal.writer import Journal
 from broker.ownership.bundles import Bundles
 from broker.ownership.lease import Lease
 from broker.ownership.placement import Placement
+from broker.topics.compaction import leftovers
 from broker.topics.entry_screen import EntryScreen, Screened
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore, Persisted
+from cursors.doors import Writer
+from cursors.services import CursorServices
 from managed_ledger import opening
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.ledger_list import LedgerList
@@ -51,6 +54,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import Delete
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
+from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer, File
 from simulation.common.patching import Patch, patched
 from simulation.machines import key_value
@@ -255,6 +259,27 @@ def _orphan_on_unsubscribe() -> list[Patch]:
     return [(CursorStore, "end", end)]
 
 
+def _compacted_ledger_deleted_early() -> list[Patch]:
+    """The old compacted ledger is deleted, though the position that names the new one is not durable yet."""
+
+    async def wait_persisted(self: Cursor) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return [(Cursor, "wait_persisted", wait_persisted)]
+
+
+def _orphan_of_compaction() -> list[Patch]:
+    """A compacted ledger is made without the node that names it."""
+
+    async def new_ledger(services: CursorServices, name: TopicName, old: int, last: Position) -> Writer:
+        quorums = services.next_quorums
+        return await services.ledgers.create(
+            ensemble_size=quorums.ensemble_size, write_quorum=quorums.write_quorum, ack_quorum=quorums.ack_quorum
+        )
+
+    return [(leftovers, "new_ledger", new_ledger)]
+
+
 def _key_not_journalled_again() -> list[Patch]:
     """The journal counts the key of a ledger as written, though the ledger was collected since."""
 
@@ -338,6 +363,8 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "former-bundles-left": _former_bundles_left,
     "intent-forgotten": _intent_forgotten,
     "orphan-on-unsubscribe": _orphan_on_unsubscribe,
+    "compacted-ledger-deleted-early": _compacted_ledger_deleted_early,
+    "orphan-of-compaction": _orphan_of_compaction,
     "key-not-journalled-again": _key_not_journalled_again,
     "former-life-replayed": _former_life_replayed,
     "WAL-tail-tolerated": _wal_tail_tolerated,

@@ -33,6 +33,7 @@ class Message:
     redelivery_count: int
     deliver_at_ms: int = 0
     """Time before which it is not to be delivered; 0: none."""
+    key: str = ""
 
 
 def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
@@ -142,6 +143,7 @@ class Connection:
                 tail[10 + metadata_size :],
                 command.message.redelivery_count,
                 metadata.deliver_at_time,
+                metadata.partition_key,
             )
             self.messages.append((command.message.consumer_id, message))
         elif kind == pb.BaseCommand.PING:
@@ -240,7 +242,14 @@ class Connection:
         self._send(b"".join(frames))
 
     async def subscribe(
-        self, topic: str, subscription: str, consumer_id: int, kind: int, *, durable: bool = True
+        self,
+        topic: str,
+        subscription: str,
+        consumer_id: int,
+        kind: int,
+        *,
+        durable: bool = True,
+        read_compacted: bool = False,
     ) -> None:
         """Subscribe from the beginning, if the subscription is new; a reader (not durable) always."""
         number = self.next_id()
@@ -251,6 +260,7 @@ class Connection:
             request_id=number,
             subType=kind,  # type: ignore[arg-type]
             durable=durable,
+            read_compacted=read_compacted,
             initialPosition=pb.CommandSubscribe.Earliest,
         )
         if not durable:

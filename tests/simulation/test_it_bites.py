@@ -50,6 +50,12 @@ EXPECTED = {
     ("orphan-on-unsubscribe", "standalone"): {"LedgersNeverLeak"},
     ("delay-forgotten-by-restart", "standalone"): {"DelayedIsNotEarly"},
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
+    ("compacted-ledger-deleted-early", "compaction"): {
+        "CompactedViewIsLatest",
+        "ListsAgreeWithLedgers",
+        "NoUnannouncedErrorInTheLog",
+    },
+    ("orphan-of-compaction", "compaction"): {"LedgersNeverLeak"},
     ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
     ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
 }

@@ -12,6 +12,7 @@ Source: Pulsar's CompactedTopicImpl.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -24,9 +25,11 @@ from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataError
 from quire.wire.pulsar.errors import MalformedMetadataError
+from quire.world.doors import Offload
 
 Entries: TypeAlias = list[tuple[Position, memoryview]]
 """Entries with their places in the log, ascending."""
+NOTHING = Position(-1, -1)
 PLACES_MAX = 1000
 """Ids whose place in the ledger is kept: the steps of searches, and where readers go on."""
 
@@ -38,7 +41,7 @@ class CompactedLedgerLostError(ManagedLedgerReadError):
 class CompactedView:
     """The compacted ledger that holds a topic's messages up to `horizon`."""
 
-    __slots__ = ("_ids", "_ledgers", "_next", "_opening", "_reader", "horizon", "ledger_id")
+    __slots__ = ("_ids", "_last", "_ledgers", "_next", "_opening", "_reader", "horizon", "ledger_id")
 
     def __init__(self, ledgers: Ledgers, ledger_id: int, horizon: Position) -> None:
         self.ledger_id = ledger_id
@@ -47,18 +50,12 @@ class CompactedView:
         self._ledgers = ledgers
         self._reader: ReadOnlyLedger | None = None
         self._opening = trio.Lock()
+        self._last: tuple[Position, int] | None = None
+        """Answer of `last_message`, which never changes."""
         self._ids: LRUCache[int, Position] = LRUCache(PLACES_MAX)
         """Id of an entry of the ledger."""
         self._next: LRUCache[Position, int] = LRUCache(PLACES_MAX)
         """Entry of the ledger with which a reader goes on from there."""
-
-    async def size(self) -> tuple[int, int]:
-        """Return the entries and bytes of the ledger. Raises as `read`."""
-        try:
-            reader = await self._opened()
-        except (LedgerError, MetadataError) as error:
-            raise self._failure(error) from error
-        return reader.last_entry_id + 1, reader.length
 
     async def read(self, position: Position, count_max: int, size_max: int) -> Entries:
         """Return the entries at and behind a position of the log: at least one, unless there is none in the ledger.
@@ -77,14 +74,24 @@ class CompactedView:
         self._next[Position(ledger_id, entry_id + 1)] = first + len(found)
         return found
 
-    async def last(self) -> tuple[Position, memoryview] | None:
-        """Return the last entry; None if the ledger is empty. Raises as `read`."""
+    async def last_message(self, offload: Offload) -> tuple[Position, int]:
+        """Return the entry of the last message, and its number if that is a batch, else -1; (-1, -1) and -1 if the
+        ledger is empty. Raises as `read`. Source: Pulsar's ServerCnx.handleLastMessageIdFromCompactionService."""
+        if self._last is None:
+            self._last = await self._find_last(offload)
+        return self._last
+
+    async def _find_last(self, offload: Offload) -> tuple[Position, int]:
+        from broker.topics.compaction.units import last_message_in  # imports the codecs
+
         try:
             reader = await self._opened()
             if reader.last_entry_id < 0:
-                return None
+                return NOTHING, -1
             [raw] = await reader.read(reader.last_entry_id, reader.last_entry_id, size_max=1)
-            return raw_message.decode(raw)
+            position, entry = raw_message.decode(raw)
+            # In a worker: a large batch is unpacked.
+            return position, await offload.run(partial(last_message_in, entry), name="last compacted message")
         except (LedgerError, MetadataError, MalformedMetadataError) as error:
             raise self._failure(error) from error
 

@@ -6,21 +6,27 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.errors import CompactionRunningError, NotAllowedError
+from broker.ownership.values import encode_json
 from broker.topics.compaction.compaction import ERROR, RUNNING, SUCCESS, compaction_of
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, ROOT, new_ledger
 from cursors.cursor_node import StoredNode
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.metadata.errors import NoNodeError
+from quire.metadata.store import ANY_VERSION, Put
 from quire.wire.bookkeeper.entry import DigestType
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.scraped import Scraped
 from tests.unit.broker.topics.compaction.batches import batch
 
+NAMESPACE = "/admin/policies/public/default"
 EARLIEST = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
 TRIMMED = {"retention_minutes": 0, "retention_mb": 0}
 """Nothing is kept that no subscription needs."""
@@ -152,6 +158,34 @@ async def test_a_reader_starts_at_its_id_and_seeks_in_the_view() -> None:
             await at.subscribe(name="r", durable=False, start_message_id=ids[24], read_compacted=True)
             at.flow(100)
             assert await got(at, 30 - first) == old[first:] + new
+
+
+async def test_what_a_reader_acknowledged_of_trimmed_ledgers_is_not_delivered_again() -> None:
+    async with in_broker(log=TRIMMED) as room:
+        peer = await protected(room)
+        await publish(peer, *[(f"k{number}", b"%d" % number) for number in range(25)])
+        await compact(room)
+        topic = await room.topic()
+        await until(lambda: topic.ledger.first_position() > Position(1, 0))
+        at = await reader(room)
+        messages = [(await at.message())[0] for _ in range(25)]
+        await at.answered_ack(messages[6].message_id, cumulative=True)
+        at.redeliver()
+        assert await got(at, 18) == [b"%d" % number for number in range(7, 25)]
+
+
+async def test_the_position_and_the_ledger_are_stored_in_one_entry() -> None:
+    async with in_broker() as room:
+        peer = await room.connect()
+        await peer.producer()
+        await publish(peer, ("a", b"1"))
+        await compact(room)
+        store = (await room.topic()).ledger.cursors[COMPACTION_CURSOR].store
+        assert store is not None
+        written = store.entries_written
+        await publish(peer, ("a", b"2"))
+        await compact(room)
+        assert store.entries_written == written + 1
 
 
 async def test_a_reader_goes_on_where_it_was_when_the_view_is_replaced() -> None:
@@ -393,3 +427,32 @@ async def test_a_lost_compacted_ledger_leaves_the_log() -> None:
         await room.cluster.ledgers.delete(found.view.ledger_id)
         assert await got(await reader(room), 2) == [b"1", b"2"]
         assert (await room.topic()).compaction.view is None
+
+
+async def test_the_policies_of_namespace_and_topic_set_the_threshold() -> None:
+    async with in_broker(compaction_threshold_bytes=7) as room:
+        peer = await room.connect()
+        await peer.producer()
+        held = (await room.topic()).policies
+        assert held.compaction_threshold(7) == 7
+        store = room.cluster.stores[0]
+        for policies, expected in (({"compaction_threshold": 0}, 0), ({"compaction_threshold": 1 << 40}, 1 << 40)):
+            await store.multi([Put(path=NAMESPACE, value=encode_json(policies), version=ANY_VERSION)])
+            await trio.testing.wait_all_tasks_blocked()  # the change is known
+            assert held.compaction_threshold(7) == expected
+        await room.broker.policies.update(TopicName.parse(TOPIC), lambda own: {**own, "compactionThreshold": 300})
+        assert (await room.broker.policies.load(TopicName.parse(TOPIC))).compaction_threshold(7) == 300
+
+
+async def test_compactions_are_counted_in_metrics() -> None:
+    async with in_broker() as room:
+        peer = await room.connect()
+        await peer.producer()
+        await publish(peer, ("a", b"1"), ("a", b"2"), ("b", b"3"))
+        await compact(room)
+        scraped = Scraped(room)
+        assert scraped["pulsar_compaction_succeed_count"] == 1
+        assert scraped["pulsar_compaction_failed_count"] == 0
+        assert scraped["pulsar_compaction_removed_event_count"] == 1
+        assert scraped["pulsar_compaction_compacted_entries_count"] == 2
+        assert scraped["pulsar_compaction_compacted_entries_size"] > 0

@@ -54,6 +54,17 @@ def test_of_each_key_the_newest_message_stays_and_an_empty_one_deletes_the_key()
     assert compacted([first, single("a", b"x", null_value=True)]) == []
 
 
+def test_a_deleted_key_takes_no_memory() -> None:
+    selection = Selection(100)
+    selection.begin_read()
+    for _ in range(3):
+        selection.add([MessageUnit(str(number), 1) for number in range(50)])
+        assert selection.keys == 50
+        selection.add([MessageUnit(str(number), 0) for number in range(50)])
+        assert selection.keys == 0
+    assert selection.kept.count == 0
+
+
 def test_messages_without_a_key_are_dropped_unless_they_are_to_be_kept() -> None:
     entries = [single(None, b"1"), batch([(None, b"2"), ("a", b"3")]), single("", b"4")]
     [left, last] = compacted(entries)
