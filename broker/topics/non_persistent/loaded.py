@@ -66,12 +66,24 @@ class NonPersistentTopics:
         return sorted({*self.names(namespace), *elsewhere})
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
-        """Return how many partitions a client is to see, as `Topics.partitions` does."""
+        """Return how many partitions a client is to see, as `Topics.partitions` does.
+
+        A missing topic that may not be made is one that no broker has. Raises TopicNotFoundError, and
+        ServiceNotReadyError if a broker cannot be asked. Source: NamespaceService.checkTopicExists of the original."""
         if name.partition < 0 and (count := await self._partitioned.get(name)):
             return count
         options = self._context.options
         create = create and options.allow_auto_topic_creation
-        if not create or options.auto_topic_type != PARTITIONED or name.partition >= 0 or self.find(name) is not None:
+        if self.find(name) is not None:
+            return 0
+        if not create:
+            if name.partition >= 0:
+                exists = name.partition < await self._partitioned.get(name.partitioned)
+            else:
+                exists = name in await self.names_everywhere(name.namespace_name)
+            if not exists:
+                raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
+        if not create or options.auto_topic_type != PARTITIONED or name.partition >= 0:
             return 0
         try:
             await self.create_partitioned(name, options.partitions_default)

@@ -57,6 +57,11 @@ class NonPersistentSubscription:
         name, hashing = self.topic.name, options.failover_consistent_hashing
         return OneActive(FailoverChoice(name.full, name.partition, consistent_hashing=hashing))
 
+    @property
+    def entry_cost(self) -> int:
+        """Return the cost of an entry in the work of a pass."""
+        return 10 if self.kind == pb.CommandSubscribe.Key_Shared else 5
+
     # Consumers
 
     def add_consumer(self, consumer: Consumer[NonPersistentSubscription], kind: int) -> None:

@@ -37,9 +37,9 @@ NOT_SERVED = TRANSACTION | MARKER | SHADOW
 """SENDs with these flags are refused."""
 NO_DELAY = DelayedDelivery(False, 1000, 0)
 """A delivery time has no meaning: there is nothing to deliver later."""
-ENTRIES_IN_STEP = 512
+ENTRIES_IN_STEP = 256
 """Entries that are given to the subscriptions at a time."""
-RUN_COST = 8
+RUN_COST = 16
 """Cost of a run for one subscription in the work of a pass, beside its entries."""
 
 
@@ -190,7 +190,7 @@ class NonPersistentTopic:
                 part, part_counts = payloads[start : start + ENTRIES_IN_STEP], counts[start : start + ENTRIES_IN_STEP]
             for subscription in list(self.subscriptions.values()):
                 subscription.deliver(part, part_counts, chunks=chunks)
-                turn.left -= RUN_COST + len(part)
+                turn.left -= RUN_COST + subscription.entry_cost * len(part)
                 yield
         turn.left -= len(run.sequence_ids) // 4
         self.context.publishing.give(size)

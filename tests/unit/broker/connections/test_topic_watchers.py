@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -163,6 +164,39 @@ async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_misse
     await trio.sleep(3)
     monkeypatch.setattr(store, "children", children)
     assert (await update(peer))[0] == full("orders")
+
+
+async def test_patterns_are_matched_and_lists_encoded_in_a_worker(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    offload = room.broker.context.world.offload
+    run, in_worker, seen = offload.run, [False], []
+
+    async def watched_run(job: Callable[[], Any], *, name: str = "") -> Any:
+        def working() -> Any:
+            in_worker[0] = True
+            try:
+                return job()
+            finally:
+                in_worker[0] = False
+
+        return await run(working, name=name)
+
+    def noted(of: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            seen.append((of.__name__, in_worker[0]))
+            return of(*arguments)
+
+        return call
+
+    monkeypatch.setattr(offload, "run", watched_run)
+    monkeypatch.setattr(views, "topic_pattern", noted(views.topic_pattern))
+    monkeypatch.setattr(views, "topics_hash", noted(views.topics_hash))
+    monkeypatch.setattr(watchers.replies, "topic_list", noted(watchers.replies.topic_list))
+    peer = await room.connect()
+    await watch(peer)
+    await make(room, "orders")
+    await update(peer)
+    assert {name for name, _ in seen} == {"topic_pattern", "topics_hash", "topic_list"}
+    assert all(where for _, where in seen), seen
 
 
 async def test_what_is_not_watched_is_refused(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -234,10 +234,11 @@ async def test_small_messages_survive_the_next_use_of_the_receive_buffer(room: R
     peer.stream.window = 0
     producer = await room.connect()
     await producer.producer(TOPIC)
-    payloads = [bytes([number]) * 1000 for number in range(200)]
-    await producer.publish(*payloads)
+    payloads = [b"%03d" % number * 300 for number in range(600)]
+    for begin in range(0, 600, 100):
+        await producer.publish(*payloads[begin : begin + 100], first=begin)
     peer.stream.open_window()
-    assert await peer.payloads(200) == payloads
+    assert await peer.payloads(600) == payloads
 
 
 async def test_the_topic_moves_with_its_bundle_and_clients_are_told_where_to(room: Room) -> None:

@@ -14,17 +14,20 @@ from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.requests import Service
 from broker.admin.resources import routes
+from broker.config import PARTITIONED
 from broker.errors import ServiceNotReadyError
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import BrokerReport, LocalBroker, encode_report
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
 from tests.support.pulsar_frames import C
-from tests.unit.broker.peers import Room
+from tests.unit.broker.connections.test_commands import partition_count
+from tests.unit.broker.peers import Room, in_broker
 
 BASE = "/admin/v2/non-persistent/public/default"
+SPACE = NamespaceName("public", "default")
 FULL = "non-persistent://public/default"
 
 
@@ -155,6 +158,37 @@ async def test_names_come_from_all_brokers_and_never_in_part(room: Room, monkeyp
     async with rest_of(room) as rest:
         assert await rest.get(f"{BASE}?quireHere=true") == [f"{FULL}/here"]
         assert await rest.status("GET", BASE) == 503
+
+
+async def test_the_count_of_partitions_is_told_and_a_topic_that_no_broker_has_is_not_found(room: Room) -> None:
+    peer = await room.connect()
+    direct = room.broker.direct
+    await direct.create_partitioned(TopicName.parse(f"{FULL}/p"), 2)
+    await direct.get(TopicName.parse(f"{FULL}/here"))
+
+    async def there(namespace: NamespaceName) -> list[TopicName]:
+        return [TopicName.parse(f"{FULL}/there")]
+
+    direct.names_elsewhere = there
+    for name, create, found in (
+        ("p", False, 2),
+        ("p-partition-1", False, 0),
+        ("p-partition-2", False, -pb.TopicNotFound),
+        ("here", False, 0),
+        ("there", False, 0),
+        ("missing", False, -pb.TopicNotFound),
+        ("missing", True, 0),
+    ):
+        assert await partition_count(peer, f"{FULL}/{name}", create=create) == found, name
+
+
+async def test_topics_are_partitioned_where_the_configuration_makes_them_so() -> None:
+    async with in_broker(auto_topic_type=PARTITIONED, partitions_default=3) as room:
+        peer = await room.connect()
+        assert await partition_count(peer, f"{FULL}/t") == 3
+        assert [each.full for each in await room.broker.topics.partitioned.names(SPACE, NON_PERSISTENT)] == [
+            f"{FULL}/t"
+        ]
 
 
 async def test_clients_are_told_the_topics_of_both_kinds(room: Room) -> None:
