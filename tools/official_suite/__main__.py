@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -74,7 +75,6 @@ def run(checkout: Path, folder: Path, console: Console, *, on_cluster: bool) -> 
     except ExceptionsError as error:
         raise SuiteError(f"{EXCEPTIONS}: {error}") from None
     modules = installed(PACKAGES)
-    network.require_ports()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     results: dict[str, Result] = {}
@@ -93,14 +93,21 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("checkout", type=Path, metavar="CHECKOUT")
     parser.add_argument("--cluster", action="store_true", help="run against two brokers, three bookies and ZooKeeper")
-    parser.add_argument("--isolated", action="store_true", help="run in a network namespace, where the ports are free")
+    parser.add_argument("--isolated", action="store_true", help="run in a network namespace (also if a port is taken)")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and tests are ended
     folder = ROOT / "out" / f"official-suite-{'cluster' if given.cluster else 'standalone'}"
     console = Console()
     try:
-        if given.isolated and network.ISOLATED not in os.environ:
+        why = network.obstacle()
+        if network.ISOLATED not in os.environ and (given.isolated or why):
+            require_version(given.checkout)
             installed(PACKAGES)  # inside there is no way to the package index
+            if why:
+                console.print(f"{why}: the suite runs in a network namespace", highlight=False, soft_wrap=True)
             network.isolate(arguments)
+        if why:
+            raise SuiteError(why)
         verdict = run(given.checkout.absolute(), folder, console, on_cluster=given.cluster)
     except SuiteError as error:
         print(f"scripts/official-suite: {error}", file=sys.stderr)

@@ -45,7 +45,10 @@ def run_file(file: Path, modules: Path, folder: Path, *, stall_s: float = STALL_
                 stderr=log,
                 start_new_session=True,
             )
-        ended = _follow(process, written, events, stall_s)
+        try:
+            ended = _follow(process, written, events, stall_s)
+        finally:
+            _kill(process)
         if ended is None:
             resumable = events.running is not None
             events.stalled(file.name, f"no event within {stall_s:g} s, see {output}")
@@ -69,7 +72,7 @@ def _command(file: Path, folder: Path, without: Sequence[str]) -> list[str]:
 
 
 def _follow(process: subprocess.Popen[bytes], written: Path, events: Events, stall_s: float) -> int | None:
-    """Take the events of the process until it ends; return its exit code. None: it stalled, and has been killed."""
+    """Take the events of the process until it ends; return its exit code. None: it stalled."""
     last = time.monotonic()
     with written.open(encoding="utf-8") as lines:
         rest = ""
@@ -83,10 +86,14 @@ def _follow(process: subprocess.Popen[bytes], written: Path, events: Events, sta
             if code is not None:
                 return code
             if time.monotonic() - last > stall_s:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
                 return None
             time.sleep(_POLL_S)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def count(results: dict[str, Result]) -> str:
