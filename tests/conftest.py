@@ -31,7 +31,7 @@ for _profile, _examples in (("quire", 30), (effort.FULL, 100)):
     )
 hypothesis.settings.load_profile("quire")
 
-STAGES = ("unit", "golden", "conformance", "simulation", "cluster", "spark", "interop")
+STAGES = ("unit", "golden", "conformance", "mutants", "simulation", "cluster", "spark", "interop")
 
 
 @pytest.fixture(autouse=True)

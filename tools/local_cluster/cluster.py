@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -66,14 +66,18 @@ class LocalCluster:
         self._offsets: dict[str, int] = {}
 
     @classmethod
-    def make(cls, folder: Path, plan: Plan, *, bound: bool = False) -> LocalCluster:
-        """Create a cluster without starting it. Raises ClusterError if the folder has one already."""
+    def make(
+        cls, folder: Path, plan: Plan, *, bound: bool = False, ports: Mapping[str, tuple[int, ...]] | None = None
+    ) -> LocalCluster:
+        """Create a cluster without starting it. `ports`: those of some processes by name; the others get free ones.
+        Raises ClusterError if the folder has one already."""
         if (folder / FILE).exists():
             raise ClusterError(f"{folder} already has a cluster: scripts/cluster down ends it")
         if folder.exists() and any(folder.iterdir()):
             raise ClusterError(f"{folder} has files of an earlier cluster: remove it, or use another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        made = cls(folder, State(plan=plan, nodes=plan.nodes(free_ports)), bound=bound)
+        nodes = [replace(node, ports=(ports or {}).get(node.name, node.ports)) for node in plan.nodes(free_ports)]
+        made = cls(folder, State(plan=plan, nodes=nodes), bound=bound)
         for node in made.state.nodes:
             made.write_conf(node)
         made.state.write(made.folder)

@@ -122,8 +122,9 @@ async def test_batches_count_with_their_highest_sequence_id(room: Room) -> None:
     send(peer, 10, 19)
     send(peer, 0, 9)
     send(peer, 10, 19)
+    send(peer, 15, 19)
     send(peer, 20)
-    assert await receipts(peer, 5) == "0 10 0= 10= 20"
+    assert await receipts(peer, 6) == "0 10 0= 10= 15= 20"
     assert await joined(await room.connect(), producer_id=2, producer_name="other") == -1
     peer.close_producer()
     await peer.expect(C.SUCCESS)

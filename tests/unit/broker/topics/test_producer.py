@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from quire.ledger.errors import LedgerError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C, entry
@@ -18,6 +20,23 @@ async def test_receipts_carry_the_sequence_ids_in_order_and_growing_positions(ro
     assert [receipt.sequence_id for receipt in receipts] == list(range(100, 125))
     places = [(receipt.message_id.ledgerId, receipt.message_id.entryId) for receipt in receipts]
     assert places == sorted(set(places))
+
+
+async def test_what_is_durable_is_delivered_at_once_to_consumers_of_every_type(room: Room) -> None:
+    sender, receiver = await room.connect(), await room.connect()
+    await sender.producer()
+    kinds = pb.CommandSubscribe.SubType.values()
+    for consumer_id, kind in enumerate(kinds, 1):
+        await receiver.subscribe(name=f"s{consumer_id}", consumer_id=consumer_id, subType=kind)
+        if kind == pb.CommandSubscribe.Failover:
+            await receiver.expect(C.ACTIVE_CONSUMER_CHANGE)
+        receiver.flow(10, consumer_id)
+    await sender.publish(b"first")
+    assert await receiver.payloads(len(kinds)) == [b"first"] * len(kinds)
+    before = trio.current_time()
+    await sender.publish(b"second", first=1)
+    assert await receiver.payloads(len(kinds)) == [b"second"] * len(kinds)
+    assert trio.current_time() - before < 0.05
 
 
 async def test_closing_a_producer_is_answered_behind_the_receipts_of_what_was_on_its_way(room: Room) -> None:

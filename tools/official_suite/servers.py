@@ -1,0 +1,108 @@
+"""A fresh server or cluster on the standard ports, with the tenants and namespaces that the suite takes for granted.
+
+The suite's own script of set-up has the same: apache/pulsar-client-python, build-support/, tests/test-conf/."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.waiting import poll_until
+from tools.demo.server import DemoError, Server
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.errors import ClusterError
+from tools.local_cluster.plan import Kind, Plan, conf_text
+from tools.official_suite.errors import SuiteError
+from tools.official_suite.network import BROKER_PORT, WEB_PORT
+
+SETTINGS: dict[str, object] = {"maxMessageSize": 1_024_000, "maxUnackedMessagesPerConsumer": 50_000}
+BROKERS, BOOKIES = 2, 3
+WEB = f"http://127.0.0.1:{WEB_PORT}"
+_TENANTS = ("public", "private")
+_NAMESPACES = ("public/default", "public/default-2", "private/auth")
+_THERE_ALREADY = 409
+_REST_S = 30.0
+
+
+class _Standalone(Server):
+    """Server of the demo on the standard ports, with a configuration file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port, self.web_port = BROKER_PORT, WEB_PORT
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--conf", str(self.folder / "standalone.conf")]
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[None]:
+    """Run `quire standalone` with an empty data directory. Raises SuiteError."""
+    (folder / "standalone.conf").write_text(conf_text(SETTINGS))
+    server = _Standalone(folder)
+    try:
+        server.start()
+        _prepare()
+        yield
+        server.stop()
+    except DemoError as error:
+        raise SuiteError(str(error)) from None
+    finally:
+        server.abandon()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[None]:
+    """Run a cluster whose first broker has the standard ports. Raises SuiteError."""
+    plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf={Kind.BROKER: SETTINGS})
+    with ExitStack() as always:
+        try:
+            ports = {"broker1": (BROKER_PORT, WEB_PORT)}
+            made = LocalCluster.make(folder / "cluster", plan, bound=True, ports=ports)
+            always.callback(made.abandon)
+            made.up()
+        except ClusterError as error:
+            raise SuiteError(str(error)) from None
+        _prepare()
+        yield
+        killed = made.down()
+        if killed:
+            raise SuiteError(f"did not stop on SIGTERM: {', '.join(killed)}")
+
+
+def _prepare() -> None:
+    clusters: list[str] = []
+
+    def known() -> bool:
+        clusters[:] = [each for each in _request("GET", "clusters") or [] if each != "global"]
+        return bool(clusters)
+
+    if not poll_until(known, _REST_S):
+        raise SuiteError(f"{WEB} names no cluster")
+    for tenant in _TENANTS:
+        _request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+    for namespace in _NAMESPACES:
+        _request("PUT", f"namespaces/{namespace}", {})
+
+
+def _request(method: str, path: str, value: object = None) -> Any:
+    """Call the admin interface, and return what it answers. Raises SuiteError; what exists already is no error."""
+    body = None if value is None else json.dumps(value).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{WEB}/admin/v2/{path}", body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_REST_S) as answer:
+            text = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == _THERE_ALREADY:
+                return None
+            raise SuiteError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from None
+    except OSError as error:
+        raise SuiteError(f"{method} {path}: {error}") from None
+    return json.loads(text) if text else None
