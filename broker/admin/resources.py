@@ -54,6 +54,7 @@ def position_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
         at(f"{subscription}/analyzeBacklog", POST=analysis.analyze),
         at(f"{_TOPIC}/examinemessage", GET=messages.examine),
         at(f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}", GET=messages.by_id),
+        at(f"{_TOPIC}/getMessageIdByIndex", GET=messages.by_index),
         at(f"{_TOPIC}/backlogSize", PUT=messages.backlog_size),
         at(f"{_TOPIC}/terminate", POST=life.terminate),
         at(f"{_TOPIC}/terminate/partitions", POST=life.terminate_partitions),
