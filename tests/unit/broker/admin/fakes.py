@@ -14,6 +14,7 @@ from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.topics.schemas.registry import Schemas
+from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
@@ -94,14 +95,16 @@ class FakeAdministration(Administration):
         await self._note("partitioned_topics_of_namespace", str(namespace))
         return self.names if self.partitioned_names is None else self.partitioned_names
 
-    async def create_topic(self, name: TopicName) -> None:
-        await self._note("create_topic", name.full)
+    async def create_topic(self, name: TopicName, properties: Pairs = ()) -> None:
+        await self._note("create_topic", name.full, *properties)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:
         await self._note("delete_topic", name.full, force)
 
-    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
-        await self._note("create_subscription", name.full, subscription, position)
+    async def create_subscription(
+        self, name: TopicName, subscription: str, position: Position, properties: Pairs = ()
+    ) -> None:
+        await self._note("create_subscription", name.full, subscription, position, *properties)
 
     async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
         await self._note("delete_subscription", name.full, subscription, force)
