@@ -290,6 +290,18 @@ class BrokerOptions(LifeOptions):
         minimum=0,
         doc="Longest delay of a message in milliseconds; one with a longer delay is refused. 0: no limit.",
     )
+    entry_metadata: tuple[str, ...] = conf_key(
+        "brokerEntryMetadataInterceptors",
+        (),
+        doc="Metadata that the broker adds to each entry: "
+        "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor, the index of its last message, and "
+        "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor, the time of the broker.",
+    )
+    expose_entry_metadata: bool = conf_key(
+        "exposingBrokerEntryMetadataToClientEnabled",
+        False,
+        doc="true: clients that say that they understand this metadata get it with each message.",
+    )
     entry_filter_names: tuple[str, ...] = conf_key(
         "entryFilterNames",
         (),

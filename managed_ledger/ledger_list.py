@@ -11,7 +11,7 @@ What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids gro
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -168,6 +168,11 @@ def encode(value: LedgerList) -> bytes:
     for key, text in value.properties:
         info.properties.add(key=key, value=text)
     return info.SerializeToString()
+
+
+def new_list(properties: Sequence[tuple[str, str]] = ()) -> bytes:
+    """Return the value of a new log."""
+    return encode(LedgerList(properties=tuple(properties))) if properties else b""
 
 
 def decode(value: bytes) -> LedgerList:

@@ -21,7 +21,7 @@ from managed_ledger.config import LogConfigSource
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerReadError, ManagedLedgerUnavailableError
-from managed_ledger.ledger_list import LedgerInfo
+from managed_ledger.ledger_list import LedgerInfo, LedgerList
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
 from managed_ledger.log_index import LogIndex
 from managed_ledger.reading import LogReads
@@ -35,7 +35,7 @@ from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
-from quire.service.log import Logger, get_logger
+from quire.service.log import get_logger
 from quire.world.doors import Buffer
 
 __all__ = ["AppendSink", "EntryRun", "ManagedLedger"]
@@ -178,6 +178,10 @@ class ManagedLedger:
             raise
         except MetadataError as error:
             raise ManagedLedgerUnavailableError(f"{self.name}: properties not stored: {error}") from error
+
+    def keep_in_list(self, amend: Callable[[LedgerList], LedgerList]) -> None:
+        """Store every list of ledgers from now on as `amend` changes it."""
+        self._stored.amend = amend
 
     @property
     def entry_count(self) -> int:
@@ -426,7 +430,7 @@ class ManagedLedger:
             try:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
-                self._log.warning("ledger not closed; the next open recovers it", reason=str(error))
+                topic_log(log, self.name).warning("ledger not closed; the next open recovers it", reason=str(error))
             unneeded, cursors = self._appends.unneeded(), self._log_cursors
             if self.cursors or unneeded is not None:
                 async with trio.open_nursery() as nursery:
@@ -438,10 +442,6 @@ class ManagedLedger:
             self.cache.clear()
             self.closed.set()
             self._services.on_gone(self)
-
-    @property
-    def _log(self) -> Logger:
-        return topic_log(log, self.name)
 
 
 def _nothing() -> None:

@@ -40,6 +40,7 @@ class StoredList:
         "_metadata",
         "_unlearned",
         "_version",
+        "amend",
         "config",
         "name",
         "value",
@@ -56,6 +57,8 @@ class StoredList:
         self._unlearned: dict[bytes, LedgerList] | None = None
         """Values of writes with unknown outcome, and the list that each would make; None: there are none."""
         self.value = _EMPTY
+        self.amend: Callable[[LedgerList], LedgerList] = _as_it_is
+        """Returns the list to store in place of each."""
         self._lock = RareLock()
 
     @property
@@ -106,7 +109,7 @@ class StoredList:
             self._check_kept()
             if before.ledgers and ledger_id <= before.ledgers[-1].ledger_id:
                 raise LedgerIdOrderError(f"{self.name}: {ledger_id} comes after {before.ledgers[-1].ledger_id}")
-            attempt = attempts[ledger_id] = naming(ledger_id)
+            attempt = attempts[ledger_id] = self.amend(naming(ledger_id))
             value = encode(attempt)
             self._bytes = len(value)
             # If the answer is lost, it may have created a ledger without a writer, which is removed from the list
@@ -166,6 +169,7 @@ class StoredList:
 
     async def _put(self, value: LedgerList, if_unheard: LedgerList, ops: tuple[Op, ...]) -> None:
         self._check_kept()
+        value, if_unheard = self.amend(value), self.amend(if_unheard)
         data = encode(value)
         self._bytes = len(data)
         self._doubt(data, if_unheard)
@@ -265,6 +269,10 @@ class _Held:
 
     async def __aexit__(self, *_: object) -> None:
         await self._lock.__aexit__()
+
+
+def _as_it_is(value: LedgerList) -> LedgerList:
+    return value
 
 
 def log_path(name: str) -> str:

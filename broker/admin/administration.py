@@ -38,6 +38,7 @@ from broker.explain.explain import Explain
 from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
+from broker.topics.subscription_cursors import Pairs
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
@@ -71,7 +72,7 @@ class Administration:
     ) -> None:
         self._topics = topics
         self.direct = direct
-        self._partitioned = topics.partitioned
+        self.partitioned = topics.partitioned
         self._metadata = metadata
         self._nursery = nursery
         self._finishing: set[str] = set()
@@ -106,9 +107,9 @@ class Administration:
         if name.domain != PERSISTENT:
             await self.direct.create_partitioned(name, partitions, properties)
             return
-        async with self._partitioned.changing(name):
+        async with self.partitioned.changing(name):
             await self._topics.namespaces.takes_topics(name)
-            await self._partitioned.create(name, partitions, properties)
+            await self.partitioned.create(name, partitions, properties)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
         """Grow the topic to `partitions` in all. With the count it already has, only missing logs are made.
@@ -119,8 +120,8 @@ class Administration:
         await self.complete(partial(self._grow, name, partitions), f"grow {name.full}")
 
     async def _grow(self, name: TopicName, partitions: int) -> None:
-        async with self._partitioned.changing(name):
-            before = await self._partitioned.grow(name, partitions)
+        async with self.partitioned.changing(name):
+            before = await self.partitioned.grow(name, partitions)
             if partitions > before:
                 await self._subscribe_late(name, before, partitions)
 
@@ -129,13 +130,13 @@ class Administration:
         wanted = await self._names_on(name, range(before))
         for index in range(before, partitions):
             partition = name.with_partition(index)
-            for subscription in sorted(wanted - set(await self._partitioned.subscriptions(partition))):
+            for subscription in sorted(wanted - set(await self.partitioned.subscriptions(partition))):
                 await self._subscribe(partition, subscription, EARLIEST)
 
     async def _names_on(self, name: TopicName, indexes: range) -> set[str]:
         found: set[str] = set()
         for index in indexes:
-            found.update(await self._partitioned.subscriptions(name.with_partition(index)))
+            found.update(await self.partitioned.subscriptions(name.with_partition(index)))
         return found
 
     async def partitions(self, name: TopicName) -> int:
@@ -153,28 +154,28 @@ class Administration:
         await self.complete(partial(self._delete_partitioned, name, force), f"delete {name.full}")
 
     async def _delete_partitioned(self, name: TopicName, force: bool) -> None:
-        async with self._partitioned.changing(name):
-            found = await self._partitioned.find(name)
+        async with self.partitioned.changing(name):
+            found = await self.partitioned.find(name)
             if found is None:
                 raise NotPartitionedError(f"there is no partitioned topic {name.full}")
             named = [name.with_partition(index) for index in range(found.partitions)]
             if not found.deleted:
                 if not force:
                     await self._check_unused(named)
-                await self._partitioned.mark(name, deleted=True)
+                await self.partitioned.mark(name, deleted=True)
                 if not force:
                     try:
                         await self._check_unused(named)
                     except TopicBusyError:
-                        await self._partitioned.mark(name, deleted=False)
+                        await self.partitioned.mark(name, deleted=False)
                         raise
             # From here on no client loads a partition. Loaded partitions are closed and their clients disconnected.
             # Partitions without a log are included: one may be on its way since before the mark.
-            existing = await self._partitioned.existing_partitions(name)
+            existing = await self.partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
             if name.domain == PERSISTENT:  # a topic of the other kind may have the same schemas
                 await self._topics.schemas.delete_all(name)
-            await self._partitioned.delete(name)
+            await self.partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 
     async def _check_unused(self, names: Iterable[TopicName]) -> None:
@@ -207,7 +208,7 @@ class Administration:
     def finish_deletion(self, name: TopicName) -> None:
         """Complete an interrupted deletion in the background, unless that is under way. Called when such a topic is
         used."""
-        if name.full not in self._finishing and not self._partitioned.is_changing(name):
+        if name.full not in self._finishing and not self.partitioned.is_changing(name):
             self._finishing.add(name.full)
             self._nursery.start_soon(self._finish_deletion, name, name=f"delete {name.full}")
 
@@ -229,18 +230,18 @@ class Administration:
     async def partitioned_topics_of_namespace(self, namespace: NamespaceName, domain: str = PERSISTENT) -> list[str]:
         """Return full names without `-partition-N`, sorted."""
         await self._topics.namespaces.exists(namespace)
-        return [name.full for name in await self._partitioned.names(namespace, domain)]
+        return [name.full for name in await self.partitioned.names(namespace, domain)]
 
     async def exists(self, name: TopicName) -> bool:
         """Return whether there is a topic, or partition, of that name. A partitioned topic does not count as one."""
         await self._topics.namespaces.exists(name)
         return await self._topics.exists(name)
 
-    async def create_topic(self, name: TopicName) -> None:
+    async def create_topic(self, name: TopicName, properties: Pairs = ()) -> None:
         """Create a topic that is not partitioned, or a missing partition of a partitioned one.
 
         Raises TopicExistsError, NotAllowedError."""
-        await self._topics.create(name)
+        await self._topics.create(name, properties)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:
         """Delete a topic or partition.
@@ -251,7 +252,9 @@ class Administration:
 
     # Subscriptions
 
-    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
+    async def create_subscription(
+        self, name: TopicName, subscription: str, position: Position, properties: Pairs = ()
+    ) -> None:
         """Create a durable subscription that delivers the entry at `position` next (EARLIEST, LATEST too).
 
         On a partitioned topic it is created on every partition, where only EARLIEST and LATEST make sense. The topic is
@@ -266,7 +269,7 @@ class Administration:
         made: list[TopicName] = []
 
         async def create(each: TopicName) -> None:
-            if await self._subscribe(each, subscription, position):
+            if await self._subscribe(each, subscription, position, properties):
                 made.append(each)
 
         every = _every(name, count)
@@ -276,13 +279,13 @@ class Administration:
         if not made:
             raise SubscriptionExistsError(f"subscription {subscription!r} of {name.full} exists")
 
-    async def _subscribe(self, name: TopicName, subscription: str, position: Position) -> bool:
+    async def _subscribe(self, name: TopicName, subscription: str, position: Position, properties: Pairs = ()) -> bool:
         """Make a subscription of one topic on whichever broker serves it; return whether there was none."""
         try:
             if (remote := await self.elsewhere(name)) is None:
-                await (await self._topics.get(name)).create_subscription(subscription, position)
+                await (await self._topics.get(name)).create_subscription(subscription, position, properties)
             else:
-                await remote.create_subscription(subscription, position)
+                await remote.create_subscription(subscription, position, properties)
         except SubscriptionExistsError:
             return False
         return True
@@ -294,7 +297,7 @@ class Administration:
         deleted on this broker)."""
         topics, elsewhere = await self._existing(name)
         holders = [topic for topic in topics if subscription in topic.subscriptions]
-        remotes = [each for each in elsewhere if subscription in await self._partitioned.subscriptions(each.name)]
+        remotes = [each for each in elsewhere if subscription in await self.partitioned.subscriptions(each.name)]
         if not holders and not remotes:
             raise SubscriptionNotFoundError(f"{name.full} has no subscription {subscription!r}")
         if not force and any(topic.subscriptions[subscription].consumers for topic in holders):
@@ -322,7 +325,7 @@ class Administration:
         """Return names, sorted; of a partitioned topic those on any partition. Includes connected readers."""
         found: set[str] = set()
         for each in await self._every_existing(name):
-            found.update(await self._partitioned.subscriptions(each))
+            found.update(await self.partitioned.subscriptions(each))
             if (topic := self._topics.find(each)) is not None:
                 found.update(topic.subscriptions)
         return sorted(found)
@@ -391,7 +394,7 @@ class Administration:
     # Names
 
     async def _partitions(self, name: TopicName) -> int:
-        return 0 if name.partition >= 0 else await self._partitioned.get(name)
+        return 0 if name.partition >= 0 else await self.partitioned.get(name)
 
     async def _check_plain(self, name: TopicName) -> None:
         await self._topics.namespaces.exists(name)

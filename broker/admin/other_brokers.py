@@ -25,6 +25,7 @@ from broker.errors import (
 )
 from broker.ownership.http_client import HttpAnswer, request
 from broker.ownership.lookup import Connect, Redirect
+from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Network
@@ -117,9 +118,11 @@ class RemoteTopic:
         """Return the internal state as JSON. Raises TopicNotFoundError, IsPartitionedError."""
         return await self.ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
 
-    async def create_subscription(self, subscription: str, position: Position) -> None:
+    async def create_subscription(self, subscription: str, position: Position, properties: Pairs = ()) -> None:
         """Create a subscription. Raises TopicNotFoundError, SubscriptionExistsError."""
-        body = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+        body: dict[str, object] = {"ledgerId": position.ledger_id, "entryId": position.entry_id}
+        if properties:
+            body["properties"] = dict(properties)
         errors: Errors = {404: TopicNotFoundError, 409: SubscriptionExistsError}
         await self.ask("PUT", _subscription(subscription), body=body, errors=errors)
 

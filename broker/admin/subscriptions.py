@@ -1,7 +1,8 @@
 """Subscriptions by name, created and deleted without a consumer.
 
 GET      {topic}/subscriptions                          names; of a partitioned topic those on any partition
-PUT      {topic}/subscription/{subscription}            body: message id of the next entry, none is the latest
+PUT      {topic}/subscription/{subscription}            body: message id of the next entry, none is the latest;
+                                                        its field `properties` has the subscription's
                                                         204; 404, 409, 412 reserved for brokers
 DELETE   {topic}/subscription/{subscription}?force=true 204; 404, 412 it has consumers; __compaction: the topic is as
                                                         if it had never been compacted
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from broker.admin.errors import NotServedError, PreconditionError
 from broker.admin.message_ids import position
 from broker.admin.positions import compaction
+from broker.admin.properties import check_size
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
@@ -35,10 +37,10 @@ async def create(call: AdminCall) -> None:
         raise NotServedError("replicated subscriptions are not served")
     body = await call.json()
     start = position(body)
-    if isinstance(body, dict) and string_map(body.get("properties"), "properties"):
-        raise NotServedError("properties of a subscription are not served")
+    properties = string_map(body.get("properties"), "properties") if isinstance(body, dict) else {}
+    check_size(properties)
     await at_owner(call, name)
-    await call.administration.create_subscription(name, subscription, start)
+    await call.administration.create_subscription(name, subscription, start, tuple(properties.items()))
 
 
 async def delete(call: AdminCall) -> None:

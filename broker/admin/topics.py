@@ -3,7 +3,7 @@
 GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: those; ALL
-PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
+PUT      {topic}                                          body: properties; 204; 409, 412 it would be no partition
 DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
 PUT      {topic}/unload                                   204; 404
 GET      {topic}/internalStats?metadata=true              404, 405 it is partitioned
@@ -23,8 +23,9 @@ from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
+from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
-from broker.admin.requests import INT64_MAX, AdminCall, string_map
+from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 
@@ -59,11 +60,9 @@ async def names_by_mode(call: AdminCall) -> Response:
 
 
 async def create(call: AdminCall) -> None:
-    name = call.topic()
-    if string_map(await call.json(), "properties"):
-        raise NotServedError("properties of a topic are not served")
+    name, properties = call.topic(), checked(await call.json())
     await at_owner(call, name)
-    await call.administration.create_topic(name)
+    await call.administration.create_topic(name, tuple(properties.items()))
 
 
 async def delete(call: AdminCall) -> None:

@@ -90,6 +90,7 @@ class Connection:
         self.closed = False
         self.connected = False
         self.client_version = ""
+        self.takes_entry_metadata = False
         self.sends_in_flight = 0
         self.requests_in_flight = 0
         self.work_left = 0
@@ -437,6 +438,7 @@ class Connection:
         self.connected = True
         self.context.connects += 1
         self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
+        self.takes_entry_metadata = connect.feature_flags.supports_broker_entry_metadata
         version = min(PROTOCOL_VERSION, connect.protocol_version)
         self.write((replies.connected(SERVER_VERSION, version, self.context.options),))
 

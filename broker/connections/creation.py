@@ -14,7 +14,7 @@ from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.connections.non_persistent import DirectCreations
 from broker.connections.schemas import schema_of_consumer, version_of_producer
-from broker.dispatch.consumer import Consumer
+from broker.dispatch.consumer import Consumer, PlainConsumer
 from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
 from broker.topics.deduplication.switch import follow_policies
@@ -311,7 +311,9 @@ def make_consumer(
     name = name or request.consumer_name or connection.context.random_name()
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
     shared_meta = request.keySharedMeta if request.HasField("keySharedMeta") else None
-    made = Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
+    plain = connection.context.options.expose_entry_metadata and not connection.takes_entry_metadata
+    of_kind = PlainConsumer if plain else Consumer
+    made = of_kind(connection, subscription, request.consumer_id, name, request.priority_level, epoch, shared_meta)
     if request.metadata:
         made.properties = {pair.key: pair.value for pair in request.metadata}
     made.read_compacted = request.read_compacted

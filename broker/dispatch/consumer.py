@@ -11,6 +11,7 @@ from broker.connections.client_versions import understands_end_of_topic
 from broker.dispatch.ports import Outlet, Source
 from broker.ends import Life
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import without_broker_metadata
 from quire.wire.pulsar.messages import MessageEncoder
 
 Buffer = bytes | bytearray | memoryview
@@ -108,3 +109,28 @@ class Consumer(Generic[S]):
         if not self.told_end and self.life is Life.OPEN and understands_end_of_topic(self.connection.client_version):
             self.told_end = True
             self.connection.write((replies.reached_end_of_topic(self.consumer_id),))
+
+
+class PlainConsumer(Consumer[S]):
+    """Consumer of a client that does not understand metadata of brokers, where others get it."""
+
+    __slots__ = ()
+
+    def deliver(
+        self,
+        ledger_id: int,
+        first_entry_id: int,
+        payloads: Sequence[Buffer],
+        *,
+        entry_ids: Sequence[int] | None = None,
+        redelivery_counts: Sequence[int] | None = None,
+        ack_sets: Sequence[Sequence[int] | None] | None = None,
+    ) -> None:
+        super().deliver(
+            ledger_id,
+            first_entry_id,
+            list(map(without_broker_metadata, payloads)),
+            entry_ids=entry_ids,
+            redelivery_counts=redelivery_counts,
+            ack_sets=ack_sets,
+        )

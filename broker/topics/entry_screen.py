@@ -61,10 +61,14 @@ class Screened(NamedTuple):
     """Entries of it to acknowledge on behalf of their consumers."""
 
 
+_PUBLIC = ("features", "known_after", "passed_over")
+_NEVER = Position(1 << 63, 0)
+
+
 class EntryScreen:
     """Screen of one topic."""
 
-    __slots__ = ("_counts", "_features", "_logged", "_topic", "features", "known_after", "passed_over")
+    __slots__ = ("_counts", "_features", "_keeps", "_logged", "_stamped_after", "_topic", *_PUBLIC)
 
     def __init__(self, topic: TopicName, known_after: Position, passed_over: Counter[str]) -> None:
         """Take the position behind which entries pass `published`.
@@ -78,11 +82,20 @@ class EntryScreen:
         """Features that any entry behind `known_after` has; DELAYED also if one before it has."""
         self.passed_over = passed_over
         self._topic = topic
+        self._stamped_after = _NEVER
+        """Entries behind it are published, and have metadata of this broker in front."""
+        self._keeps = False
         self._features: EntryFeatures | None = None
         """Set from the first entry on that was checked here."""
         self._counts: Counter[str] | None = None
         self._logged: dict[str, float] | None = None
         """Both set from the first unusual entry on."""
+
+    def expect_broker_metadata(self, *, keep: bool) -> None:
+        """Screen all entries from now on: those that are published have metadata of this broker in front, which
+        consumers get if `keep`."""
+        self._keeps = keep
+        self._stamped_after, self.known_after = self.known_after, _NEVER
 
     def knows(self, ledger_id: int, first_entry_id: int) -> bool:
         """Return whether all entries from this position on were checked when they were published."""
@@ -94,6 +107,11 @@ class EntryScreen:
 
     def screen(self, run: EntryRun) -> Screened | None:
         """Check entries that have not been checked; None: they can be delivered as they are."""
+        if (run.ledger_id, run.first_entry_id) > self._stamped_after:
+            if self._keeps:
+                return None
+            plain = list(map(without_broker_metadata, run.payloads))
+            return Screened(EntryRun(run.ledger_id, run.first_entry_id, plain), [])
         if self._features is None:
             self._features = EntryFeatures()
         unusual = self._features.unusual(run.payloads)
@@ -108,7 +126,7 @@ class EntryScreen:
                 self._note(UNREADABLE_METADATA if features & UNREADABLE else SERVER_MARKER, passed_over[-1])
                 continue
             self.features |= features & DELAYED
-            if features & BROKER_METADATA:
+            if features & BROKER_METADATA and not self._keeps:
                 payloads[index] = without_broker_metadata(payloads[index])
             if features & TRANSACTION:
                 self._warn(

@@ -31,11 +31,13 @@ from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.schemas.registry import Schemas
+from broker.topics.subscription_cursors import Pairs
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError, NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.ledger_list import new_list
 from managed_ledger.stored_list import log_path
 from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import MetadataStore
@@ -261,8 +263,8 @@ class Topics:
             del self._loading[full]
             loading.settle()
 
-    async def create(self, name: TopicName) -> None:
-        """Create the log of a topic or partition, without loading it.
+    async def create(self, name: TopicName, properties: Pairs = ()) -> None:
+        """Create the log of a topic or partition, with its properties, without loading it.
 
         Raises TopicExistsError, NotAllowedError (a partition of no such partitioned topic), BeingDeletedError,
         MetadataUnavailableError."""
@@ -275,9 +277,10 @@ class Topics:
                 raise NotAllowedError(
                     f"{name.partitioned.full} has {count} partitions: {name.full} cannot be one of them"
                 )
+            path = log_path(name.managed_ledger_path)
             with translated(name.full):
                 try:
-                    await self._metadata.create(log_path(name.managed_ledger_path), make_parents=True)
+                    await self._metadata.create(path, new_list(properties), make_parents=True)
                 except NodeExistsError as error:
                     raise TopicExistsError(f"topic {name.full} exists") from error
 
@@ -306,8 +309,7 @@ class Topics:
                 continue
             for subscription in list(topic.subscriptions.values()):
                 subscription.follow_policies()
-            in_use = topic.producers or topic.deduplication is not None
-            if in_use and (held := self._policies.known(topic.name)) is not None:
+            if (topic.producers or topic.deduplication is not None) and (held := self._policies.known(topic.name)):
                 follow_policies(topic, held)
 
     # Closing and deleting

@@ -14,6 +14,7 @@ from broker.topics.compaction.compaction import Compaction
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
+from broker.topics.entry_stamps import EntryStamp, StampingTopic, open_stamp, stamp_kinds
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
@@ -76,6 +77,7 @@ class TopicLoader:
         self._takeover = takeover
         self._takes_topics = takes_topics
         self._close_soon = close_soon
+        self._stamping = stamp_kinds(context.options.entry_metadata)
         self.stopping = False
         """The broker stops: nothing is tried again."""
 
@@ -118,6 +120,9 @@ class TopicLoader:
             deduplication = None
             if policies.asks_deduplication() or DEDUPLICATION_CURSOR in ledger.cursors:
                 deduplication = await open_deduplication(ledger, self._context.options, policies)
+            stamp: EntryStamp | None = None
+            if any(self._stamping):
+                stamp = await open_stamp(ledger, self._stamping, self._context.world.clock)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -125,7 +130,10 @@ class TopicLoader:
         if not ledger.is_usable:
             # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._context, name, ledger, self._close_soon, policies)
+        if stamp is None:
+            topic = Topic(self._context, name, ledger, self._close_soon, policies)
+        else:
+            topic = StampingTopic(self._context, name, ledger, self._close_soon, policies, stamp)
         topic.deduplication = deduplication
         if COMPACTION_CURSOR in ledger.cursors:
             topic.compaction = Compaction(topic)

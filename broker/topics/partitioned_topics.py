@@ -240,16 +240,29 @@ class PartitionedTopics:
 
     async def mark(self, name: TopicName, *, deleted: bool) -> None:
         """Set or clear the mark of the first step of a deletion. Raises NotPartitionedError. Hold `changing`."""
+        await self._update(name, lambda value: replace(value, deleted=deleted))
+
+    async def update_properties(self, name: TopicName, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Store what `change` makes of the properties. Raises NotPartitionedError, BeingDeletedError, and as
+        `change`."""
+
+        def changed(value: Partitioning) -> Partitioning:
+            if value.deleted:
+                raise BeingDeletedError(f"topic {name.full} is being deleted")
+            return replace(value, properties=tuple(change(dict(value.properties)).items()))
+
+        await self._update(name, changed)
+
+    async def _update(self, name: TopicName, change: Callable[[Partitioning], Partitioning]) -> None:
         for _ in range(RACES_MAX):
             found = await self._read(name)
             if found is None:
                 raise NotPartitionedError(f"there is no partitioned topic {name.full}")
             value, version = found
-            if value.deleted == deleted:
+            if (changed := change(value)) == value:
                 self._changed(name)
                 return
             try:
-                changed = replace(value, deleted=deleted)
                 await self._write(name, [Put(path=_path(name), value=encode(changed), version=version)])
                 return
             except (BadVersionError, NoNodeError):

@@ -10,7 +10,7 @@ from broker.ends import End, Life
 from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
 from broker.topics.ports import ProducerClient, ProducerHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.entry_features import EntryFeatures, features_of
+from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
 from quire.wire.pulsar.messages import ReceiptEncoder
 from quire.wire.pulsar.metadata import delay_of, metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
@@ -63,7 +63,7 @@ class Producer:
         self._has_failed = False
         """True if any send of it failed."""
         self._receipts = ReceiptEncoder(producer_id, topic.name.partition)
-        self.features = EntryFeatures()
+        self.features = EntryFeatures(PUBLISHED_ALIKE)
 
     def is_replaced_by(self, connection: ProducerClient[Producer], producer_id: int, epoch: int) -> bool:
         """Return whether a new producer of its name takes its place: one of its own client, or it is dead. Source:

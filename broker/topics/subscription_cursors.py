@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from broker.dispatch.publish_time import first_published_at
 from broker.dispatch.subscription import Subscription
@@ -15,6 +15,9 @@ from managed_ledger.errors import ManagedLedgerError, NoSuchCursorError
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+
+Pairs: TypeAlias = Sequence[tuple[str, str]]
+"""Properties of a topic or subscription."""
 
 
 async def open_subscribed(ledger: ManagedLedger, topic: str, subscribe: pb.CommandSubscribe, wall_ms: int) -> Cursor:
@@ -41,7 +44,7 @@ async def open_durable(
     ledger: ManagedLedger,
     name: str,
     before: Position | Literal["latest", "earliest"],
-    properties: Sequence[tuple[str, str]] = (),
+    properties: Pairs = (),
 ) -> Cursor:
     """A durable cursor, made behind `before` if it is new. ServiceNotReadyError."""
     try:

@@ -33,7 +33,7 @@ from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
-from broker.topics.subscription_cursors import delete_cursor, open_durable, open_subscribed, position_before
+from broker.topics.subscription_cursors import Pairs, delete_cursor, open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription, serves
 from broker.topics.system_names import is_system_cursor
 from managed_ledger.errors import ManagedLedgerFencedError
@@ -319,7 +319,7 @@ class Topic:
                 subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
                 self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
 
-    async def create_subscription(self, name: str, position: Position) -> None:
+    async def create_subscription(self, name: str, position: Position, properties: Pairs = ()) -> None:
         """Create a durable subscription that delivers the entry at `position` next, or the one after it. Durable on
         return.
 
@@ -334,7 +334,7 @@ class Topic:
         self.check_subscriptions()
         with self._making(name):
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
-            cursor = await open_durable(self.ledger, name, position_before(self.ledger, position))
+            cursor = await open_durable(self.ledger, name, position_before(self.ledger, position), properties)
             self.check_open()
             made = make_subscription(self, name, cursor, subscribe)
             self.subscriptions[name] = made

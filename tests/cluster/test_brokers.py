@@ -7,6 +7,7 @@ stories.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import new_class
 
@@ -157,6 +158,52 @@ def test_the_schema_of_a_topic_is_what_its_next_owner_checks_when_the_first_is_k
         assert client.create_producer(topic, schema=JsonSchema(order)).send(order(id=8))
     assert rest.ask("DELETE", f"{ADMIN}/persistent/public/default/typed?force=true").status_code == 204
     assert rest.ask("GET", path).status_code == 404
+
+
+@pytest.mark.parametrize("batching", [False, True])
+def test_with_deduplication_each_message_is_there_once_when_owners_are_killed_and_topics_move(
+    cluster: BrokerCluster, batching: bool
+) -> None:
+    """The official producer goes on over a move and two kills, and sends again what it has no receipt for."""
+    topic = f"persistent://public/default/once-{batching}"
+    path = f"{ADMIN}/persistent/public/default/once-{batching}"
+    with client_of(*cluster.brokers) as client:
+        client.subscribe(topic, "s").close()
+        assert cluster.brokers[0].ask("POST", f"{path}/deduplicationEnabled", json=True).status_code == 204
+        producer = client.create_producer(
+            topic, producer_name="once", batching_enabled=batching, block_if_queue_full=True, send_timeout_millis=0
+        )
+        failed: list[object] = []
+        answered = 0
+
+        def told(result: pulsar.Result, _: object) -> None:
+            nonlocal answered
+            answered += 1
+            if result != pulsar.Result.Ok:
+                failed.append(result)
+
+        def is_answered(count: int) -> bool:
+            return answered >= count
+
+        def send(first: int, last: int) -> None:
+            for number in range(first, last):
+                producer.send_async(b"%d" % number, told)
+
+        send(0, 3000)
+        cluster.move(topic, cluster.other(cluster.owner_of(topic)))
+        for turn in (1, 2):
+            send(3000 * turn, 3000 * turn + 1500)
+            owner = cluster.owner_of(topic)
+            owner.kill()
+            send(3000 * turn + 1500, 3000 * turn + 3000)
+            all_sent = 3000 * turn + 3000
+            wait_until(partial(is_answered, all_sent), "all are answered", 90)
+            owner.start()
+        assert not failed
+        consumer = client.subscribe(topic, "s")
+        assert [int(consumer.receive(30_000).data()) for _ in range(9000)] == list(range(9000))
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(500)
 
 
 def test_a_position_is_moved_through_any_broker_and_stays_when_its_owner_is_killed(cluster: BrokerCluster) -> None:

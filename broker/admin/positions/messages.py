@@ -5,6 +5,9 @@ GET      {topic}/subscription/{subscription}/position/{number}
 GET      {topic}/examinemessage?initialPosition=earliest|latest&messagePosition=1
                                           the messagePosition-th entry from that end
 GET      {topic}/ledger/{ledger}/entry/{entry}
+GET      {topic}/getMessageIdByIndex?index=7
+                                          the entry with the message of that index; both ids -1: it was deleted; 404
+                                          there is none yet; 412 brokerEntryMetadataInterceptors adds none
 PUT      {topic}/backlogSize              body: message id; estimated bytes behind it
 
 The body of an answer is the payload, decompressed; a batch is not taken apart. Its metadata are headers. 404: there is
@@ -22,12 +25,14 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, PreconditionError
-from broker.admin.message_ids import parse
+from broker.admin.message_ids import message_id, parse
 from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
+from broker.dispatch.message_index import entry_with_index
 from broker.errors import NoSuchMessageError, ServiceNotReadyError
 from broker.topics.backlog_size import size_behind
+from broker.topics.entry_stamps import INDEX
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
@@ -107,6 +112,31 @@ async def by_id(call: AdminCall) -> Response:
         return await _message(topic, wanted)
 
     return await on_topic(call, work)
+
+
+async def by_index(call: AdminCall) -> Response:
+    text = call.request.query_params.get("index") or ""
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise MalformedRequestError("index must be a number")
+    index = int(text)
+
+    async def work(topic: Topic) -> Position | None:
+        if INDEX not in topic.context.options.entry_metadata:
+            return None
+        if index < 0:
+            raise NoSuchMessageError(f"Invalid message index: {index}")
+        try:
+            found = await entry_with_index(topic.ledger, index)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+        if found is None:
+            raise NoSuchMessageError(f"Message not found for index {index}")
+        return found
+
+    position = await on_topic(call, work)
+    if position is None:
+        raise PreconditionError("the broker adds no index to entries; see brokerEntryMetadataInterceptors")
+    return answer(message_id(position, call.topic()))
 
 
 async def backlog_size(call: AdminCall) -> Response:

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.message_ids import parse
 from broker.admin.positions.every import on_every, on_topic, subscription_of
+from broker.admin.properties import check_size
 from broker.admin.requests import INT32_MAX, INT64_MAX, AdminCall, string_map
 from broker.admin.resource import answer
 from broker.dispatch import moving
@@ -32,8 +33,6 @@ from broker.topics.topic import Topic
 from cursors.errors import CursorError
 
 _NUMBER = re.compile("-?[0-9]{1,19}")
-PROPERTIES_BYTES_MAX = 32 << 10
-"""Bytes of the names and values of a subscription's properties."""
 
 
 async def reset_to_time(call: AdminCall) -> None:
@@ -121,8 +120,7 @@ async def properties(call: AdminCall) -> Response:
 async def set_properties(call: AdminCall) -> None:
     name, body = call.subscription(), await call.json()
     given = string_map(body, "properties")
-    if sum(len(key.encode()) + len(value.encode()) for key, value in given.items()) > PROPERTIES_BYTES_MAX:
-        raise PreconditionError(f"the properties of a subscription have at most {PROPERTIES_BYTES_MAX} bytes")
+    check_size(given)
 
     async def work(topic: Topic) -> None:
         cursor = subscription_of(topic, name).cursor

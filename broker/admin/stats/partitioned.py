@@ -11,7 +11,7 @@ from typing import Any
 
 _OLDEST = ("earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog")
 """Times of which the smallest counts; 0: unknown."""
-_LARGEST = ("oldestBacklogMessageAgeSeconds", "lastExpireTimestamp")
+_LARGEST = ("oldestBacklogMessageAgeSeconds", "lastExpireTimestamp", "topicEpoch")
 _MERGED = ("subscriptions", "subscriptionProperties")
 
 
@@ -45,7 +45,7 @@ def _joined(name: str, one: Any, other: Any) -> Any:
         if name in _OLDEST:
             return min(one or other, other or one)
         return max(one, other) if name in _LARGEST else -1 if -1 in (one, other) else one + other
-    return one or other
+    return other if one is None else one or other
 
 
 def _both(one: Mapping[str, Any], key: str, each: object) -> bool:

@@ -24,6 +24,7 @@ from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
 from broker.topics.backlog_size import size_behind
 from broker.topics.compaction.counts import CompactionCounts
+from broker.topics.producer_access import topic_epoch
 from broker.topics.quotas.backlog import quotas_of
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -50,7 +51,8 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
     for name, subscription in list(topic.subscriptions.items()):
         subscriptions[name] = await _subscription(subscription, asked)
         await trio.lowlevel.checkpoint()
-    ledger = topic.ledger
+    ledger, access = topic.ledger, topic.access
+    exclusive = None if access is None or access.holder is None else access.holder.producer
     slowest = min((each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable), default=None)
     earliest = [(found["earliestMsgPublishTimeInBacklog"], name) for name, found in subscriptions.items()]
     oldest = min(((time_ms, name) for time_ms, name in earliest if time_ms > 0), default=None)
@@ -69,6 +71,9 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "oldestBacklogMessageAgeSeconds": UNKNOWN if oldest is None else max(0, now_ms - oldest[0]) // 1000,
         "oldestBacklogMessageSubscriptionName": None if oldest is None else oldest[1],
         "publishRateLimitedTimes": 0,
+        "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
+        "topicEpoch": topic_epoch(ledger.properties),
+        "waitingPublishers": 0 if access is None else len(access.waiting),
         "nonContiguousDeletedMessagesRanges": sum(
             found["nonContiguousDeletedMessagesRanges"] for found in subscriptions.values()
         ),
@@ -77,6 +82,7 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
                 "producerId": producer.producer_id,
                 "producerName": producer.name,
                 "clientVersion": producer.connection.client_version,
+                "accessMode": "Exclusive" if producer is exclusive else "Shared",
             }
             for producer in (list(topic.producers.values()) if asked.publishers else ())
         ],

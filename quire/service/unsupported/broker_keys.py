@@ -162,7 +162,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "settings of the original's ledger client": "bookkeeper_*",
     "services beside the broker, which do not exist": "webSocketServiceEnabled functionsWorkerEnabled "
     "enablePackagesManagement",
-    "entries carry no metadata of the broker": "exposingBrokerEntryMetadataToClientEnabled",
     "/metrics requires no credentials": "authenticateMetricsEndpoint",
     "there is no status file; use /admin/v2/brokers/health": "statusFilePath",
     "namespaces, cursors and lookups have fixed names": "bootstrapNamespaces additionalSystemCursorNames "
@@ -216,9 +215,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
     ),
     "transactionCoordinatorEnabled": refused(is_true, "there are no transactions; set it to false"),
-    "brokerEntryMetadataInterceptors": refused(
-        _ANY, "entries are stored as they came, without broker metadata; leave it empty"
-    ),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
     "bookkeeperClientIsolationGroups": refused(
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"

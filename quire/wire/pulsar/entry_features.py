@@ -42,6 +42,8 @@ Or the checksum is wrong.
 
 _ALIKE = BATCH | CHUNK
 """Features of entries that a pattern may match."""
+PUBLISHED_ALIKE = _ALIKE | DELAYED
+"""The same for entries that are published: `union` then may say DELAYED of entries that are not."""
 _LEARN_AFTER = 16
 """Entries of one metadata size without a pattern after which one is built: that costs as much as reading a hundred
 entries.
@@ -53,8 +55,9 @@ _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
 _find_tag = re.compile(b"\x58|[\x98\xa0\xb0\xb8\xd2]\x01").search
 """Search for the tags of the features' fields: without these bytes, none of the fields exists."""
-_FREE_NUMBERS = frozenset((2, 3, 9, 11, 12, 24))
-"""sequence_id, publish_time, uncompressed_size, num_messages_in_batch, event_time, highest_sequence_id."""
+_FREE_NUMBERS = frozenset((2, 3, 9, 11, 12, 19, 24))
+"""sequence_id, publish_time, uncompressed_size, num_messages_in_batch, event_time, deliver_at_time,
+highest_sequence_id."""
 _FREE_TEXTS = frozenset((6, 18))
 """partition_key, ordering_key: any bytes of that length."""
 
@@ -109,9 +112,11 @@ def without_broker_metadata(entry: Buffer) -> Buffer:
 class EntryFeatures:
     """Finder of the features of runs of entries that are mostly alike."""
 
-    __slots__ = ("_alike", "_patience", "_patterns", "_runs", "_unknown")
+    __slots__ = ("_alike", "_may_match", "_patience", "_patterns", "_runs", "_unknown")
 
-    def __init__(self) -> None:
+    def __init__(self, may_match: int = _ALIKE) -> None:
+        """Take the features of entries that a pattern may match, which `unusual` does not see then."""
+        self._may_match = may_match
         self._patterns: dict[int, _Match] = {}
         """Patterns by the lowest byte of the metadata's size."""
         self._runs: dict[int, _RunPattern] | None = {}
@@ -125,7 +130,7 @@ class EntryFeatures:
     def union(self, entries: Sequence[Buffer]) -> int:
         """Return the features of all `entries` together. Checksums are not checked.
 
-        BATCH and CHUNK may be included if only earlier entries had them.
+        Those that patterns may match may be included if only earlier entries had them.
         """
         if len(entries) >= _RUN_MIN and self._is_usual_run(entries):
             return self._alike
@@ -179,7 +184,7 @@ class EntryFeatures:
         if self._unknown < self._patience:
             return
         entry = others[-1]
-        if len(entry) < 10 or features_of(entry) & ~_ALIKE:
+        if len(entry) < 10 or features_of(entry) & ~self._may_match:
             return
         self._unknown = 0
         key = entry[9]

@@ -334,3 +334,31 @@ def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topi
     assert admin.ask("POST", topic, "/messageTTL").status_code == 400
     admin.do("DELETE", topic, "/messageTTL")
     assert client.create_producer(topic).send(b"still served")
+
+
+def test_topics_and_subscriptions_have_properties(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    admin.do("PUT", topic, "", json={"owner": "me"})
+    client.create_producer(topic).close()
+    admin.do("PUT", topic, "/properties", json={"team": "a", "é": "x"})
+    admin.do("PUT", topic, "/unload")
+    assert admin.get(topic, "/properties") == {"owner": "me", "team": "a", "é": "x"}
+    admin.do("DELETE", topic, "/properties?key=team")
+    admin.do("DELETE", topic, "/properties?key=none")
+    assert admin.get(topic, "/properties") == {"owner": "me", "é": "x"}
+    body = {"ledgerId": -1, "entryId": -1, "properties": {"kind": "audit"}}
+    admin.do("PUT", topic, "/subscription/p", json=body)
+    assert admin.get(topic, "/subscription/p/properties") == {"kind": "audit"}
+
+
+def test_a_partitioned_topic_has_properties_and_gets_missing_partitions(admin: Admin, topic: str) -> None:
+    assert admin.ask("POST", topic, "/createMissedPartitions").status_code == 404
+    admin.do("PUT", topic, "/partitions", json={"partitions": 3, "properties": {"a": "1"}})
+    admin.do("PUT", topic, "/properties", json={"b": "2"})
+    assert admin.get(topic, "/properties") == {"a": "1", "b": "2"}
+    admin.do("DELETE", topic, "/properties?key=a")
+    assert admin.get(topic, "/properties") == {"b": "2"}
+    missing = f"{topic}-partition-1"
+    admin.do("DELETE", missing, "")
+    assert admin.ask("GET", missing, "/properties").status_code == 404
+    admin.do("POST", topic, "/createMissedPartitions")
+    assert admin.get(missing, "/properties") == {}

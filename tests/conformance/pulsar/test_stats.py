@@ -82,3 +82,23 @@ def test_partitions_are_added_up(admin: Admin, client: pulsar.Client, topic: str
     assert admin.ask("GET", topic, "/stats").status_code == 404
     assert admin.ask("GET", f"{topic}-partition-0", "/partitioned-stats").status_code == 404
     assert admin.get(f"{topic}-partition-0", "/stats")["msgInCounter"] == parts[0]
+
+
+def test_access_and_deduplication_of_a_topic(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    shared = client.create_producer(topic, producer_name="shared")
+    stats = admin.get(topic, "/stats")
+    assert (stats["topicEpoch"], stats["waitingPublishers"], stats["deduplicationStatus"]) == (None, 0, "Disabled")
+    assert [each["accessMode"] for each in stats["publishers"]] == ["Shared"]
+    shared.close()
+    alone = client.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
+    admin.do("POST", topic, "/deduplicationEnabled", json=True)
+    alone.send(b"1")
+    stats = admin.get(topic, "/stats")
+    assert [each["accessMode"] for each in stats["publishers"]] == ["Exclusive"]
+    assert stats["topicEpoch"] == 0
+    for _ in range(100):
+        if admin.get(topic, "/stats")["deduplicationStatus"] == "Enabled":
+            break
+        alone.send(b"2")
+    else:
+        raise AssertionError("it never became enabled")

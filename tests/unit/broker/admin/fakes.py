@@ -17,6 +17,7 @@ from broker.config import BrokerOptions
 from broker.ownership.bundles import Bundle
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
+from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
@@ -118,14 +119,16 @@ class FakeAdministration(Administration):
         names = self.names if self.partitioned_names is None else self.partitioned_names
         return [name for name in names if name.startswith(f"{domain}://")]
 
-    async def create_topic(self, name: TopicName) -> None:
-        await self._note("create_topic", name.full)
+    async def create_topic(self, name: TopicName, properties: Pairs = ()) -> None:
+        await self._note("create_topic", name.full, *properties)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:
         await self._note("delete_topic", name.full, force)
 
-    async def create_subscription(self, name: TopicName, subscription: str, position: Position) -> None:
-        await self._note("create_subscription", name.full, subscription, position)
+    async def create_subscription(
+        self, name: TopicName, subscription: str, position: Position, properties: Pairs = ()
+    ) -> None:
+        await self._note("create_subscription", name.full, subscription, position, *properties)
 
     async def delete_subscription(self, name: TopicName, subscription: str, force: bool = False) -> None:
         await self._note("delete_subscription", name.full, subscription, force)

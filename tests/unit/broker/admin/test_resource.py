@@ -67,7 +67,6 @@ def test_a_method_that_is_not_allowed_is_told_which_are(method: str, path: str, 
     ("method", "path"),
     [
         ("GET", f"{TOPICS}/t/backlog"),
-        ("POST", f"{TOPICS}/t/createMissedPartitions"),
         ("PUT", f"{TOPICS}/t/offload"),
         ("PUT", f"{TOPICS}/a/b/partitions"),
         ("GET", f"{TOPICS}/t/partitions/"),

@@ -49,12 +49,18 @@ def test_a_name_that_no_subscription_can_have_is_refused(escaped: str) -> None:
     assert (response.status_code, asked) == (412, [])
 
 
-@pytest.mark.parametrize(
-    ("query", "body"), [("?replicated=true", None), ("", {"ledgerId": 1, "entryId": 1, "properties": {"k": "v"}})]
-)
-def test_what_would_be_lost_is_refused(query: str, body: object) -> None:
-    response, asked = ask("PUT", PATH + query, json=body)
+def test_what_would_be_lost_is_refused() -> None:
+    response, asked = ask("PUT", f"{PATH}?replicated=true", json=None)
     assert (response.status_code, asked) == (501, [])
+
+
+def test_a_subscription_is_made_with_properties() -> None:
+    body = {"ledgerId": 1, "entryId": 1, "properties": {"k": "v"}}
+    response, asked = ask("PUT", PATH, json=body)
+    assert response.status_code == 204
+    assert asked == [("create_subscription", NAME, "s", Position(1, 1), ("k", "v"))]
+    body["properties"] = {"k": "v" * (33 << 10)}
+    assert ask("PUT", PATH, json=body)[0].status_code == 412
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,16 @@ def test_a_topic_is_made(body: str) -> None:
     assert (response.status_code, response.content, asked) == (204, b"", [("create_topic", NAME)])
 
 
-def test_properties_that_would_be_lost_are_refused() -> None:
+def test_a_topic_is_made_with_properties() -> None:
     response, asked = ask("PUT", f"{TOPICS}/t", json={"k": "v"})
-    assert (response.status_code, asked) == (501, [])
+    assert (response.status_code, asked) == (204, [("create_topic", NAME, ("k", "v"))])
+
+
+@pytest.mark.parametrize("properties", [{"pulsar.topic.epoch": "7"}, {"index": "0"}, {"k": "v" * (33 << 10)}])
+def test_properties_for_brokers_and_large_ones_are_refused(properties: dict[str, str]) -> None:
+    for path in (f"{TOPICS}/t", f"{TOPICS}/t/properties"):
+        response, asked = ask("PUT", path, json=properties)
+        assert (response.status_code, asked) == (412, [])
 
 
 def test_a_topic_may_have_the_name_of_a_list() -> None:

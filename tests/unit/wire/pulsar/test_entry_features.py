@@ -5,16 +5,19 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar import entry_features
 from quire.wire.pulsar.entry_features import (
     BATCH,
     BROKER_METADATA,
     CHUNK,
     DELAYED,
     MARKER,
+    PUBLISHED_ALIKE,
     TRANSACTION,
     UNREADABLE,
     EntryFeatures,
@@ -133,7 +136,7 @@ def test_patterns_answer_as_protobuf_does(kinds: list[Any], run: int) -> None:
             if 0 <= at < len(raw):
                 raw[at] = value
             entries.append(entry_of(bytes(raw)))
-    published, stored = EntryFeatures(), EntryFeatures()
+    published, stored, with_delays = EntryFeatures(), EntryFeatures(), EntryFeatures(PUBLISHED_ALIKE)
     for start in range(0, len(entries), run):
         part = entries[start : start + run]
         each = [features_of(one) for one in part]
@@ -143,4 +146,22 @@ def test_patterns_answer_as_protobuf_does(kinds: list[Any], run: int) -> None:
         found = published.union(part)
         assert found & ~ALIKE == union & ~ALIKE
         assert found & union & ALIKE == union & ALIKE
+        found = with_delays.union(part)
+        assert found & ~PUBLISHED_ALIKE == union & ~PUBLISHED_ALIKE
+        assert found & union == union
         assert stored.unusual(part) == [(index, one) for index, one in enumerate(each) if one & ~ALIKE]
+
+
+def test_delayed_messages_that_are_published_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+
+    def counting(one: bytes, *, check: bool = False) -> int:
+        read.append(one)
+        return features_of(one, check=check)
+
+    monkeypatch.setattr(entry_features, "features_of", counting)
+    entries = [entry(sequence_id=number, deliver_at_time=1_700_000_000_000 + number) for number in range(200, 4200)]
+    published = EntryFeatures(PUBLISHED_ALIKE)
+    for start in range(0, len(entries), 500):
+        assert published.union(entries[start : start + 500]) == DELAYED
+    assert len(read) < 600

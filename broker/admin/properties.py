@@ -1,0 +1,103 @@
+"""Properties of topics, and missing partitions.
+
+GET      {topic}/properties                 {"key":"value"}; of a partitioned topic its own, not those of partitions
+PUT      {topic}/properties                 body: properties to add or change; 204
+DELETE   {topic}/properties?key=            204, also if there is no such property
+POST     {topic}/createMissedPartitions     204; 404 the topic is not partitioned
+
+They are durable, and are kept where the original keeps them: in the list of ledgers of a topic or partition, in the
+node of a partitioned topic. What brokers keep there beside them is not shown, and cannot be changed. 404, 412.
+Source: Pulsar's PersistentTopicsBase (internalUpdatePropertiesAsync and its like, internalCreateMissedPartitions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from starlette.responses import Response
+
+from broker.admin.errors import PreconditionError
+from broker.admin.positions.every import on_topic
+from broker.admin.requests import AdminCall, string_map
+from broker.admin.resource import answer
+from broker.errors import NotPartitionedError, ServiceNotReadyError
+from broker.topics.entry_stamps import PROPERTY as INDEX_PROPERTY
+from broker.topics.producer_access import EPOCH_PROPERTY
+from broker.topics.topic import Topic
+from managed_ledger.errors import ManagedLedgerError
+
+BYTES_MAX = 32 << 10
+"""Bytes of the names and values of the properties of a topic or of a subscription."""
+RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
+"""Names that brokers use for themselves."""
+
+Change = Callable[[dict[str, str]], dict[str, str]]
+
+
+def check_size(properties: Mapping[str, str]) -> None:
+    """Raise PreconditionError if the properties are too large."""
+    if sum(len(key.encode()) + len(value.encode()) for key, value in properties.items()) > BYTES_MAX:
+        raise PreconditionError(f"the properties of a topic or subscription have at most {BYTES_MAX} bytes")
+
+
+def checked(body: object) -> dict[str, str]:
+    """Return the properties of a topic in a body. Raises MalformedRequestError, PreconditionError."""
+    found = string_map(body, "properties")
+    if taken := sorted(RESERVED & found.keys()):
+        raise PreconditionError(f"the property {taken[0]!a} is for brokers")
+    check_size(found)
+    return found
+
+
+async def get(call: AdminCall) -> Response:
+    name = call.topic()
+    if await call.administration.partitions(name):
+        found = await call.administration.partitioned.find(name)
+        return answer(dict(found.properties) if found is not None else {})
+
+    async def work(topic: Topic) -> dict[str, str]:
+        return {key: value for key, value in topic.ledger.properties if key not in RESERVED}
+
+    return answer(await on_topic(call, work))
+
+
+async def put(call: AdminCall) -> None:
+    given = checked(await call.json())
+
+    def added(before: dict[str, str]) -> dict[str, str]:
+        after = {**before, **given}
+        check_size({key: value for key, value in after.items() if key not in RESERVED})
+        return after
+
+    await _change(call, added)
+
+
+async def delete(call: AdminCall) -> None:
+    key = call.request.query_params.get("key") or ""
+    if not key or key in RESERVED:
+        raise PreconditionError("key must be the name of a property of the topic")
+    await _change(call, lambda before: {name: value for name, value in before.items() if name != key})
+
+
+async def _change(call: AdminCall, change: Change) -> None:
+    name = call.topic()
+    if await call.administration.partitions(name):
+        await call.administration.partitioned.update_properties(name, change)
+        return
+
+    async def work(topic: Topic) -> None:
+        topic.check_open()
+        try:
+            await topic.ledger.update_properties(change)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+
+    await on_topic(call, work)
+
+
+async def create_missed_partitions(call: AdminCall) -> None:
+    name = call.topic()
+    count = await call.administration.partitions(name)
+    if not count:
+        raise NotPartitionedError(f"Topic {name.full} does not exist, or is not partitioned")
+    await call.administration.grow_partitioned_topic(name, count)
