@@ -23,6 +23,7 @@ from broker.slices import sliced
 from broker.topics.expiring import Expiring
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
+from broker.topics.topic_policies.change_events import ChangeEvents
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
@@ -73,6 +74,8 @@ class Broker:
         self.ownership.on_lost = self.topics.lose
         self.ownership.on_unload = self._unload
         self.ownership.counters = self.topics.counters
+        self.change_events = ChangeEvents(self.context, metadata, self.topics, factory.ledgers)
+        self.policies.source = self.change_events
         self.administration = Administration(self.topics, metadata, nursery)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)

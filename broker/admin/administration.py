@@ -158,7 +158,7 @@ class Administration:
             # Partitions without a log are included: one may be on its way since before the mark.
             existing = await self._partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
-            await self._topics.schemas.delete_all(name)
+            await self._topics.forget(name)
             await self._partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 

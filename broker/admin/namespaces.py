@@ -65,6 +65,7 @@ from broker.topics.policy_values import (
     subscription_expiration,
     switch,
 )
+from broker.topics.system_names import is_system_topic
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -140,9 +141,10 @@ async def delete(call: AdminCall) -> None:
     if force:
         await delete_with_topics(call, namespace)
     else:
-        if await call.administration.topics_of_namespace(namespace):
+        topics = await call.administration.topics_of_namespace(namespace)
+        if not all(is_system_topic(TopicName.parse(each)) for each in topics):
             raise NotEmptyError("Cannot delete non empty namespace")
-        await _delete(call, namespace)
+        await (delete_with_topics(call, namespace) if topics else _delete(call, namespace))
 
 
 async def delete_with_topics(call: AdminCall, namespace: NamespaceName) -> None:

@@ -61,7 +61,7 @@ class Lookups:
         try:
             await self._topics.namespaces.exists(namespace)
             if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-                names = await self._topics.names(namespace)
+                names = await self._topics.names(namespace, system=False)
         except TopicNotFoundError:
             pass  # clients with a pattern wait for topics, also of a namespace that does not exist yet
         matches = topic_pattern(request.topics_pattern) if request.HasField("topics_pattern") else None

@@ -60,8 +60,17 @@ class Policy(Generic[T]):
     """Return the stored form."""
     says: Callable[[T], bool] = _always
     """Return False for a value that counts as not said."""
+    may_be_set: Callable[[T], bool] = _always
+    """Return False for a value that is read and may not be set."""
     of_broker: Callable[[BrokerOptions], T]
     """Return the value of broker.conf."""
+
+    def checked(self, value: object) -> Any:
+        """Return the stored form of a value that is to be set. Raises PolicyError."""
+        read = self.read(value)
+        if not self.may_be_set(read):
+            raise PolicyError(f"{self.topic or self.namespace[0]} must not be {str(value)[:40]!a}")
+        return self.json(read)
 
     def of_topic(self, fields: Fields) -> T | None:
         """Return what the policies of a topic say; None: nothing."""
@@ -99,6 +108,7 @@ def _limit(topic: str, namespace: str, of_broker: Callable[[BrokerOptions], int]
         namespace=(namespace,) if namespace else (),
         read=partial(kinds.number, what=what or topic or namespace),
         says=_is_limit,
+        may_be_set=_is_limit,
         of_broker=of_broker,
     )
 

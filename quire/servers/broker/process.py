@@ -119,7 +119,7 @@ async def run_broker_on(
             policies=policies,
         )
         others = OtherBrokers(ownership, world.network)
-        broker.administration.others = others
+        broker.administration.others = broker.change_events.elsewhere = others
         broker.administration.ledgers_root = ledgers_root
         broker.start()
         counts = ConnectionCounts()
