@@ -66,6 +66,7 @@ from broker.topics.policy_values import (
     switch,
 )
 from broker.topics.system_names import is_system_topic
+from broker.topics.topic_policies.catalog import checked_namespace
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -121,6 +122,7 @@ async def create(call: AdminCall) -> None:
     for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])
+    given |= check_policy(call, lambda value: checked_namespace(given), given)
     await call.cluster.namespaces.create(namespace, given)
 
 

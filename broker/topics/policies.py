@@ -133,8 +133,10 @@ class TopicPolicies:
 
     async def delete(self, name: TopicName) -> None:
         """Delete the policies of a deleted topic; none is no error. Raises BrokerError."""
+        if self.source is None or is_change_events(name):
+            return  # and nothing can be read of a log that is being deleted
         namespace = await self._fresh(name)
-        if self.source is None or is_change_events(name) or name.partitioned.full not in namespace.topics:
+        if name.partitioned.full not in namespace.topics:
             return
         if is_being_deleted(namespace.own or {}):
             return  # its logs go too
@@ -298,12 +300,11 @@ class TopicPolicies:
                 namespace.with_logs(each.local for each in logs)
                 for each in logs:
                     await self._read_log(namespace, source, each, announced.get(each.local))
-        except MetadataUnavailableError:
-            raise
         except (BrokerError, trio.TooSlowError) as error:
-            raise MetadataUnavailableError(
-                f"policies of topics of {namespace.name} cannot be read: {error or 'no answer in time'}"
-            ) from error
+            why = f"policies of topics of {namespace.name} cannot be read: {error or 'no answer in time'}"
+            if not self.defaults.options.accept_unsupported_policies:
+                raise MetadataUnavailableError(why) from error
+            log.warning("accepting policies that are not known", namespace=str(namespace.name), reason=why)
 
     @staticmethod
     async def _read_log(

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from broker.config import BrokerOptions
 from broker.ownership.values import Json, encode_json
 from broker.topics.policies import TopicPolicies
 from broker.topics.topic_policies.events import IS_GLOBAL, key_of, said
@@ -74,7 +75,7 @@ class MemoryPolicies:
 
 
 def policies_on(tree: MemoryTree, store: MemoryStore, default: LogConfig) -> TopicPolicies:
-    """Return the policies of one broker."""
-    made = TopicPolicies(store, default)
+    """Return the policies of one broker of cluster `c`."""
+    made = TopicPolicies(store, default, BrokerOptions(cluster_name="c"))
     made.source = MemoryPolicies(tree, store)
     return made

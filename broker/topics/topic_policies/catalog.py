@@ -78,6 +78,8 @@ class Policy(Generic[T]):
 
     def of_namespace(self, fields: Fields, cluster: str) -> T | None:
         """Return what the policies of a namespace say; None: nothing."""
+        if self.by_cluster and not cluster:
+            return None
         entry = cluster if self.by_cluster else self.entry
         said = (self._said(fields, key, entry) for key in self.namespace)
         return next((each for each in said if each is not None), None)
@@ -184,6 +186,7 @@ COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
     namespace=("compaction_threshold",),
     read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
     says=_is_limit,
+    may_be_set=_is_limit,
     of_broker=lambda options: 0,
 )
 """Bytes of a backlog; 0: no compaction by itself."""
@@ -270,3 +273,51 @@ def subscription_dispatch_rate(topic: Fields, subscription: str) -> DispatchRate
     return SUBSCRIPTION_DISPATCH_RATE.of_topic(
         {SUBSCRIPTION_DISPATCH_RATE.topic: of_one.get("dispatchRate")} if isinstance(of_one, Mapping) else None
     )
+
+
+OF_NAMESPACE: Final[tuple[Policy[Any], ...]] = (
+    MAX_PRODUCERS,
+    MAX_CONSUMERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_CONSUMERS_OF_SUBSCRIPTION,
+    MAX_UNACKED_OF_CONSUMER,
+    MAX_UNACKED_OF_SUBSCRIPTION,
+    MAX_TOPICS,
+    COMPACTION_THRESHOLD,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    REPLICATOR_DISPATCH_RATE,
+    PUBLISH_RATE,
+    SUBSCRIBE_RATE,
+    BACKLOG_SIZE_QUOTA,
+    BACKLOG_TIME_QUOTA,
+    INACTIVE_TOPICS,
+    AUTO_TOPIC_CREATION,
+    AUTO_SUBSCRIPTION_CREATION,
+    SUBSCRIPTION_TYPES,
+    ENTRY_FILTERS,
+    PAUSE_ON_ACK_STATE,
+)
+"""Policies that a namespace may be made with."""
+
+
+def checked_namespace(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the fields of a new namespace that are in the catalog, as they are stored. Raises PolicyError.
+
+    >>> checked_namespace({"max_producers_per_topic": 5, "publishMaxMessageRate": {}, "bundles": {}})
+    {'max_producers_per_topic': 5, 'publishMaxMessageRate': {}}
+    """
+    found: dict[str, Any] = {}
+    for policy in OF_NAMESPACE:
+        for key in policy.namespace:
+            value = fields.get(key)
+            if value is None:
+                continue
+            if not (policy.by_cluster or policy.entry):
+                found[key] = policy.checked(value)
+                continue
+            entries = kinds.fields(value, key)
+            for entry in entries if policy.entry else ():
+                kinds.choice(entry, key, kinds.QUOTA_TYPES)
+            found[key] = {entry: policy.checked(each) for entry, each in entries.items()}
+    return found
