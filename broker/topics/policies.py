@@ -17,7 +17,7 @@ the policies of its topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import trio
@@ -128,8 +128,8 @@ class TopicPolicies:
         if self.source is None:
             raise ServiceNotReadyError("policies of topics cannot be changed yet")
         namespace = await self._fresh(name)
-        await self.source.update(name, change, is_global=is_global, older=namespace.nodes)
-        await self._settle(namespace)
+        moved = await self.source.update(name, change, is_global=is_global, older=namespace.nodes)
+        await self._settle(namespace, moved)
 
     async def delete(self, name: TopicName) -> None:
         """Delete the policies of a deleted topic; none is no error. Raises BrokerError."""
@@ -140,8 +140,8 @@ class TopicPolicies:
             return
         if is_being_deleted(namespace.own or {}):
             return  # its logs go too
-        await self.source.delete(name, older=namespace.nodes)
-        await self._settle(namespace)
+        moved = await self.source.delete(name, older=namespace.nodes)
+        await self._settle(namespace, moved)
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Delete all policies of a deleted namespace. Raises MetadataUnavailableError."""
@@ -152,11 +152,14 @@ class TopicPolicies:
                 pass
             await self._delete_nodes(f"{ROOT}/{namespace}/persistent")
 
-    async def _settle(self, namespace: NamespaceFields) -> None:
-        """Use what was written, and remove the nodes whose policies are in the log now."""
-        if namespace.nodes:
-            with translated(namespace.folder):
-                await self._delete_nodes(namespace.folder)
+    async def _settle(self, namespace: NamespaceFields, moved: Iterable[str]) -> None:
+        """Use what was written, and remove the nodes of topics whose policies are in the log now."""
+        with translated(namespace.folder):
+            for full in moved:
+                try:
+                    await self._metadata.delete(topic_path(TopicName.parse(full)))
+                except NoNodeError:
+                    pass
         await self._refresh(namespace)
 
     async def _delete_nodes(self, folder: str) -> None:

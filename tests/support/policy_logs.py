@@ -54,7 +54,7 @@ class MemoryPolicies:
         *,
         is_global: bool,
         older: Mapping[str, Json],
-    ) -> None:
+    ) -> list[str]:
         events = self.logs_by_name.setdefault(change_events(name.namespace_name).full, [])
         known = dict(events)
         events += [(full, fields) for full, fields in older.items() if full not in known]
@@ -69,9 +69,10 @@ class MemoryPolicies:
             await self._store.put(path, value, ANY_VERSION)
         except NoNodeError:
             await self._store.create(path, value, make_parents=True)
+        return list(older)
 
-    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> None:
-        await self.update(name, None, is_global=False, older=older)
+    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> list[str]:
+        return await self.update(name, None, is_global=False, older=older)
 
 
 def policies_on(tree: MemoryTree, store: MemoryStore, default: LogConfig) -> TopicPolicies:

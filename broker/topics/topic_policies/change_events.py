@@ -11,7 +11,7 @@ An announcement that a crash prevented is made up for when the log is read next.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -35,14 +35,15 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 
 if TYPE_CHECKING:
     from broker.topics.topic_policies.change_log import ChangeLog
+    from broker.topics.topic_policies.writing import Said
 
 log = get_logger(__name__)
 
 RETRY_S: Final = 1.0
 RESOURCE: Final = "/quireTopicPolicies"
 """Where owners answer other brokers."""
-Said = tuple[str, "Json | None", bool]
-"""Topic, its policies from now on, and whether they are for all clusters."""
+EVENTS_IN_STEP: Final = 20
+"""Events that are encoded, and stored, before other tasks run."""
 
 
 class Elsewhere(Protocol):
@@ -140,19 +141,19 @@ class ChangeEvents:
         *,
         is_global: bool,
         older: Mapping[str, Json],
-    ) -> None:
+    ) -> list[str]:
         """See `PolicySource`."""
         work = partial(self._update, name, change, is_global=is_global, older=older)
-        await see_through(self._context.nursery, work, name=f"policies of {name.full}")
+        return await see_through(self._context.nursery, work, name=f"policies of {name.full}")
 
-    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> None:
+    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> list[str]:
         """See `PolicySource`."""
         log_name = await self.log_of(name)
         url = None if self.elsewhere is None else await self.elsewhere.owner(log_name)
-        if url is None:
-            await self.update(name, None, is_global=False, older=older)
-        elif self.elsewhere is not None:
-            await self.elsewhere.ask(url, "DELETE", name, RESOURCE)
+        if url is None or self.elsewhere is None:
+            return await self.update(name, None, is_global=False, older=older)
+        await self.elsewhere.ask(url, "DELETE", name, RESOURCE)
+        return []
 
     async def _update(
         self,
@@ -161,87 +162,40 @@ class ChangeEvents:
         *,
         is_global: bool,
         older: Mapping[str, Json],
-    ) -> None:
+    ) -> list[str]:
+        from broker.topics.topic_policies.writing import left_over, said_by
+
         logs = await self.logs(name.namespace_name)
         log_name = self._log_of(name, logs)
         if not logs:
-            if change is None and not older:
-                return
             try:
                 await self._topics.create(log_name)
             except TopicExistsError:
                 pass  # another caller was first
+            logs = [log_name]
         log = await self._log(log_name)
+        mine = {full: fields for full, fields in older.items() if self._log_of(TopicName.parse(full), logs) == log_name}
         async with log.turn:
             await log.read_on()
-            said = self._left_over(log, older)
-            said += self._said(log, name, change, is_global, older)
-            if said:
-                await self._write(log, said)
+            await self._write(log, [*left_over(log, mine), *said_by(log, name, change, is_global, mine)])
         await self._announce(log)
+        return [full for full in mine if log.has(full)]
 
-    @staticmethod
-    def _left_over(log: ChangeLog, older: Mapping[str, Json]) -> list[Said]:
-        """Return the policies of other topics that are not in the log yet."""
-        return [(full, fields, False) for full, fields in older.items() if not log.has(full)]
+    async def _write(self, log: ChangeLog, said: Sequence[Said]) -> None:
+        """Add events. Raises ServiceNotReadyError, MetadataRefusedError."""
+        if not said:
+            return
+        from broker.topics.topic_policies.event_schema import event_schema
+        from broker.topics.topic_policies.writing import Writer
 
-    @staticmethod
-    def _said(
-        log: ChangeLog,
-        name: TopicName,
-        change: Callable[[Json], Json] | None,
-        is_global: bool,
-        older: Mapping[str, Json],
-    ) -> list[Said]:
-        """Return what a change adds to the log: topic, policies, and whether they are for all clusters."""
-        from broker.topics.topic_policies.events import IS_GLOBAL, key_of, said
-
-        full = name.partitioned.full
-        if change is None:
-            kinds = [each for each in (False, True) if log.fields(key_of(name, is_global=each)) is not None]
-            if not kinds and full in older:
-                kinds = [False]
-            return [(full, None, each) for each in kinds]
-        key = key_of(name, is_global=is_global)
-        before = log.fields(key)
-        if before is None and not is_global and not log.has(key):
-            before = older.get(full)
-        after = said({**change(dict(before or {})), IS_GLOBAL: is_global})
-        return [] if before is not None and after == said(before) else [(full, after, is_global)]
-
-    async def _write(self, log: ChangeLog, said: Iterable[Said]) -> None:
-        from broker.topics.topic_policies.avro import AvroValueError, has_room_for
-        from broker.topics.topic_policies.event_schema import event_schema, event_type
-        from broker.topics.topic_policies.events import event_entry, event_value
-
-        topic, cluster, schemas = log.topic, self._context.options.cluster_name, self._topics.schemas
-        version = await schemas.register(topic.name, event_schema(), schemas.defaults.rules(topic.name, None, None))
-        kind = event_type()
+        schemas, name = self._topics.schemas, log.topic.name
+        version = await schemas.register(name, event_schema(), schemas.defaults.rules(name, None, None))
         self._producer = self._producer or self._context.next_producer_name()
-        now_ms = self._context.world.clock.wall_ms()
-        entries = []
-        for count, (full, fields, is_global) in enumerate(said):
-            name = TopicName.parse(full)
-            value = None if fields is None else event_value(name, fields, cluster)
-            if value is not None and not has_room_for(kind, value):
-                raise ServiceNotReadyError(f"policies of {full} have fields that cannot be stored")
-            try:
-                entries.append(
-                    event_entry(
-                        name,
-                        value,
-                        is_global=is_global,
-                        cluster=cluster,
-                        kind=kind,
-                        version=version,
-                        producer=self._producer,
-                        sequence_id=now_ms + count,
-                        now_ms=now_ms,
-                    )
-                )
-            except AvroValueError as error:
-                raise ServiceNotReadyError(f"policies of {full} cannot be stored: {error}") from error
-        await log.append(entries)
+        writer = Writer(self._context.options.cluster_name, self._producer, version)
+        for first in range(0, len(said), EVENTS_IN_STEP):
+            now_ms = self._context.world.clock.wall_ms()
+            entries = [writer.entry(each, now_ms) for each in said[first : first + EVENTS_IN_STEP]]
+            await log.append(entries)
 
     # Announcing
 

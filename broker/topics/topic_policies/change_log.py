@@ -35,7 +35,7 @@ COMPACTED_LEDGER: Final = "CompactedTopicLedger"
 """Property of its cursor: id of the ledger."""
 READ_ENTRIES_MAX: Final = 100
 READ_BYTES_MAX: Final = 1 << 20
-STEP_ENTRIES_MAX: Final = 20
+STEP_ENTRIES_MAX: Final = 10
 """Events that are decoded before other tasks run."""
 APPEND_S: Final = 20.0
 NEWEST: Final = -1

@@ -99,11 +99,12 @@ class PolicySource(Protocol):
         *,
         is_global: bool,
         older: Mapping[str, Json],
-    ) -> None:
+    ) -> list[str]:
         """Change the policies of a topic; durable on return, and announced. None: delete them, of either kind.
 
-        `older`: policies that are stored elsewhere and not in the log yet; they are all written to it. Raises
-        NotOwnerError if another broker has to do it."""
+        `older`: policies of topics that are stored elsewhere. Those that are not in the log yet are written to it too;
+        return the names of all that are in it. Raises NotOwnerError if another broker has to do it,
+        MetadataRefusedError (the log has no place for a field)."""
 
-    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> None:
-        """Delete the policies of a topic, at whichever broker."""
+    async def delete(self, name: TopicName, *, older: Mapping[str, Json]) -> list[str]:
+        """Delete the policies of a topic, at whichever broker; return what `update` does, if it is this one."""
