@@ -319,10 +319,10 @@ def test_policies_of_a_topic_are_known_to_every_broker_and_outlive_a_kill_of_the
     assert rest.ask("POST", f"{path}/retention", json=kept).status_code == 307
     assert rest.ask("POST", f"{path}/retention", json=kept, follow_redirects=True).status_code == 204
     owner.kill()
-    assert rest.ask("GET", f"{path}/retention?applied=true").json() == kept
     with client_of(rest) as client:  # loads the topic, wherever it was
         client.create_producer(topic).send(b"m")
     wait_until(lambda: cluster.owner_of(events) is rest, "the other broker has the log", 60)
+    assert rest.ask("GET", f"{path}/retention?applied=true").json() == kept
     assert rest.ask("DELETE", f"{path}/messageTTL", follow_redirects=True).status_code == 204
     assert rest.ask("GET", f"{path}/messageTTL").status_code == 204
     owner.start()

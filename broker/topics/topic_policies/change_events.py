@@ -231,6 +231,8 @@ class ChangeEvents:
     def _announce_later(self, log: ChangeLog) -> None:
         """Announce in the background, if that is to be done and not under way."""
         full = log.topic.name.full
+        if log.read_to.entry_id < 0:
+            return  # it is empty
         if (log.announced is None or log.announced < log.read_to) and full not in self._announcing:
             self._announcing.add(full)
             self._context.nursery.start_soon(self._keep_announcing, log, name=f"announce {full}")

@@ -135,6 +135,16 @@ async def test_a_write_that_was_not_answered_is_there_or_not_and_a_later_one_cou
         assert await ttl(one.broker) == 100
 
 
+async def test_clients_that_ask_for_topics_do_not_get_the_log(room: Room) -> None:
+    await room.broker.topics.get(NAME)
+    await room.broker.policies.update(NAME, with_ttl(5))
+    peer = await room.connect()
+    request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="public/default")
+    peer.send(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+    answer = await peer.expect(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+    assert list(answer.getTopicsOfNamespaceResponse.topics) == [NAME.full]
+
+
 async def test_a_topic_that_was_unloaded_sees_what_was_changed_meanwhile() -> None:
     async with in_broker() as room:
         topic = await room.broker.topics.get(NAME)
@@ -258,6 +268,8 @@ async def test_the_log_begins_with_what_the_original_has_compacted() -> None:
             assert (await ttl(second.broker), await ttl(second.broker, other)) == (2, 8)
             # A place before what was compacted is answered with everything.
             assert (await second.broker.change_events.changes_here(EVENTS, Position(upto.ledger_id, 0))).whole
+            later = await second.broker.change_events.changes_here(EVENTS, found.upto)
+            assert (later.whole, later.policies) == (False, {})
 
 
 async def test_events_that_cannot_be_read_keep_their_topic_from_being_served_and_no_other() -> None:

@@ -16,6 +16,7 @@ from broker.topics.topic_policies.events import UNREADABLE, Change, changes_in, 
 from broker.topics.topic_policies.source import decode_announced
 from broker.topics.topic_policies.writing import Said, Writer, left_over, said_by
 from quire.ledger.position import Position
+from quire.wire.pulsar.metadata import read_metadata
 from quire.wire.pulsar.names import TopicName
 
 NAME = TopicName.parse("persistent://a/b/c")
@@ -138,6 +139,8 @@ def test_an_entry_says_what_the_policies_of_its_topic_are() -> None:
     assert changes_in(entry_of(None, is_global=True), schemas) == [Change(f"__G__{NAME.full}", None)]
     partition = changes_in(entry_of({}, name=NAME.with_partition(3)), schemas)
     assert [change.key for change in partition] == [NAME.full]
+    assert key_of(NAME.with_partition(3)) == read_metadata(entry_of({}, name=NAME.with_partition(3))).partition_key
+    assert key_of(NAME.with_partition(3)) == NAME.full
 
 
 def test_what_cannot_be_read_says_so_of_its_topic() -> None:
