@@ -35,6 +35,7 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.topics.loaded_topics import Topics
+from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
@@ -78,6 +79,11 @@ class Administration:
     def schemas(self) -> Schemas:
         """Return the schemas of topics."""
         return self._topics.schemas
+
+    @property
+    def partitioned(self) -> PartitionedTopics:
+        """Return the nodes of partitioned topics."""
+        return self._partitioned
 
     async def check_namespace(self, name: TopicName) -> None:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""

@@ -22,6 +22,7 @@ from broker.admin import (
     schemas,
     subscriptions,
     tenants,
+    topic_properties,
     topics,
 )
 from broker.admin.policies import Handlers
@@ -99,6 +100,12 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_TOPIC}/subscriptions", GET=subscriptions.names),
         at(f"{_TOPIC}/subscription/{{subscription}}", PUT=subscriptions.create, DELETE=subscriptions.delete),
         *position_routes(at),
+        at(
+            f"{_TOPIC}/properties",
+            GET=topic_properties.get,
+            PUT=topic_properties.update,
+            DELETE=topic_properties.remove,
+        ),
         at(f"{_TOPIC}/unload", PUT=topics.unload),
         at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
         at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),

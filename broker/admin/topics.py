@@ -4,7 +4,8 @@ GET      persistent/{tenant}/{namespace}?includeSystemTopic=   full names, parti
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
 GET      non-persistent/{tenant}/{namespace}[/partitioned]  []: there are none
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: none
-PUT      {topic}                                          204; 409, 412 it would be no partition of any topic
+PUT      {topic}                                          204; 409, 412 it would be no partition of any topic; the body
+                                                          may have properties
 DELETE   {topic}?force=true                               204; 404, 409 it is partitioned, 412 it is in use
 PUT      {topic}/unload                                   204; 404
 GET      {topic}/internalStats?metadata=true              404, 405 it is partitioned
@@ -22,10 +23,11 @@ import re
 
 from starlette.responses import Response
 
+from broker.admin import topic_properties
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
 from broker.admin.redirects import at_owner
-from broker.admin.requests import INT64_MAX, AdminCall, string_map
+from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 from broker.topics.system_names import is_system_topic
@@ -68,10 +70,11 @@ async def names_by_mode(call: AdminCall) -> Response:
 
 async def create(call: AdminCall) -> None:
     name = call.topic()
-    if string_map(await call.json(), "properties"):
-        raise NotServedError("properties of a topic are not served")
+    properties = topic_properties.checked(await call.json())
     await at_owner(call, name)
     await call.administration.create_topic(name)
+    if properties:
+        await topic_properties.change(call, lambda none: none | properties)
 
 
 async def delete(call: AdminCall) -> None:

@@ -238,16 +238,24 @@ class PartitionedTopics:
 
     async def mark(self, name: TopicName, *, deleted: bool) -> None:
         """Set or clear the mark of the first step of a deletion. Raises NotPartitionedError. Hold `changing`."""
+        await self._update(name, lambda value: replace(value, deleted=deleted))
+
+    async def change_properties(self, name: TopicName, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Change the topic's properties; `change` may be called again, and may raise. Raises NotPartitionedError. Hold
+        `changing`."""
+        await self._update(name, lambda value: replace(value, properties=tuple(change(dict(value.properties)).items())))
+
+    async def _update(self, name: TopicName, change: Callable[[Partitioning], Partitioning]) -> None:
         for _ in range(RACES_MAX):
             found = await self._read(name)
             if found is None:
                 raise NotPartitionedError(f"there is no partitioned topic {name.full}")
             value, version = found
-            if value.deleted == deleted:
+            changed = change(value)
+            if changed == value:
                 self._changed(name)
                 return
             try:
-                changed = replace(value, deleted=deleted)
                 await self._write(name, [Put(path=_path(name), value=encode(changed), version=version)])
                 return
             except (BadVersionError, NoNodeError):

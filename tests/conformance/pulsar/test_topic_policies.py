@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pulsar
+import pytest
 
 from broker.topics.topic_policies.avro import decode
 from broker.topics.topic_policies.event_schema import event_type
@@ -100,3 +101,30 @@ def test_a_namespace_goes_with_the_policies_of_its_topics(server: StandaloneProc
     assert rest(server, "GET", "/persistent/public/with-policies?includeSystemTopic=true").json() == [
         "persistent://public/with-policies/t"
     ]
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_properties_of_a_topic_are_kept_over_a_kill(tmp_path: Path, partitions: int) -> None:
+    path = "/persistent/public/default/t"
+    given = {"team": "a", "ä": "b"}
+    with standalone(tmp_path) as server:
+        if partitions:
+            kind = {"Content-Type": "application/vnd.partitioned-topic-metadata+json"}
+            body = {"partitions": partitions, "properties": given}
+            done(server, "PUT", f"{path}/partitions", json=body, headers=kind)
+        else:
+            done(server, "PUT", path, json=given)
+        assert rest(server, "GET", f"{path}/properties").json() == given
+        done(server, "PUT", f"{path}/properties", json={"team": "c", "more": "d"})
+        done(server, "DELETE", f"{path}/properties?key=ä")
+        server.kill()
+        server.start()
+        assert rest(server, "GET", f"{path}/properties").json() == {"team": "c", "more": "d"}
+        client = client_at(server)
+        client.create_producer("persistent://public/default/t").send(b"m")
+        client.close()
+        for wrong in ({}, {"pulsar.topic.epoch": "7"}, {"x": "y" * 40_000}):
+            assert rest(server, "PUT", f"{path}/properties", json=wrong).status_code == 412
+        assert rest(server, "DELETE", f"{path}/properties?key=").status_code == 412
+        assert rest(server, "GET", f"{path}/properties").json() == {"team": "c", "more": "d"}
+        assert rest(server, "GET", "/persistent/public/default/none/properties").status_code == 404

@@ -62,11 +62,6 @@ def test_a_topic_is_made(body: str) -> None:
     assert (response.status_code, response.content, asked) == (204, b"", [("create_topic", NAME)])
 
 
-def test_properties_that_would_be_lost_are_refused() -> None:
-    response, asked = ask("PUT", f"{TOPICS}/t", json={"k": "v"})
-    assert (response.status_code, asked) == (501, [])
-
-
 def test_a_topic_may_have_the_name_of_a_list() -> None:
     _, asked = ask("PUT", f"{TOPICS}/partitioned")
     assert asked == [("create_topic", "persistent://public/default/partitioned")]
