@@ -32,6 +32,7 @@ from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.quotas.checks import QuotaChecks
+from broker.topics.topic_policies.change_events import ChangeEvents
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
@@ -83,6 +84,8 @@ class Broker:
         self.ownership.on_lost = self._lose
         self.ownership.on_unload = self._unload
         self.ownership.counters = self._counters
+        self.change_events = ChangeEvents(self.context, metadata, self.topics, factory.ledgers)
+        self.policies.source = self.change_events
         self.administration = Administration(self.topics, self.direct, metadata, nursery)
         self.explain = self.administration.explain = Explain(self.context)
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion

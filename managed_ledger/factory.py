@@ -25,7 +25,6 @@ from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.opening import open_log
-from managed_ledger.peeking import had_entries
 from managed_ledger.services import ClosedLog, Services
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -172,11 +171,6 @@ class ManagedLedgerFactory:
 
     async def _log_config(self, name: str) -> LogConfigSource:
         return standard_config(self._services.config) if self._config_of is None else await self._config_of(name)
-
-    async def had_entries(self, name: str, *, compactor: str) -> bool:
-        """Return whether entries were ever written to a log, which may be another broker's. See
-        `peeking.had_entries`."""
-        return await had_entries(self._services.metadata, self._services.ledgers, name, compactor=compactor)
 
     async def stored_properties(self, name: str, cursor: str) -> dict[str, int]:
         """Return the numbers stored with the position of a cursor of a log that is not open; none without the cursor.

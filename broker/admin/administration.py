@@ -174,7 +174,7 @@ class Administration:
             existing = await self.partitioned.existing_partitions(name)
             await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
             if name.domain == PERSISTENT:  # a topic of the other kind may have the same schemas
-                await self._topics.schemas.delete_all(name)
+                await self._topics.forget(name)
             await self.partitioned.delete(name)
             log.info("partitioned topic deleted", topic=name.full, partitions=found.partitions)
 

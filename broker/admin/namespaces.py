@@ -65,6 +65,8 @@ from broker.topics.policy_values import (
     subscription_expiration,
     switch,
 )
+from broker.topics.system_names import is_system_topic
+from broker.topics.topic_policies.catalog import checked_namespace
 from quire.service.unsupported.policies import create_problem
 from quire.wire.pulsar.names import DOMAINS, NamespaceName, TopicName
 
@@ -120,6 +122,7 @@ async def create(call: AdminCall) -> None:
     for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])
+    given |= check_policy(call, lambda value: checked_namespace(given), given)
     await call.cluster.namespaces.create(namespace, given)
 
 
@@ -140,10 +143,11 @@ async def delete(call: AdminCall) -> None:
     if force:
         await delete_with_topics(call, namespace)
     else:
-        direct = call.administration.direct
-        if await call.administration.topics_of_namespace(namespace) or await direct.names_everywhere(namespace):
+        topics = await call.administration.topics_of_namespace(namespace)
+        direct = await call.administration.direct.names_everywhere(namespace)
+        if direct or not all(is_system_topic(TopicName.parse(each)) for each in topics):
             raise NotEmptyError("Cannot delete non empty namespace")
-        await _delete(call, namespace)
+        await (delete_with_topics(call, namespace) if topics else _delete(call, namespace))
 
 
 async def delete_with_topics(call: AdminCall, namespace: NamespaceName) -> None:

@@ -49,8 +49,6 @@ async def count(call: AdminCall) -> Response:
 async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await call.administration.delete_partitioned_topic(name, force)
-    if call.service.cluster is not None:
-        await call.service.cluster.policies.delete(name)
 
 
 def _count(body: object) -> tuple[int, dict[str, str]]:

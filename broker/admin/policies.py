@@ -33,7 +33,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, NotServedError, PreconditionError
+from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
 from broker.errors import TopicNotFoundError
@@ -101,18 +102,18 @@ def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
         if call.flag("applied"):
-            return answer(shown(call, await call.cluster.policies.load(name)))
-        found = (await call.cluster.policies.get(name) or {}).get(key)
+            return answer(shown(call, await call.cluster.policies.fresh(name)))
+        found = (await own_policies(call, name) or {}).get(key)
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
         name, value = await policy_topic(call), check_policy(call, checked, await given(call))
-        await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, value))
+        await change_own(call, name, lambda policies: with_policy(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
-        name = await policy_topic(call)
-        if await call.cluster.policies.get(name) is not None:
-            await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, None))
+        await change_own(
+            call, await policy_topic(call), lambda policies: with_policy(policies, key, None), removes=True
+        )
 
     return Handlers(get, post, delete)
 
@@ -120,32 +121,48 @@ def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall
 async def _get_delayed_of_topic(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
     if call.flag("applied"):
-        return answer(delayed_as_shown((await call.cluster.policies.load(name)).delayed_delivery()))
-    found = delayed_of_topic(await call.cluster.policies.get(name))
+        return answer(delayed_as_shown((await call.cluster.policies.fresh(name)).delayed_delivery()))
+    found = delayed_of_topic(await own_policies(call, name))
     return None if found is None else answer(found)
 
 
 async def _post_delayed_of_topic(call: AdminCall) -> None:
     name, value = await policy_topic(call), await _value(call, delayed_delivery)
-    await call.cluster.policies.update(name, lambda policies: policies | delayed_of(value))
+    await change_own(call, name, lambda policies: policies | delayed_of(value))
 
 
 async def _delete_delayed_of_topic(call: AdminCall) -> None:
-    name = await policy_topic(call)
-    if await call.cluster.policies.get(name) is not None:
-        await call.cluster.policies.update(
-            name, lambda policies: {key: value for key, value in policies.items() if key not in TOPIC_DELAYED}
-        )
+    def without(policies: Json) -> Json:
+        return {key: value for key, value in policies.items() if key not in TOPIC_DELAYED}
+
+    await change_own(call, await policy_topic(call), without, removes=True)
 
 
 async def policy_topic(call: AdminCall) -> TopicName:
     """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
-    if call.flag("isGlobal"):
-        raise NotServedError("policies of several clusters are not served")
     name = call.topic()
     if not await call.administration.partitions(name) and not await call.administration.exists(name):
         raise TopicNotFoundError(f"topic {name.full} does not exist")
     return name
+
+
+async def own_policies(call: AdminCall, name: TopicName) -> Json | None:
+    """Return the policies that a topic has itself: for this cluster, or with ?isGlobal=true for all clusters."""
+    return await call.cluster.policies.get(name, is_global=call.flag("isGlobal"))
+
+
+async def change_own(
+    call: AdminCall, name: TopicName, change: Callable[[Json], Json], *, removes: bool = False
+) -> None:
+    """Change the policies that a topic has itself, at the owner of the log that holds them. `removes`: nothing is to
+    be done where there are none.
+
+    Raises RedirectError if another broker has to do it."""
+    is_global = call.flag("isGlobal")
+    if removes and await call.cluster.policies.get(name, is_global=is_global) is None:
+        return
+    await at_owner(call, await call.cluster.policies.log_of(name))
+    await call.cluster.policies.update(name, change, is_global=is_global)
 
 
 async def _value(call: AdminCall, checked: Checked) -> Any:

@@ -19,7 +19,7 @@ from typing import Final
 from starlette.responses import Response
 
 from broker.admin.errors import PreconditionError
-from broker.admin.policies import policy_topic, with_policy
+from broker.admin.policies import change_own, own_policies, policy_topic, with_policy
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
 from broker.config import STRATEGIES
@@ -82,32 +82,34 @@ post_enforced = _put(NAMESPACE_ENFORCED, None)
 async def get_topic_strategy(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
     if call.flag("applied"):
-        return answer((await call.administration.schemas.rules(name)).strategy.value)
-    found = (await call.cluster.policies.get(name) or {}).get(TOPIC_STRATEGY)
+        return answer(
+            call.administration.schemas.rules_of(name, await call.cluster.policies.fresh(name)).strategy.value
+        )
+    found = (await own_policies(call, name) or {}).get(TOPIC_STRATEGY)
     return None if found is None else answer(found)
 
 
 async def get_topic_enforced(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
     if call.flag("applied"):
-        return answer((await call.administration.schemas.rules(name)).enforced)
-    found = (await call.cluster.policies.get(name) or {}).get(TOPIC_ENFORCED)
+        return answer(call.administration.schemas.rules_of(name, await call.cluster.policies.fresh(name)).enforced)
+    found = (await own_policies(call, name) or {}).get(TOPIC_ENFORCED)
     return None if found is None else answer(found)
 
 
 def _put_topic(key: str, choices: tuple[str, ...] | None) -> Handler:
     async def put(call: AdminCall) -> None:
         name, value = await policy_topic(call), checked(await call.json(), key, choices)
-        await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, value))
+        await change_own(call, name, lambda policies: with_policy(policies, key, value))
 
     return put
 
 
 def _delete_topic(key: str) -> Handler:
     async def delete(call: AdminCall) -> None:
-        name = await policy_topic(call)
-        if await call.cluster.policies.get(name) is not None:
-            await call.cluster.policies.update(name, lambda policies: with_policy(policies, key, None))
+        await change_own(
+            call, await policy_topic(call), lambda policies: with_policy(policies, key, None), removes=True
+        )
 
     return delete
 

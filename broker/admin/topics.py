@@ -1,6 +1,6 @@
 """Topics: list those of a namespace, create and delete one, inspect it.
 
-GET      persistent/{tenant}/{namespace}                  full names, partitions one by one
+GET      persistent/{tenant}/{namespace}?includeSystemTopic=   full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: those; ALL
 PUT      {topic}                                          body: properties; 204; 409, 412 it would be no partition
@@ -28,6 +28,8 @@ from broker.admin.redirects import at_owner
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
+from broker.topics.system_names import is_system_topic
+from quire.wire.pulsar.names import TopicName
 
 CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412}
 DELETING: Statuses = {IsPartitionedError: 409}
@@ -40,7 +42,7 @@ _TIMESTAMP = re.compile("-?[0-9]{1,19}")
 
 async def names(call: AdminCall) -> Response:
     _refuse_bundle(call)
-    return answer(await call.administration.topics_of_namespace(call.namespace()))
+    return answer(await _shown(call))
 
 
 async def partitioned_names(call: AdminCall) -> Response:
@@ -53,7 +55,7 @@ async def names_by_mode(call: AdminCall) -> Response:
     if mode not in _MODES:
         raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
     # Asked in any case, for 404 if the namespace does not exist.
-    found = await call.administration.topics_of_namespace(call.namespace())
+    found = await _shown(call)
     stored = [] if mode == "NON_PERSISTENT" else found
     direct = [] if mode == "PERSISTENT" else await call.administration.direct.names_everywhere(call.namespace())
     return answer([*stored, *(name.full for name in direct)])
@@ -69,8 +71,6 @@ async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await at_owner(call, name)
     await call.administration.delete_topic(name, force)
-    if name.partition < 0 and call.service.cluster is not None:
-        await call.service.cluster.policies.delete(name)
 
 
 async def unload(call: AdminCall) -> None:
@@ -120,6 +120,14 @@ async def last_message_id(call: AdminCall) -> Response:
     await at_owner(call, name)
     stats = await call.administration.internal_stats(name, False)
     return answer(message_id(stats.last_confirmed, name))
+
+
+async def _shown(call: AdminCall) -> list[str]:
+    """Return the topics of a namespace; those of the servers themselves only with ?includeSystemTopic=true."""
+    found = await call.administration.topics_of_namespace(call.namespace())
+    if call.flag("includeSystemTopic"):
+        return found
+    return [each for each in found if "/__" not in each or not is_system_topic(TopicName.parse(each))]
 
 
 def _refuse_bundle(call: AdminCall) -> None:

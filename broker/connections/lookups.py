@@ -63,7 +63,7 @@ class Lookups:
         try:
             await self._topics.namespaces.exists(namespace)
             if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
-                names = await self._topics.names(namespace)
+                names = await self._topics.names(namespace, system=False)
             if request.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
                 names = [*names, *await self._direct.names_everywhere(namespace)]
         except TopicNotFoundError:

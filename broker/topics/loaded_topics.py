@@ -25,6 +25,7 @@ from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
 from broker.topics.compaction.leftovers import delete_log
 from broker.topics.deduplication.switch import follow_policies
+from broker.topics.left_over import delete_folders, delete_logs
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
@@ -32,6 +33,7 @@ from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
 from broker.topics.policies import TopicPolicies
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
+from broker.topics.system_names import is_system_topic
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
@@ -39,7 +41,7 @@ from managed_ledger.errors import ManagedLedgerError, NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.ledger_list import new_list
 from managed_ledger.stored_list import log_path
-from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
+from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.metrics import Histogram
@@ -51,6 +53,11 @@ log = get_logger(__name__)
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
 _DONE = object()
+
+
+def _in_order(namespace: str, components: list[str], system: bool) -> list[TopicName]:
+    found = sorted_topics_in(namespace, components)
+    return found if system else [name for name in found if not is_system_topic(name)]
 
 
 class Topics:
@@ -82,7 +89,7 @@ class Topics:
         self.namespaces = NamespaceCheck(metadata)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
-        self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
+        self.takeover = Takeover(accept=context.options.accept_unsupported_policies)
         self._loader = TopicLoader(
             context,
             factory,
@@ -118,15 +125,16 @@ class Topics:
         """Return whether the topic, or partition, has a log. Raises MetadataUnavailableError."""
         return name.full in self._loaded or await self._has(log_path(name.managed_ledger_path))
 
-    async def names(self, namespace: NamespaceName) -> list[TopicName]:
-        """Return topics that have a log, partitions one by one, in order. Raises MetadataUnavailableError."""
+    async def names(self, namespace: NamespaceName, *, system: bool = True) -> list[TopicName]:
+        """Return topics that have a log, partitions one by one, in order; `system`: with those of the servers
+        themselves. Raises MetadataUnavailableError."""
         with translated(f"namespace {namespace}"):
             try:
                 components = await self._metadata.children(log_path(f"{namespace}/persistent"))
             except NoNodeError:
                 return []
         # In a worker: reading and sorting 10,000 names takes longer than the event loop may be blocked.
-        read = partial(sorted_topics_in, str(namespace), components)
+        read = partial(_in_order, str(namespace), components, system)
         return await self._context.world.offload.run(read, name="names of topics")
 
     async def _has(self, path: str) -> bool:
@@ -408,7 +416,7 @@ class Topics:
                     await topic.close()
                 # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
                 # its topic.
-                await (self.schemas.delete_all(name) if name.partition < 0 else self.schemas.settle(name))
+                await (self.forget(name) if name.partition < 0 else self.schemas.settle(name))
                 await delete_log(self._factory, self._metadata, name, None if topic is None else topic.compaction)
                 log.info("topic deleted", topic=full)
             except NoSuchManagedLedgerError as error:
@@ -422,23 +430,17 @@ class Topics:
 
         await see_through(self._context.nursery, delete, name=f"delete {full}")
 
+    async def forget(self, name: TopicName) -> None:
+        """Delete what is stored about a topic that is being deleted, beside its log: its policies and schemas. Those
+        of partitions are their topic's."""
+        await self._policies.delete(name)
+        await self.schemas.delete_all(name)
+
     async def delete_left_over(self, namespace: NamespaceName) -> None:
         """See `Administration.delete_left_over`."""
-        for name in await self.names(namespace):
-            try:
-                await delete_log(self._factory, self._metadata, name, None)
-                log.info("leftover topic of a deleted namespace removed", topic=name.full)
-            except NoSuchManagedLedgerError:
-                pass
-            except (ManagedLedgerError, CursorError) as error:
-                raise ServiceNotReadyError(f"topic {name.full} is not deleted yet: {error}") from error
+        await delete_logs(await self.names(namespace), self._factory, self._metadata)
         await self.schemas.delete_namespace(namespace)
-        with translated(namespace):
-            for folder in (f"{namespace}/persistent", str(namespace)):
-                try:
-                    await self._metadata.delete(log_path(folder))
-                except (NoNodeError, NotEmptyError):
-                    pass
+        await delete_folders(namespace, self._metadata)
 
     async def close_all(self) -> None:
         """Stop gracefully: notify clients, close cursors and ledgers. The next start recovers what fails."""

@@ -114,7 +114,7 @@ class TopicLoader:
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
         policies = await self._policies.load(name)
-        await self._takeover.check(name, policies)
+        self._takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create, config=policies)
         try:
             deduplication = None

@@ -1,40 +1,47 @@
 """Policies of topics: those of their namespace, and their own. Read once, then watched, so that what holds for a log's
 next ledger is known from memory.
 
-    watched: /admin/policies/<t>/<ns>                                 the namespace's
-             /admin/topic-policies/local/<t>/<ns>/persistent          the folder of its topics' own
+    /admin/policies/<t>/<ns>                                    the namespace's
+    persistent://<t>/<ns>/__change_events                       the topics' own: see topic_policies.events
+    /quire/topic-policies/<t>/<ns>                              how far its owner has got
+    /admin/topic-policies/local/<t>/<ns>/persistent/<topic>     the topics' own, as this broker stored them before: each
+                                                                counts until the first change of any policies of its
+                                                                namespace's topics, which moves all of them
 
-One task per namespace watches both, however many topics there are. A watch on a folder reports new and deleted
-children, not changes of their values. So a change of a child's value writes the folder in the same transaction.
+One task per namespace watches these, however many topics there are. While the metadata store, or the owner of the log,
+cannot be reached, what was known last stays true.
 
-While the metadata store cannot be reached, what was known last stays true.
-
-Source: Pulsar's MetadataStoreTopicPoliciesService (path; a partition has the policies of its topic).
+Source: Pulsar's SystemTopicBasedTopicPoliciesService, MetadataStoreTopicPoliciesService (the nodes). A partition has
+the policies of its topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import trio
 
 from broker.config import BrokerOptions
-from broker.errors import MetadataUnavailableError, translated
+from broker.errors import BrokerError, MetadataUnavailableError, ServiceNotReadyError, translated
 from broker.ownership.following import Tasks
-from broker.ownership.values import Json, encode_json
-from broker.slices import sliced
+from broker.ownership.values import Json, is_being_deleted
 from broker.topics.policy_values import decode
-from broker.topics.topic_policies.known import ROOT, Defaults, Held, NamespaceFields, topic_path
-from managed_ledger.config import LogConfig
-from quire.metadata import paths
-from quire.metadata.errors import (
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    SessionExpiredError,
+from broker.topics.topic_policies.known import NAMES_IN_STEP, ROOT, Defaults, Held, NamespaceFields, topic_path
+from broker.topics.topic_policies.source import (
+    Changes,
+    PolicySource,
+    announced_path,
+    change_events,
+    decode_announced,
+    is_change_events,
 )
-from quire.metadata.store import ANY_VERSION, Delete, MetadataStore, Op, Put, Watch
+from managed_ledger.config import LogConfig
+from managed_ledger.stored_list import log_path
+from quire.ledger.position import Position
+from quire.metadata import paths
+from quire.metadata.errors import NoNodeError, NotEmptyError, SessionExpiredError
+from quire.metadata.store import Delete, MetadataStore, Op, Watch
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -42,10 +49,10 @@ __all__ = ["Held", "TopicPolicies", "topic_path"]
 
 log = get_logger(__name__)
 
-NAMES_IN_STEP = 500
-"""Topics of a namespace that a change of policies looks at before other tasks run."""
-RETRY_S = 1.0
-"""Time between attempts to read while the store is unreachable and does not announce its return."""
+RETRY_S: Final = 1.0
+"""Time between attempts to read while something is away that does not announce its return."""
+LOGS_S: Final = 15.0
+"""Deadline for reading what logs of change events say."""
 
 
 class TopicPolicies:
@@ -58,6 +65,8 @@ class TopicPolicies:
         self.defaults = Defaults(default, options or BrokerOptions())
         self.on_change: Callable[[str], None] = _ignore
         """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
+        self.source: PolicySource | None = None
+        """Where policies of topics are read and written; None: topics have none of their own."""
         self._metadata = metadata
         self._namespaces: dict[str, NamespaceFields] = {}
         self._tasks = Tasks()
@@ -73,8 +82,7 @@ class TopicPolicies:
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             return None
-        topic = namespace.topic(name)
-        return Held(self.defaults, namespace, name, topic) if topic is None or topic.known else None
+        return Held(self.defaults, namespace, name)
 
     async def load(self, name: TopicName) -> Held:
         """Read unknown policies; return a function that gives the topic's effective policies at each call.
@@ -82,14 +90,9 @@ class TopicPolicies:
         The function answers from memory and never raises. Raises MetadataUnavailableError."""
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
-            namespace = await self._known(name.namespace_name)
-        topic = namespace.topic(name)
-        while topic is not None and not topic.known:
-            refreshes = namespace.refreshes
-            own = await self._read(topic.path)
-            if refreshes == namespace.refreshes:
-                topic.own, topic.known = own, True
-        return Held(self.defaults, namespace, name, topic)
+            # A log of change events has no policies of its own, and the others wait for it.
+            namespace = await self._known(name.namespace_name, only_own=is_change_events(name))
+        return Held(self.defaults, namespace, name)
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:
         """Load the policies of the topic whose managed ledger has that name; see `load`."""
@@ -97,111 +100,129 @@ class TopicPolicies:
 
     # For the admin API
 
-    async def get(self, name: TopicName) -> Json | None:
-        """Return the topic's own policies, as currently stored. Raises MetadataUnavailableError."""
-        return await self._read(topic_path(name))
+    async def get(self, name: TopicName, *, is_global: bool = False) -> Json | None:
+        """Return the topic's own policies, as they are now. Raises MetadataUnavailableError."""
+        namespace = await self._fresh(name)
+        return namespace.said(name.partitioned.full, is_global=is_global)
 
-    async def update(self, name: TopicName, change: Callable[[Json], Json]) -> None:
+    async def fresh(self, name: TopicName) -> Held:
+        """Return what `load` does, with the changes that any broker has answered by now."""
+        return Held(self.defaults, await self._fresh(name), name)
+
+    async def log_of(self, name: TopicName) -> TopicName:
+        """Return the topic whose owner changes the policies of a topic."""
+        return change_events(name.namespace_name) if self.source is None else await self.source.log_of(name)
+
+    async def changes_here(self, log_name: TopicName, since: Position | None) -> Changes:
+        """Return what a log says of whose topic this broker is the owner."""
+        if self.source is None:
+            raise ServiceNotReadyError("policies of topics are not read yet")
+        return await self.source.changes_here(log_name, since)
+
+    async def update(self, name: TopicName, change: Callable[[Json], Json], *, is_global: bool = False) -> None:
         """Change the topic's own policies; unknown fields are kept.
 
-        This broker uses the change when the call returns, the others a moment later. `change` may be called again, and
-        may raise. Raises MetadataUnavailableError."""
-        path = topic_path(name)
-        folder = paths.parent(path)
-        with translated(path):
-            while True:
-                try:
-                    node = await self._metadata.get(path)
-                    if node is None:
-                        made = change({"isGlobal": False})
-                        await self._metadata.create(path, encode_json(made), make_parents=True)
-                    else:
-                        made = change(decode(node.value))
-                        touch = Put(path=folder, value=b"", version=ANY_VERSION)
-                        await self._metadata.multi(
-                            [Put(path=path, value=encode_json(made), version=node.version), touch]
-                        )
-                    break
-                except (BadVersionError, NodeExistsError, NoNodeError):
-                    continue  # another broker changes it too
-        self._note(name, made)
+        This broker, which has to be the owner of the log, uses the change when the call returns, the others a moment
+        later. `change` may be called again, and may raise. Raises NotOwnerError, ServiceNotReadyError,
+        MetadataUnavailableError."""
+        if self.source is None:
+            raise ServiceNotReadyError("policies of topics cannot be changed yet")
+        namespace = await self._fresh(name)
+        moved = await self.source.update(name, change, is_global=is_global, older=namespace.nodes)
+        await self._settle(namespace, moved)
 
     async def delete(self, name: TopicName) -> None:
-        """Delete the policies of a deleted topic; none is no error. Raises MetadataUnavailableError."""
-        path = topic_path(name)
-        with translated(path):
-            try:
-                await self._metadata.delete(path)
-            except NoNodeError:
-                pass
-        self._note(name, None)
+        """Delete the policies of a deleted topic; none is no error. Raises BrokerError."""
+        if self.source is None or is_change_events(name):
+            return  # and nothing can be read of a log that is being deleted
+        namespace = await self._fresh(name)
+        if name.partitioned.full not in namespace.topics:
+            return
+        if is_being_deleted(namespace.own or {}):
+            return  # its logs go too
+        moved = await self.source.delete(name, older=namespace.nodes)
+        await self._settle(namespace, moved)
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Delete all policies of a deleted namespace. Raises MetadataUnavailableError."""
-        folder = f"{ROOT}/{namespace}/persistent"
-        with translated(folder):
-            while True:
+        with translated(namespace):
+            try:
+                await self._metadata.delete(announced_path(namespace))
+            except NoNodeError:
+                pass
+            await self._delete_nodes(f"{ROOT}/{namespace}/persistent")
+
+    async def _settle(self, namespace: NamespaceFields, moved: Iterable[str]) -> None:
+        """Use what was written, and remove the nodes of topics whose policies are in the log now."""
+        with translated(namespace.folder):
+            for full in moved:
                 try:
-                    names = await self._metadata.children(folder)
+                    await self._metadata.delete(topic_path(TopicName.parse(full)))
                 except NoNodeError:
-                    return
-                ops: list[Op] = [Delete(path=paths.join(folder, each)) for each in names]
-                try:
-                    await self._metadata.multi([*ops, Delete(path=folder)])
-                    return
-                except (NoNodeError, NotEmptyError):
-                    continue  # another broker changes them too
+                    pass
+        await self._refresh(namespace)
+
+    async def _delete_nodes(self, folder: str) -> None:
+        while True:
+            try:
+                names = await self._metadata.children(folder)
+            except NoNodeError:
+                return
+            ops: list[Op] = [Delete(path=paths.join(folder, each)) for each in names]
+            try:
+                await self._metadata.multi([*ops, Delete(path=folder)])
+                return
+            except (NoNodeError, NotEmptyError):
+                continue  # another broker changes them too
 
     # Watching
 
-    def _note(self, name: TopicName, own: Json | None) -> None:
-        """Keep a value that was just stored."""
-        namespace = self._namespaces.get(name.namespace_path)
-        if namespace is None:
-            return
-        path = topic_path(name)
-        namespace.notes += 1
-        namespace.changes += 1
-        topic = namespace.topics.get(path)
-        if topic is not None:
-            topic.own = own
-        if namespace.having is not None:
-            namespace.now_having(namespace.having - {path} if own is None else namespace.having | {path})
-        topic = namespace.gained.get(path)
-        if topic is not None:
-            topic.own, topic.known = own, True
+    async def _fresh(self, name: TopicName) -> NamespaceFields:
+        """Return what is stored now."""
+        namespace = await self._known(name.namespace_name)
+        if namespace.watched:
+            await self._refresh(namespace)
+        return namespace
 
-    async def _known(self, name: NamespaceName) -> NamespaceFields:
+    async def _known(self, name: NamespaceName, *, only_own: bool = False) -> NamespaceFields:
         key = str(name)
         namespace = self._namespaces.get(key)
         if self._tasks.nursery is None:
             # Not watched: the value is as old as this read.
             if namespace is None:
                 namespace = self._namespaces[key] = NamespaceFields(name, watched=False)
-            await self._refresh(namespace)
+            await self._refresh(namespace, only_own=only_own)
             return namespace
         if namespace is None or not namespace.watched:
             namespace = self._namespaces[key] = NamespaceFields(name, watched=True)
             self._tasks.nursery.start_soon(self._watch, key, namespace, name=f"policies of {name}")
-        await namespace.ready.wait()
+        namespace.uses += 1
+        try:
+            await namespace.own_known.wait()
+            if not only_own and not namespace.known and not namespace.forgotten:
+                await namespace.looked.wait()
+        finally:
+            namespace.uses -= 1
         if namespace.forgotten:
-            return await self._known(name)  # the namespace was recreated
-        if self._namespaces.get(key) is not namespace:
-            raise MetadataUnavailableError(f"policies of {name} cannot be read now")
+            return await self._known(name, only_own=only_own)  # the namespace was recreated
+        if self._namespaces.get(key) is not namespace or not (namespace.known or only_own):
+            why = f": {namespace.problem}" if namespace.problem else ""
+            raise MetadataUnavailableError(f"policies of {name} cannot be read now{why}")
         return namespace
 
     async def _watch(self, key: str, namespace: NamespaceFields) -> None:
-        """Watch two nodes, with one reader."""
+        """Watch the nodes of a namespace, with one reader."""
         changed = trio.Event()
 
         async def listen(watch: Watch) -> None:
             nonlocal changed
             while True:
                 await watch.next()
-                namespace.reports += 1
                 changed.set()
 
-        watches = [self._metadata.watch(path) for path in (namespace.path, namespace.folder)]
+        log_node = log_path(change_events(namespace.name).managed_ledger_path)
+        watched = (namespace.path, namespace.folder, announced_path(namespace.name), log_node)
+        watches = [self._metadata.watch(path) for path in watched]
         try:
             async with trio.open_nursery() as nursery:
                 for watch in watches:
@@ -209,17 +230,24 @@ class TopicPolicies:
                 while True:
                     try:
                         await self._refresh(namespace)
-                        first = not namespace.ready.is_set()
-                        namespace.ready.set()
+                        first = not namespace.known
+                        namespace.known, namespace.problem = True, ""
+                        namespace.looked.set()
                         self.on_change(key)
                         if not first and namespace.own is None and not namespace.uses:
                             namespace.forgotten = True  # it was deleted, and no topic of it is loaded
                             break
                         await changed.wait()
                     except MetadataUnavailableError as error:
-                        if not namespace.ready.is_set():
+                        if not namespace.own_known.is_set():
                             break
-                        log.warning("policies not read", namespace=key, reason=str(error))
+                        if namespace.problem != str(error):
+                            log.warning("policies not read", namespace=key, reason=str(error))
+                        namespace.problem = str(error)
+                        namespace.looked.set()
+                        namespace.looked = trio.Event()
+                        if not namespace.known and not namespace.uses:
+                            break
                         with trio.move_on_after(RETRY_S):
                             await changed.wait()
                     changed = trio.Event()
@@ -229,36 +257,72 @@ class TopicPolicies:
         finally:
             for watch in watches:
                 watch.close()
-            if namespace.forgotten or not namespace.ready.is_set():
+            if namespace.forgotten or not namespace.known:
                 if self._namespaces.get(key) is namespace:
                     del self._namespaces[key]
-                namespace.ready.set()
+                namespace.own_known.set()
+                namespace.looked.set()
 
-    async def _refresh(self, namespace: NamespaceFields) -> None:
-        """Read the policies of topics that have any, which the folder lists. Others, the majority, cost nothing."""
-        namespace.refreshes += 1
-        reports = namespace.reports
+    # Reading
+
+    async def _refresh(self, namespace: NamespaceFields, *, only_own: bool = False) -> None:
+        """Read what is stored now. Raises MetadataUnavailableError."""
         namespace.own = await self._read(namespace.path)
-        notes = namespace.notes
-        having = await self._topics_having(namespace)
-        if notes == namespace.notes:  # otherwise the watch reports the change
-            namespace.now_having(having)
-        for count, topic in enumerate(list(namespace.topics.values()), 1):
-            topic.own = await self._read(topic.path) if topic.path in having else None
-            topic.known = True
-            if not count % NAMES_IN_STEP:
-                await trio.lowlevel.checkpoint()
         namespace.changes += 1
-        namespace.reports_read = reports
+        namespace.own_known.set()
+        if only_own:
+            return
+        async with namespace.turn:
+            namespace.with_nodes(await self._read_nodes(namespace))
+            if self.source is not None:
+                await self._read_logs(namespace, self.source)
 
-    async def _topics_having(self, namespace: NamespaceFields) -> frozenset[str]:
-        """Return the paths of the topics of a namespace that have policies of their own."""
+    async def _read_nodes(self, namespace: NamespaceFields) -> dict[str, Json]:
         with translated(namespace.folder):
             try:
                 names = await self._metadata.children(namespace.folder)
             except NoNodeError:
-                return frozenset()
-        return frozenset([paths.join(namespace.folder, each) async for each in sliced(names, NAMES_IN_STEP)])
+                return {}
+        found: dict[str, Json] = {}
+        for count, each in enumerate(names, 1):
+            fields = await self._read(paths.join(namespace.folder, each))
+            if fields is not None:
+                name = TopicName.from_managed_ledger_path(f"{namespace.name}/persistent/{each}")
+                found[name.full] = fields
+            if not count % NAMES_IN_STEP:
+                await trio.lowlevel.checkpoint()
+        return found
+
+    async def _read_logs(self, namespace: NamespaceFields, source: PolicySource) -> None:
+        with translated(announced_path(namespace.name)):
+            node = await self._metadata.get(announced_path(namespace.name))
+        announced = {} if node is None else decode_announced(node.value)
+        try:
+            with trio.fail_after(LOGS_S):
+                logs = await source.logs(namespace.name)
+                namespace.with_logs(each.local for each in logs)
+                for each in logs:
+                    await self._read_log(namespace, source, each, announced.get(each.local))
+        except (BrokerError, trio.TooSlowError) as error:
+            why = f"policies of topics of {namespace.name} cannot be read: {error or 'no answer in time'}"
+            if not self.defaults.options.accept_unsupported_policies:
+                raise MetadataUnavailableError(why) from error
+            log.warning("accepting policies that are not known", namespace=str(namespace.name), reason=why)
+
+    @staticmethod
+    async def _read_log(
+        namespace: NamespaceFields, source: PolicySource, name: TopicName, announced: Position | None
+    ) -> None:
+        found = await source.changes(name, namespace.upto(name.local), announced)
+        policies, whole = dict(found.policies), found.whole
+        while found.more:
+            found = await source.changes(name, found.upto, None)
+            if found.whole:
+                policies, whole = {}, True  # it was taken over meanwhile, and begins elsewhere
+            for key, fields in found.policies.items():
+                policies.pop(key, None)
+                policies[key] = fields
+        await namespace.with_changes(name.local, Changes(whole, found.upto, policies, False))
 
     async def _read(self, path: str) -> Json | None:
         with translated(path):

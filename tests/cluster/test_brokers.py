@@ -348,3 +348,33 @@ def test_a_broker_waits_for_zookeeper_and_says_so(tmp_path: Path) -> None:
         assert broker.stop() == 0
     finally:
         broker.kill()
+
+
+def test_policies_of_a_topic_are_known_to_every_broker_and_outlive_a_kill_of_the_one_that_wrote_them(
+    cluster: BrokerCluster,
+) -> None:
+    topic, path = "persistent://public/default/policed", f"{ADMIN}/persistent/public/default/policed"
+    kept = {"retentionTimeInMinutes": 90, "retentionSizeInMB": 50}
+    assert cluster.brokers[0].ask("PUT", path, follow_redirects=True).status_code == 204
+    for broker in cluster.brokers:  # whichever has the log
+        url = f"{path}/messageTTL?messageTTL={60 + cluster.brokers.index(broker)}"
+        assert broker.ask("POST", url, follow_redirects=True).status_code == 204
+        assert [each.ask("GET", f"{path}/messageTTL").json() for each in cluster.brokers] == [int(url[-2:])] * 2
+    events = "persistent://public/default/__change_events"
+    owner = cluster.owner_of(events)
+    rest = cluster.other(owner)
+    assert rest.ask("POST", f"{path}/retention", json=kept).status_code == 307
+    assert rest.ask("POST", f"{path}/retention", json=kept, follow_redirects=True).status_code == 204
+    owner.kill()
+    with client_of(rest) as client:  # loads the topic, wherever it was
+        client.create_producer(topic).send(b"m")
+    wait_until(lambda: cluster.owner_of(events) is rest, "the other broker has the log", 60)
+    assert rest.ask("GET", f"{path}/retention?applied=true").json() == kept
+    assert rest.ask("DELETE", f"{path}/messageTTL", follow_redirects=True).status_code == 204
+    assert rest.ask("GET", f"{path}/messageTTL").status_code == 204
+    owner.start()
+    assert owner.ask("GET", f"{path}/retention").json() == kept
+    there = cluster.owner_of(topic)
+    assert there.ask("DELETE", f"{path}?force=true").status_code == 204
+    assert cluster.brokers[0].ask("PUT", path, follow_redirects=True).status_code == 204
+    assert [each.ask("GET", f"{path}/retention").status_code for each in cluster.brokers] == [204, 204]

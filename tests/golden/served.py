@@ -38,13 +38,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(moment: str, *, accept: bool = True) -> AsyncIterator[Served]:
-    """Serve the data of one moment.
-
-    `accept`: start although policies of single topics, of which Pulsar left one in __change_events, are not obeyed.
-    """
+async def served(moment: str) -> AsyncIterator[Served]:
+    """Serve the data of one moment."""
     async with taken_over(moment) as left, left.broker() as factory, trio.open_nursery() as nursery:
-        options = replace(OPTIONS, accept_unsupported_policies=accept)
+        options = replace(OPTIONS, cluster_name="golden")
         broker = Broker(fake_world(), left.store, factory, options, nursery, service_url="pulsar://test:6650")
         broker.start()
         yield Served(broker, nursery)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.topics.topic import Topic
+from broker.topics.topic_policies.event_schema import event_schema, event_type
+from broker.topics.topic_policies.events import changes_in, event_entry, event_value
 from managed_ledger.errors import ManagedLedgerTerminatedError
 from managed_ledger.ledger_list import decode
 from managed_ledger.stored_list import log_path
@@ -14,7 +17,7 @@ from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.metadata.store import Put
 from quire.wire.pulsar import PulsarApi_pb2 as api
-from quire.wire.pulsar.metadata import peek
+from quire.wire.pulsar.metadata import peek, read_metadata
 from quire.wire.pulsar.names import TopicName, decode_name
 from tests.golden.pulsar_files import (
     MOMENTS,
@@ -243,15 +246,58 @@ async def test_deduplication_goes_on_with_the_sequence_ids_that_the_original_sto
             await peer.expect(api.BaseCommand.CLOSE_PRODUCER)
 
 
+EVENTS = TopicName.parse("persistent://public/default/__change_events")
+TOPIC_WITH_POLICIES = TopicName.parse("persistent://public/default/orders")
+
+
+def retention_minutes(topic: Topic) -> int:
+    """Return what holds for the ledgers of a loaded topic."""
+    assert topic.policies is not None
+    return topic.policies().retention_minutes
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_topics_beside_policies_in_a_topic_are_not_taken_over_unless_that_is_accepted(moment: str) -> None:
-    async with served(moment, accept=False) as room:
-        metadata = room.broker.metadata
-        paths = [log_path(f"public/default/persistent/{topic}") for topic in ("orders", "__change_events")]
-        before = [await metadata.get(path) for path in paths]
+async def test_a_topic_keeps_the_policies_that_the_original_wrote_for_it_and_gets_more(moment: str) -> None:
+    kept = {"retentionTimeInMinutes": 90, "retentionSizeInMB": 50}
+    async with served(moment) as room:
         peer = await room.connect()
-        peer.ask_subscribe("persistent://public/default/orders")
-        code, why = await peer.error()
-        assert code == api.NotAllowedError
-        assert "persistent://public/default/__change_events" in why
-        assert [await metadata.get(path) for path in paths] == before, "opened, or trimmed"
+        await peer.subscribe(TOPIC_WITH_POLICIES.full)
+        orders = next(topic for topic in room.broker.topics.loaded() if topic.name == TOPIC_WITH_POLICIES)
+        assert retention_minutes(orders) == 90
+        policies = room.broker.policies
+        assert await policies.get(TOPIC_WITH_POLICIES) == {"isGlobal": False, "retentionPolicies": kept}
+        await policies.update(TOPIC_WITH_POLICIES, lambda own: {**own, "messageTTLInSeconds": 5})
+        log = await room.broker.topics.get(EVENTS)
+        first, second = await read_all(log.ledger)
+        assert first == entries_of(moment, EVENTS.managed_ledger_path)[0]
+        [change] = changes_in(second, {0: event_type()}.get)  # of the version that the original registered
+        assert change.key == TOPIC_WITH_POLICIES.full
+        assert change.fields == {"isGlobal": False, "retentionPolicies": kept, "messageTTLInSeconds": 5}
+        assert len(await room.broker.topics.schemas.versions(EVENTS)) == 1
+
+
+def test_an_event_is_written_byte_for_byte_as_the_original_writes_it() -> None:
+    [written] = entries_of("running", EVENTS.managed_ledger_path)
+    metadata = read_metadata(written)
+    [change] = changes_in(written, {0: event_type()}.get)
+    assert change.fields is not None
+    ours = event_entry(
+        TOPIC_WITH_POLICIES,
+        event_value(TOPIC_WITH_POLICIES, change.fields, "golden"),
+        is_global=False,
+        cluster="golden",
+        kind=event_type(),
+        version=0,
+        producer=metadata.producer_name,
+        sequence_id=metadata.sequence_id,
+        now_ms=metadata.publish_time,
+    )
+    assert ours == written
+
+
+@pytest.mark.parametrize("topic", ["public/default/__change_events", "public/dedup/__change_events"])
+async def test_the_schema_of_events_is_the_one_that_the_original_registers(topic: str) -> None:
+    async with served("running") as room:
+        found = await room.broker.topics.schemas.newest(TopicName.parse(f"persistent://{topic}"))
+        assert found is not None
+        assert (found.schema.data, found.schema.properties) == (event_schema().data, event_schema().properties)

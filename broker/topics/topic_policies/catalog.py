@@ -60,8 +60,17 @@ class Policy(Generic[T]):
     """Return the stored form."""
     says: Callable[[T], bool] = _always
     """Return False for a value that counts as not said."""
+    may_be_set: Callable[[T], bool] = _always
+    """Return False for a value that is read and may not be set."""
     of_broker: Callable[[BrokerOptions], T]
     """Return the value of broker.conf."""
+
+    def checked(self, value: object) -> Any:
+        """Return the stored form of a value that is to be set. Raises PolicyError."""
+        read = self.read(value)
+        if not self.may_be_set(read):
+            raise PolicyError(f"{self.topic or self.namespace[0]} must not be {str(value)[:40]!a}")
+        return self.json(read)
 
     def of_topic(self, fields: Fields) -> T | None:
         """Return what the policies of a topic say; None: nothing."""
@@ -69,6 +78,8 @@ class Policy(Generic[T]):
 
     def of_namespace(self, fields: Fields, cluster: str) -> T | None:
         """Return what the policies of a namespace say; None: nothing."""
+        if self.by_cluster and not cluster:
+            return None
         entry = cluster if self.by_cluster else self.entry
         said = (self._said(fields, key, entry) for key in self.namespace)
         return next((each for each in said if each is not None), None)
@@ -99,6 +110,7 @@ def _limit(topic: str, namespace: str, of_broker: Callable[[BrokerOptions], int]
         namespace=(namespace,) if namespace else (),
         read=partial(kinds.number, what=what or topic or namespace),
         says=_is_limit,
+        may_be_set=_is_limit,
         of_broker=of_broker,
     )
 
@@ -174,6 +186,7 @@ COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
     namespace=("compaction_threshold",),
     read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
     says=_is_limit,
+    may_be_set=_is_limit,
     of_broker=lambda options: options.compaction_threshold_bytes,
 )
 """Bytes added since the last compaction; 0: no compaction by itself."""
@@ -260,3 +273,51 @@ def subscription_dispatch_rate(topic: Fields, subscription: str) -> DispatchRate
     return SUBSCRIPTION_DISPATCH_RATE.of_topic(
         {SUBSCRIPTION_DISPATCH_RATE.topic: of_one.get("dispatchRate")} if isinstance(of_one, Mapping) else None
     )
+
+
+OF_NAMESPACE: Final[tuple[Policy[Any], ...]] = (
+    MAX_PRODUCERS,
+    MAX_CONSUMERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_CONSUMERS_OF_SUBSCRIPTION,
+    MAX_UNACKED_OF_CONSUMER,
+    MAX_UNACKED_OF_SUBSCRIPTION,
+    MAX_TOPICS,
+    COMPACTION_THRESHOLD,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    REPLICATOR_DISPATCH_RATE,
+    PUBLISH_RATE,
+    SUBSCRIBE_RATE,
+    BACKLOG_SIZE_QUOTA,
+    BACKLOG_TIME_QUOTA,
+    INACTIVE_TOPICS,
+    AUTO_TOPIC_CREATION,
+    AUTO_SUBSCRIPTION_CREATION,
+    SUBSCRIPTION_TYPES,
+    ENTRY_FILTERS,
+    PAUSE_ON_ACK_STATE,
+)
+"""Policies that a namespace may be made with."""
+
+
+def checked_namespace(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the fields of a new namespace that are in the catalog, as they are stored. Raises PolicyError.
+
+    >>> checked_namespace({"max_producers_per_topic": 5, "publishMaxMessageRate": {}, "bundles": {}})
+    {'max_producers_per_topic': 5, 'publishMaxMessageRate': {}}
+    """
+    found: dict[str, Any] = {}
+    for policy in OF_NAMESPACE:
+        for key in policy.namespace:
+            value = fields.get(key)
+            if value is None:
+                continue
+            if not (policy.by_cluster or policy.entry):
+                found[key] = policy.checked(value)
+                continue
+            entries = kinds.fields(value, key)
+            for entry in entries if policy.entry else ():
+                kinds.choice(entry, key, kinds.QUOTA_TYPES)
+            found[key] = {entry: policy.checked(each) for entry, each in entries.items()}
+    return found

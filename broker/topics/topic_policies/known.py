@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, TypeVar
 
 import trio
 
 from broker.config import BrokerOptions
 from broker.ownership.tenants import POLICIES
 from broker.ownership.values import Json
+from broker.slices import sliced
 from broker.topics.delayed_delivery import DelayedDelivery, effective_delayed, of_broker
 from broker.topics.policy_values import asks_deduplication, effective, snapshot_interval_s
 from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import Policy
 from broker.topics.topic_policies.kinds import DispatchRate
+from broker.topics.topic_policies.source import GLOBAL, Changes, is_change_events
 from managed_ledger.config import LogConfig
+from quire.ledger.position import Position
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
-ROOT = "/admin/topic-policies/local"
+ROOT: Final = "/admin/topic-policies/local"
+
+NAMES_IN_STEP: Final = 500
+"""Topics of a namespace that a change of policies looks at before other tasks run."""
 
 T = TypeVar("T")
 
@@ -43,101 +50,132 @@ def topic_path(name: TopicName) -> str:
     return f"{ROOT}/{name.partitioned.managed_ledger_path}"
 
 
-class TopicFields:
-    """Policies of one topic that has any of its own, or had. None: it has none now."""
+class _Log:
+    """What is known of one log of change events."""
 
-    __slots__ = ("__weakref__", "known", "own", "path")
+    __slots__ = ("fields", "upto")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.own: Json | None = None
-        self.known = False
+    def __init__(self) -> None:
+        self.upto: Position | None = None
+        self.fields: dict[str, Json] = {}
+        """By key; see `events`."""
 
 
 class NamespaceFields:
-    """Known policies of one namespace and of its topics in use."""
+    """Known policies of one namespace and of its topics."""
 
     def __init__(self, name: NamespaceName, *, watched: bool) -> None:
+        self.name = name
         self.path = f"{POLICIES}/{name}"
         self.folder = f"{ROOT}/{name}/persistent"
         self.own: Json | None = None
         """The namespace's policies."""
-        self.topics: WeakValueDictionary[str, TopicFields] = WeakValueDictionary()
-        """Topics in use that had policies when they were loaded, and those of `gained`; by path."""
-        self.gained: dict[str, TopicFields] = {}
-        """Topics that got policies while the namespace was watched. They are kept here, in use or not: a topic that was
-        loaded before has no `TopicFields`, because most topics never have any policies and 10^5 of them are loaded."""
-        self.having: frozenset[str] | None = None
-        """Paths of the policies of topics that have any of their own, in use or not. None: not read yet."""
+        self.topics: dict[str, Json] = {}
+        """Policies of the topics that have any, by full name."""
+        self.nodes: dict[str, Json] = {}
+        """Those that are in nodes of the metadata store, and count where no log has any."""
+        self.logs: dict[str, _Log] = {}
+        """By local name."""
         self.changes = 0
         """Number of times that something may have changed."""
         self.uses = 0
-        """Number of `Held` that exist."""
-        self.refreshes = 0
-        self.notes = 0
-        """Number of changes by this broker."""
-        self.reports = 0
-        """Number of changes that the watches reported."""
-        self.reports_read = 0
-        """Number of those that came before the last complete refresh."""
+        """Number of `Held` that exist, and of tasks that wait for what is not known yet."""
         self.watched = watched
         self.forgotten = False
         """True once it is no longer watched; the next caller starts again."""
-        self.ready = trio.Event()
-        """Set when the first read is done, or has failed permanently."""
+        self.own_known = trio.Event()
+        """Set when `own` was read, or will not be."""
+        self.known = False
+        """True when all of it was read once; from then on it is kept up to date."""
+        self.looked = trio.Event()
+        """Set at the end of each attempt to read the topics' policies, and replaced."""
+        self.problem = ""
+        """Why the last attempt failed."""
+        self.turn = trio.Lock()
+        """For who reads logs."""
 
     @property
     def is_known(self) -> bool:
         """Return whether it was read, and is kept up to date."""
-        return self.watched and self.ready.is_set() and not self.forgotten
+        return self.watched and self.known and not self.forgotten
 
-    def topic(self, name: TopicName) -> TopicFields | None:
-        """Return the topic with policies of its own; None: it is known to have none."""
-        known = self.having if self.reports == self.reports_read else None
-        if known is not None and not known:
-            return None  # the rule, for thousands of topics: no path has to be made
-        path = topic_path(name)
-        if known is not None and path not in known:
-            return None
-        found = self.topics.get(path)
-        if found is None:
-            found = self.topics[path] = TopicFields(path)
-        return found
+    def with_nodes(self, nodes: dict[str, Json]) -> None:
+        """Learn what is in nodes, by full name of the topic."""
+        if nodes != self.nodes:
+            names = self.nodes.keys() | nodes.keys()
+            self.nodes = nodes
+            for full in names:
+                self._work_out(full)
+            self.changes += 1
 
-    def now_having(self, having: frozenset[str]) -> None:
-        """Learn the paths of all topics that have policies."""
-        if self.having is None:
-            self.having = having
+    def with_logs(self, names: Iterable[str]) -> None:
+        """Learn which logs there are."""
+        left = set(names)
+        gone = [name for name in self.logs if name not in left]
+        keys = {key for name in gone for key in self.logs.pop(name).fields}
+        for key in keys:
+            self._work_out(key.removeprefix(GLOBAL))
+        self.changes += len(gone)
+
+    async def with_changes(self, name: str, found: Changes) -> None:
+        """Learn what a log says; what was learned before counts for nothing."""
+        log = self.logs.setdefault(name, _Log())
+        if not found.whole and log.upto is not None and found.upto < log.upto:
             return
-        self.gained = {path: topic for path, topic in self.gained.items() if path in having}
-        for path in having - self.having:
-            topic = self.topics.get(path)
-            if topic is None:
-                topic = self.topics[path] = TopicFields(path)
-            self.gained[path] = topic
-        self.having = having
+        gone = [key for key in log.fields if key not in found.policies] if found.whole else []
+        async for key in sliced([*found.policies, *gone], NAMES_IN_STEP):
+            fields = found.policies.get(key)
+            if fields is None:
+                log.fields.pop(key, None)
+            else:
+                log.fields[key] = fields
+            self._work_out(key.removeprefix(GLOBAL))
+        log.upto = found.upto
+        self.changes += bool(found.policies or gone)
+
+    def upto(self, name: str) -> Position | None:
+        """Return the place to which a log is known; None: nothing of it is."""
+        log = self.logs.get(name)
+        return None if log is None else log.upto
+
+    def said(self, full: str, *, is_global: bool) -> Json | None:
+        """Return the policies of a topic of one kind."""
+        key = f"{GLOBAL}{full}" if is_global else full
+        for log in self.logs.values():
+            if key in log.fields:
+                return log.fields[key]
+        return None if is_global else self.nodes.get(full)
+
+    def _work_out(self, full: str) -> None:
+        local, everywhere = self.said(full, is_global=False), self.said(full, is_global=True)
+        merged = local if everywhere is None else everywhere | (local or {})
+        if merged is None:
+            self.topics.pop(full, None)
+        else:
+            self.topics[full] = merged
 
 
 class Held:
     """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there
     are none. Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
 
-    __slots__ = ("_defaults", "_name", "_namespace", "_topic")
+    __slots__ = ("_defaults", "_name", "_namespace")
 
-    def __init__(
-        self, defaults: Defaults, namespace: NamespaceFields, name: TopicName, topic: TopicFields | None
-    ) -> None:
+    def __init__(self, defaults: Defaults, namespace: NamespaceFields, name: TopicName) -> None:
         self._defaults = defaults
         self._namespace = namespace
         self._name = name
-        self._topic = topic
         namespace.uses += 1
 
     def __del__(self) -> None:
         self._namespace.uses -= 1
 
     def __call__(self) -> LogConfig:
-        return effective(self._defaults.logs, self._namespace.own, self.of_topic)
+        found = effective(self._defaults.logs, self._namespace.own, self.of_topic)
+        if is_change_events(self._name):
+            # An event counts until there is another one of its key, however long that takes.
+            found = replace(found, retention_minutes=-1, retention_mb=-1)
+        return found
 
     @property
     def of_namespace(self) -> Json | None:
@@ -145,10 +183,10 @@ class Held:
 
     @property
     def of_topic(self) -> Json | None:
-        topic = self._topic
-        if topic is None and self._namespace.gained:
-            topic = self._namespace.gained.get(topic_path(self._name))
-        return None if topic is None else topic.own
+        topics = self._namespace.topics
+        if not topics or is_change_events(self._name):
+            return None  # the rule, for thousands of topics: no name has to be made
+        return topics.get(self._name.partitioned.full)
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the rules for the topic's delayed messages."""

@@ -120,7 +120,7 @@ async def run_broker_on(
             policies=policies,
         )
         others = OtherBrokers(ownership, world.network)
-        broker.administration.others = others
+        broker.administration.others = broker.change_events.elsewhere = others
         broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root
         broker.start()

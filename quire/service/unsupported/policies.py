@@ -84,6 +84,8 @@ WHY: Final[Mapping[str, str]] = {
     "resourceGroupName": "there are no resource groups",
     "deleted": "the namespace was being deleted",
     "migrated": "the namespace was moved to another cluster",
+    "unreadableTopicPolicies": "an event about the topic in __change_events cannot be read",
+    "shadowTopics": "there are no shadow topics",
     "replicateSubscriptionState": "there is no replication between clusters",
 }
 """By field; others are named without a reason."""

@@ -18,11 +18,11 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces
 from broker.ownership.values import Owner, encode_json, encode_owner
-from broker.topics.policies import TopicPolicies
 from managed_ledger.config import LogConfig
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
 from quire.wire.pulsar.names import TopicName
+from tests.support.policy_logs import policies_on
 from tests.unit.broker.admin.fakes import BROKER_URL, WEB_URL, Rest
 
 HERE = Connect(BROKER_URL, WEB_URL, mine=True)
@@ -66,10 +66,11 @@ class ClusterRest(Rest):
     """A cluster `c` with tenant `public` and namespace `public/default` of 4 bundles; this broker is `broker:8080`."""
 
     def __init__(self, **changes: Any) -> None:
-        self.store = MemoryStore(MemoryTree())
+        tree = MemoryTree()
+        self.store = MemoryStore(tree)
         self.ownership = FakeOwnership()
         self.namespaces = Namespaces(self.store, OwnershipOptions(cluster_name="c", bundles_default=4))
-        self.policies = TopicPolicies(self.store, DEFAULT)
+        self.policies = policies_on(tree, self.store, DEFAULT)
         cluster = ClusterService(
             metadata=self.store,
             namespaces=self.namespaces,

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.broker.admin.cluster_fakes import ClusterRest, on_cluster
+from quire.wire.pulsar.names import TopicName
+from tests.unit.broker.admin.cluster_fakes import HERE, THERE, ClusterRest, on_cluster
+
+A = TopicName.parse("persistent://public/default/a")
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "/admin/v2/persistent/public/default/a"
@@ -46,12 +49,12 @@ async def test_the_nodes_hold_the_names_of_the_original_and_keep_what_is_not_our
     assert node.value == (
         b'{"unheard_of":{"a":1},"retention_policies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
     )
-    node = await rest.store.get(topic)
-    assert node is not None
-    assert node.value == (
-        b'{"isGlobal":false,"maxMessageSize":7,'
-        b'"retentionPolicies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
-    )
+    assert await rest.store.get(topic) is None, "moved to the log"
+    assert await rest.policies.get(A) == {
+        "isGlobal": False,
+        "maxMessageSize": 7,
+        "retentionPolicies": {"retentionTimeInMinutes": 10, "retentionSizeInMB": 100},
+    }
 
 
 async def test_what_holds_is_the_topics_then_the_namespaces_then_the_brokers(rest: ClusterRest) -> None:
@@ -85,16 +88,15 @@ async def test_delayed_delivery_of_a_topic_is_stored_in_the_originals_fields_eac
     assert await holds() == {**DELAYED, "active": False}
     await rest.ask("POST", f"{TOPIC}/delayedDelivery", json={**DELAYED, "tickTime": 7})
     assert await holds() == {**DELAYED, "tickTime": 7}
-    node = await rest.store.get(topic)
-    assert node is not None
-    assert node.value == (
-        b'{"isGlobal":false,"maxMessageSize":7,"delayedDeliveryEnabled":true,"delayedDeliveryTickTimeMillis":7,'
-        b'"delayedDeliveryMaxDelayInMillis":60000}'
-    )
+    assert await rest.policies.get(A) == {
+        "isGlobal": False,
+        "maxMessageSize": 7,
+        "delayedDeliveryEnabled": True,
+        "delayedDeliveryTickTimeMillis": 7,
+        "delayedDeliveryMaxDelayInMillis": 60000,
+    }
     await rest.ask("DELETE", f"{TOPIC}/delayedDelivery")
-    node = await rest.store.get(topic)
-    assert node is not None
-    assert node.value == b'{"isGlobal":false,"maxMessageSize":7}'
+    assert await rest.policies.get(A) == {"isGlobal": False, "maxMessageSize": 7}
     assert await holds() == {**DELAYED, "active": False}
     node = await rest.store.get("/admin/policies/public/default")
     assert node is not None
@@ -137,21 +139,54 @@ async def test_policies_of_a_topic_that_is_not_there_are_not_found(rest: Cluster
     nowhere = "/admin/v2/persistent/public/default/nowhere"
     assert await rest.status("GET", f"{nowhere}/retention") == 404
     assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 404
-    assert await rest.status("POST", f"{TOPIC}/retention?isGlobal=true", json=KEPT) == 501
     rest.administration.partition_count = 2
     assert await rest.status("POST", f"{nowhere}/retention", json=KEPT) == 204
-    assert await rest.store.get("/admin/topic-policies/local/public/default/persistent/nowhere") is not None
+    assert await rest.get(f"{nowhere}/retention") == KEPT
 
 
-async def test_policies_go_with_their_topic_and_stay_with_a_partition(rest: ClusterRest) -> None:
-    node = "/admin/topic-policies/local/public/default/persistent/a"
-    for path, kept in ((f"{TOPIC}-partition-0", True), (TOPIC, False)):
-        assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
-        assert await rest.status("DELETE", path) == 204
-        assert (await rest.store.get(node) is not None) == kept
+async def test_policies_for_all_clusters_count_behind_those_for_this_one(rest: ClusterRest) -> None:
+    for_all = f"{TOPIC}/retention?isGlobal=true"
+    assert await rest.status("POST", for_all, json=KEPT) == 204
+    assert await rest.status("GET", f"{TOPIC}/retention") == 204
+    assert await rest.get(for_all) == KEPT
+    assert await rest.get(f"{TOPIC}/retention?applied=true") == KEPT
+    less = {**KEPT, "retentionSizeInMB": 1}
+    assert await rest.status("POST", f"{TOPIC}/retention", json=less) == 204
+    assert (await rest.get(for_all), await rest.get(f"{TOPIC}/retention?applied=true")) == (KEPT, less)
+    assert await rest.status("DELETE", f"{TOPIC}/retention") == 204
+    assert await rest.get(f"{TOPIC}/retention?applied=true") == KEPT
+    assert await rest.status("DELETE", for_all) == 204
+    assert await rest.status("GET", for_all) == 204
+
+
+async def test_another_broker_changes_what_is_in_its_log(rest: ClusterRest) -> None:
+    rest.ownership.found = THERE
+    there = f"http://other:8080{TOPIC}/retention?x=1"
+    assert await rest.sent_to("POST", f"{TOPIC}/retention?x=1", json=KEPT) == there
+    assert rest.ownership.asked[-1] == ("lookup", "persistent://public/default/__change_events", False)
+    assert await rest.status("DELETE", f"{TOPIC}/retention") == 204, "there is nothing to delete"
+    rest.ownership.found = HERE
     assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
-    assert await rest.status("DELETE", f"{TOPIC}/partitions?force=true") == 204
-    assert await rest.store.get(node) is None
+    rest.ownership.found = THERE
+    assert await rest.get(f"{TOPIC}/retention") == KEPT
+    assert await rest.sent_to("DELETE", f"{TOPIC}/retention?x=1") == there
+
+
+async def test_other_brokers_ask_what_the_log_says_and_have_policies_deleted(rest: ClusterRest) -> None:
+    log = "/admin/v2/persistent/public/default/__change_events/quireTopicPolicies"
+    assert await rest.status("POST", f"{TOPIC}/retention", json=KEPT) == 204
+    fields = {"isGlobal": False, "retentionPolicies": KEPT}
+    assert await rest.get(log) == {
+        "whole": True,
+        "upto": "1:0",
+        "policies": {"persistent://public/default/a": fields},
+        "more": False,
+    }
+    assert await rest.get(f"{log}?since=1:0") == {"whole": False, "upto": "1:0", "policies": {}, "more": False}
+    await rest.refused("GET", f"{log}?since=x", 400)
+    assert await rest.status("DELETE", f"{TOPIC}/quireTopicPolicies") == 204
+    assert await rest.status("GET", f"{TOPIC}/retention") == 204
+    assert (await rest.get(f"{log}?since=1:0"))["policies"] == {"persistent://public/default/a": None}
 
 
 @pytest.mark.parametrize("whose", [NAMESPACE, TOPIC])

@@ -11,9 +11,8 @@ import trio
 
 from broker.context import Context
 from broker.errors import TopicNotFoundError
-from broker.topics.policies import TopicPolicies
 from broker.topics.schemas.registry import Schemas
-from tests.unit.broker.admin.cluster_fakes import DEFAULT, ClusterRest, on_cluster
+from tests.unit.broker.admin.cluster_fakes import ClusterRest, on_cluster
 from tests.unit.broker.peers import OPTIONS
 from tests.unit.managed_ledger.cluster import CONFIG, Cluster
 from tests.unit.managed_ledger.fake_ledgers import fake_world, running
@@ -32,8 +31,7 @@ async def rest() -> AsyncIterator[ClusterRest]:
     async with on_cluster() as rest, running(cluster.ledgers), trio.open_nursery() as nursery:
         cluster.ledgers.store = rest.store
         context = Context(fake_world(), OPTIONS, nursery)
-        policies = TopicPolicies(rest.store, DEFAULT)
-        rest.administration.kept_schemas = Schemas(context, rest.store, cluster.ledgers, CONFIG, policies)
+        rest.administration.kept_schemas = Schemas(context, rest.store, cluster.ledgers, CONFIG, rest.policies)
         yield rest
         nursery.cancel_scope.cancel()
 

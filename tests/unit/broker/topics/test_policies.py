@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from broker.errors import MetadataUnavailableError
+from broker.errors import MetadataUnavailableError, ServiceNotReadyError
 from broker.ownership.values import Json, encode_json
 from broker.topics.policies import TopicPolicies, topic_path
 from broker.topics.policy_values import (
@@ -21,16 +22,19 @@ from broker.topics.policy_values import (
     retention,
     retention_of,
 )
+from broker.topics.topic_policies.source import Changes
 from managed_ledger.config import LogConfig
+from quire.ledger.position import Position
 from quire.metadata.errors import NotAllowedError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.metadata.store import Node, Op
+from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from simulation.common.patching import patched
+from tests.support.policy_logs import MemoryPolicies, policies_on
 
 NAME = TopicName.parse("persistent://t/n/my orders")
 PARTITION = TopicName.parse("persistent://t/n/my orders-partition-3")
 DEFAULT = LogConfig(ensemble_size=2, write_quorum=2, ack_quorum=2, retention_minutes=0, retention_mb=0)
+ANNOUNCED = "/quire/topic-policies/t/n"
 NODE = "/admin/topic-policies/local/t/n/persistent/my+orders"
 
 
@@ -47,12 +51,17 @@ async def watched() -> AsyncIterator[tuple[MemoryTree, MemoryStore, TopicPolicie
     tree = MemoryTree()
     store = MemoryStore(tree)
     await store.create("/admin/policies/t/n", b"{}", make_parents=True)
-    policies = TopicPolicies(store, DEFAULT)
+    policies = policies_on(tree, store, DEFAULT)
     async with trio.open_nursery() as nursery:
         await nursery.start(policies.run)
         with trio.fail_after(60):
             yield tree, store, policies
         nursery.cancel_scope.cancel()
+
+
+def another(tree: MemoryTree) -> TopicPolicies:
+    """The policies of another broker."""
+    return policies_on(tree, MemoryStore(tree), DEFAULT)
 
 
 def test_each_policy_is_the_topics_else_the_namespaces_else_the_brokers() -> None:
@@ -91,7 +100,7 @@ def test_a_partition_has_the_policies_of_its_topic() -> None:
 
 async def test_a_change_by_anybody_is_known_without_asking() -> None:
     async with watched() as (tree, store, policies):
-        others = TopicPolicies(MemoryStore(tree), DEFAULT)
+        others = another(tree)
         ask = await policies.load(PARTITION)
         assert ask() == DEFAULT
         await store.put("/admin/policies/t/n", encode_json({"persistence": copies(3)}), -1)
@@ -117,10 +126,9 @@ async def test_our_own_change_is_known_when_it_is_stored() -> None:
         assert await policies.get(NAME) is None
 
 
-async def test_a_change_made_while_the_topic_is_read_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_made_while_the_namespace_is_read_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched() as (tree, store, policies):
-        await policies.load(TopicName.parse("persistent://t/n/another"))
-        get, reads = store.get, [NODE]
+        get, reads = store.get, [ANNOUNCED]
 
         async def slow(path: str) -> object:
             found = await get(path)
@@ -138,7 +146,7 @@ async def test_a_change_made_while_the_topic_is_read_is_not_missed(monkeypatch: 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load)
             await trio.sleep(0.5)
-            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
+            await another(tree).update(NAME, with_copies(3))
         await trio.sleep(5)
         assert asks[0]().ensemble_size == 3
 
@@ -153,79 +161,75 @@ async def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_l
         with pytest.raises(MetadataUnavailableError):
             await policies.load(TopicName.parse("persistent://other/n/t"))
         store.reconnect()
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
+        await another(tree).update(NAME, with_copies(4))
         await trio.sleep(5)
         assert ask().ensemble_size == 4
         assert (await policies.load(TopicName.parse("persistent://other/n/t")))() == DEFAULT
 
 
-async def test_a_topic_is_loaded_with_policies_that_were_reported_and_are_not_read_yet(
+async def test_what_is_read_for_the_rest_call_is_what_any_broker_has_answered_by_then() -> None:
+    async with watched() as (tree, _, policies):
+        held = await policies.load(NAME)
+        await another(tree).update(NAME, with_copies(3))
+        assert (await policies.get(NAME) or {})["persistence"] == copies(3)
+        assert held().ensemble_size == (await policies.fresh(NAME))().ensemble_size == 3
+
+
+async def test_policies_in_nodes_count_until_the_first_change_which_moves_them_all() -> None:
+    async with watched() as (tree, store, policies):
+        other = TopicName.parse("persistent://t/n/another")
+        await store.create(NODE, encode_json({"persistence": copies(3), "unheard_of": 1}), make_parents=True)
+        ask, ask_other = await policies.load(NAME), await policies.load(other)
+        await wait_all_tasks_blocked()
+        assert ask().ensemble_size == 3
+        await another(tree).update(other, with_copies(4))
+        await wait_all_tasks_blocked()
+        assert await store.get(NODE) is None
+        assert (ask().ensemble_size, ask_other().ensemble_size) == (3, 4)
+        assert (await policies.get(NAME) or {})["unheard_of"] == 1
+        await policies.delete(NAME)
+        assert ask() == DEFAULT
+
+
+async def test_policies_for_all_clusters_count_where_the_topic_has_none_for_this_one() -> None:
+    async with watched() as (_, _, policies):
+        ask = await policies.load(PARTITION)
+        await policies.update(NAME, with_copies(4), is_global=True)
+        assert ask().ensemble_size == 4
+        before = ask.changes
+        await policies.update(NAME, with_copies(3))
+        assert (ask().ensemble_size, ask.changes > before) == (3, True)
+        assert (await policies.get(NAME, is_global=True) or {})["persistence"] == copies(4)
+        await policies.delete(NAME)  # both
+        assert (ask(), await policies.get(NAME, is_global=True)) == (DEFAULT, None)
+
+
+async def test_a_log_that_cannot_be_read_holds_up_what_is_not_known_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with watched() as (tree, store, policies):
-        await policies.load(TopicName.parse("persistent://t/n/another"))
-        children = store.children
-
-        async def slow(path: str) -> list[str]:
-            await trio.sleep(2)
-            return await children(path)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "children", slow)
-            await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
-            await trio.sleep(1)  # the refresh is under way
-            assert policies.known(NAME) is None
-            assert (await policies.load(NAME))().ensemble_size == 3
-            await trio.sleep(5)
-        other = TopicName.parse("persistent://t/n/a third")
-        known = policies.known(other)
-        assert known is not None
-        assert known() == DEFAULT
-        await policies.update(other, with_copies(4))
-        assert known().ensemble_size == 4
-        again = policies.known(other)
-        assert again is not None
-        assert again().ensemble_size == 4
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(other, with_copies(5))
-        await trio.sleep(5)
-        assert (known().ensemble_size, again().ensemble_size) == (5, 5)
-        await policies.delete(other)
-        assert (known(), again()) == (DEFAULT, DEFAULT)
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(other, with_copies(3))
-        await trio.sleep(5)
-        assert (known().ensemble_size, again().ensemble_size) == (3, 3)
-
-
-async def test_only_topics_that_have_policies_are_kept_and_only_while_they_are_in_use() -> None:
-    async with watched() as (tree, _, policies):
-        await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(3))
+        await store.create("/admin/policies/other/n", b"{}", make_parents=True)
         ask = await policies.load(NAME)
-        other = await policies.load(TopicName.parse("persistent://t/n/another"))
-        namespace = policies._namespaces["t/n"]
-        assert (list(namespace.topics), namespace.uses) == ([NODE], 2)
-        assert (ask().ensemble_size, other()) == (3, DEFAULT)
-        del ask
-        gc.collect()
-        assert (list(namespace.topics), namespace.uses) == ([], 1)
+        await policies.update(NAME, with_copies(3))
+        elsewhere = TopicName.parse("persistent://other/n/t")
+        await another(tree).update(elsewhere, with_copies(4))
+        assert isinstance(policies.source, MemoryPolicies)
+        away = True
 
+        async def changes(log: TopicName, since: Position | None, announced: Position | None) -> Changes:
+            if away:
+                raise ServiceNotReadyError("no owner")
+            return await MemoryPolicies.changes_here(cast("MemoryPolicies", policies.source), log, since)
 
-async def test_a_change_reads_only_the_topics_that_have_policies_of_their_own() -> None:
-    async with watched() as (_, store, policies):
-        asks = [await policies.load(TopicName.parse(f"persistent://t/n/t{number}")) for number in range(300)]
-        await policies.update(TopicName.parse("persistent://t/n/t7"), with_copies(3))
-        await trio.sleep(1)
-        read: list[str] = []
-        get = MemoryStore.get
-
-        async def counted(self: MemoryStore, path: str) -> Node | None:
-            read.append(path)
-            return await get(self, path)
-
-        with patched([(MemoryStore, "get", counted)]):
-            await store.put("/admin/policies/t/n", b'{"persistence": {}}', 0)
-            await trio.sleep(1)
-        assert sorted(set(read)) == ["/admin/policies/t/n", "/admin/topic-policies/local/t/n/persistent/t7"]
-        assert [ask().ensemble_size for ask in asks] == [3 if number == 7 else 2 for number in range(300)]
+        monkeypatch.setattr(policies.source, "changes", changes)
+        with pytest.raises(MetadataUnavailableError, match="no owner"):
+            await policies.load(elsewhere)
+        log_topic = TopicName.parse("persistent://other/n/__change_events")
+        held = await policies.load(log_topic)  # the log itself is loaded all the same
+        assert (held().retention_minutes, held().retention_mb) == (-1, -1)
+        assert ask().ensemble_size == 3
+        away = False
+        assert (await policies.load(elsewhere))().ensemble_size == 4
 
 
 async def test_a_namespace_that_is_deleted_is_watched_no_longer_and_one_made_again_is() -> None:
@@ -250,23 +254,33 @@ async def test_policies_of_a_namespace_that_is_gone_go_with_it() -> None:
     async with watched() as (_, store, policies):
         await policies.delete_namespace(NamespaceName("t", "n"))
         for topic in (NAME, TopicName.parse("persistent://t/n/b")):
-            await policies.update(topic, lambda own: own)
+            await policies.update(topic, with_copies(3))
+        await store.create(NODE, b"{}", make_parents=True)
         await policies.delete_namespace(NamespaceName("t", "n"))
         assert await store.children("/admin/topic-policies/local/t/n") == []
+        assert await store.get(ANNOUNCED) is None
+
+
+async def test_a_topic_of_a_namespace_that_is_being_deleted_leaves_its_policies_to_that() -> None:
+    async with watched() as (_, store, policies):
+        await policies.update(NAME, with_copies(3))
+        assert isinstance(policies.source, MemoryPolicies)
+        events = policies.source.logs_by_name["persistent://t/n/__change_events"]
+        await store.put("/admin/policies/t/n", b'{"deleted":true}', -1)
+        await policies.delete(NAME)
+        assert len(events) == 1
 
 
 async def test_policies_that_are_made_while_those_of_their_namespace_are_deleted_go_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with watched() as (tree, store, policies):
-        await policies.update(NAME, with_copies(3))
+        await store.create(NODE, b"{}", make_parents=True)
         multi = store.multi
 
         async def late(ops: Sequence[Op]) -> list[str]:
             monkeypatch.setattr(store, "multi", multi)
-            await TopicPolicies(MemoryStore(tree), DEFAULT).update(
-                TopicName.parse("persistent://t/n/b"), with_copies(3)
-            )
+            await MemoryStore(tree).create(f"{NODE}2", b"{}")
             return await multi(ops)
 
         monkeypatch.setattr(store, "multi", late)
@@ -278,7 +292,7 @@ async def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with watched() as (_, store, policies):
-        await policies.update(NAME, lambda own: own)
+        await store.create(NODE, b"{}", make_parents=True)
         asked: list[Sequence[Op]] = []
 
         async def refuse(ops: Sequence[Op]) -> list[str]:
@@ -297,11 +311,11 @@ async def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not
 async def test_without_anybody_watching_everything_is_read_when_it_is_asked_for() -> None:
     tree = MemoryTree()
     store = MemoryStore(tree)
-    policies = TopicPolicies(store, DEFAULT)
+    policies = policies_on(tree, store, DEFAULT)
     assert (await policies.load(NAME))() == DEFAULT
     await store.create("/admin/policies/t/n", encode_json({"persistence": copies(3)}), make_parents=True)
     assert (await policies.load(NAME))().ensemble_size == 3
-    await TopicPolicies(MemoryStore(tree), DEFAULT).update(NAME, with_copies(4))
+    await another(tree).update(NAME, with_copies(4))
     assert (await policies.load(NAME))().ensemble_size == 4
 
 

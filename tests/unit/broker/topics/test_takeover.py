@@ -1,26 +1,20 @@
-"""broker.topics.takeover and managed_ledger.peeking: topics are not loaded, and so not trimmed, while their stored
+"""broker.topics.takeover: topics are not loaded, and so not trimmed, while their stored
 policies would not be obeyed."""
 
 from __future__ import annotations
 
 import pytest
-import trio
 from trio.testing import wait_all_tasks_blocked
 
 from broker.errors import UnsupportedPoliciesError
 from broker.ownership.values import encode_json
 from broker.topics.policies import topic_path
-from broker.topics.takeover import KNOWN_TTL_S
-from managed_ledger.errors import ManagedLedgerUnavailableError
-from managed_ledger.ledger_list import LedgerList, encode
 from managed_ledger.stored_list import log_path
 from quire.metadata.store import ANY_VERSION
 from quire.service.log import Event
-from quire.wire.pulsar import MLDataFormats_pb2 as ml
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.peers import TOPIC, Room, in_broker
-from tests.unit.managed_ledger.cluster import publish
 
 NAME = TopicName.parse(TOPIC)
 POLICIES = "/admin/policies/public/default"
@@ -76,31 +70,6 @@ async def test_a_topic_with_policies_of_its_own_that_are_not_obeyed_is_not_taken
     assert await room.broker.topics.get(other)
 
 
-@pytest.mark.parametrize("closed", [True, False])
-async def test_a_namespace_whose_topic_policies_pulsar_keeps_in_a_topic_is_not_taken_over(
-    closed: bool, room: Room
-) -> None:
-    async with room.cluster.broker() as pulsar:
-        await publish(await pulsar.open(EVENTS), b"policies of a topic")
-        if closed:
-            await pulsar.close()
-        before = await room.cluster.stores[0].get(log_path(EVENTS))
-        assert "persistent://public/default/__change_events" in await refused(room)
-        after = await room.cluster.stores[0].get(log_path(EVENTS))
-        assert before == after, "a look must not take the log over"
-
-
-async def test_policies_that_were_compacted_away_are_known_by_the_compactions_cursor(room: Room) -> None:
-    await store(room, log_path(EVENTS), encode(LedgerList()))
-    untouched = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=-1)
-    await store(room, f"{log_path(EVENTS)}/__compaction", untouched.SerializeToString())
-    assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
-    moved = ml.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=5, markDeleteEntryId=0)
-    await store(room, f"{log_path(EVENTS)}/__compaction", moved.SerializeToString())
-    await trio.sleep(KNOWN_TTL_S + 1)
-    assert "__change_events" in await refused(room)
-
-
 async def test_a_topic_for_policies_to_which_nothing_was_written_is_no_hindrance(room: Room) -> None:
     async with room.cluster.broker() as pulsar:
         await pulsar.open(EVENTS)
@@ -119,23 +88,3 @@ async def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: 
     assert [(event["namespace"], "encryption_required" in event["reason"]) for event in accepted] == [
         ("public/default", True)
     ]
-
-
-async def test_topics_that_are_loaded_at_once_share_one_look(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
-    looks = []
-    real = room.factory.had_entries
-
-    async def slow(name: str, *, compactor: str) -> bool:
-        looks.append(name)
-        await trio.sleep(1)
-        if len(looks) == 1:
-            raise ManagedLedgerUnavailableError("bookies are away")
-        return await real(name, compactor=compactor)
-
-    monkeypatch.setattr(room.factory, "had_entries", slow)
-    async with trio.open_nursery() as nursery:
-        for number in range(50):
-            name = TopicName.parse(f"persistent://public/default/t{number}")
-            nursery.start_soon(room.broker.topics.get, name)
-    assert looks == [EVENTS, EVENTS]
-    assert len(room.broker.topics.loaded()) == 50

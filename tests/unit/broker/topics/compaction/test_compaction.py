@@ -12,6 +12,7 @@ from broker.errors import CompactionRunningError, NotAllowedError
 from broker.ownership.values import encode_json
 from broker.topics.compaction.compaction import ERROR, RUNNING, SUCCESS, compaction_of
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, ROOT, new_ledger
+from broker.topics.topic_policies.catalog import COMPACTION_THRESHOLD
 from cursors.cursor_node import StoredNode
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
