@@ -65,6 +65,99 @@ class LifeOptions:
         doc="true: the age of a message counts from its publish time, which is read. false: from the closing of its "
         "ledger.",
     )
+    broker_publish_messages: int = conf_key(
+        "brokerPublisherThrottlingMaxMessageRate",
+        0,
+        minimum=0,
+        doc="Messages a second that all clients of this broker may publish together. 0: no limit.",
+    )
+    broker_publish_bytes: int = conf_key(
+        "brokerPublisherThrottlingMaxByteRate",
+        0,
+        unit=BYTES,
+        minimum=0,
+        doc="Bytes a second that all clients of this broker may publish together. 0: no limit.",
+    )
+    topic_publish_messages: int = conf_key(
+        "maxPublishRatePerTopicInMessages",
+        0,
+        minimum=0,
+        doc="Messages a second that may be published to one topic or partition. Namespaces and topics may have "
+        "another (publishRate). 0: no limit.",
+    )
+    topic_publish_bytes: int = conf_key(
+        "maxPublishRatePerTopicInBytes",
+        0,
+        unit=BYTES,
+        minimum=0,
+        doc="The same in bytes.",
+    )
+    broker_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRateInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that this broker delivers, over all topics. 0 or -1: no limit.",
+    )
+    broker_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRateInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    topic_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRatePerTopicInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that are delivered from one topic or partition. Namespaces and topics may have "
+        "another (dispatchRate). 0 or -1: no limit.",
+    )
+    topic_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRatePerTopicInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    subscription_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that one subscription delivers. Namespaces, topics and subscriptions may have "
+        "another (subscriptionDispatchRate). 0 or -1: no limit.",
+    )
+    subscription_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    dispatch_limits_tail: bool = conf_key(
+        "dispatchThrottlingOnNonBacklogConsumerEnabled",
+        True,
+        doc="Whether rates of delivery also hold for subscriptions that have caught up. false: only for those "
+        "with a backlog.",
+    )
+    dispatch_counts_batches: bool = conf_key(
+        "dispatchThrottlingOnBatchMessageEnabled",
+        False,
+        doc="Whether a batch counts as one message in rates of delivery. false: as the messages that are in it.",
+    )
+    subscribe_attempts: int = conf_key(
+        "subscribeThrottlingRatePerConsumer",
+        0,
+        minimum=-1,
+        doc="Attempts of one consumer to subscribe to one topic in subscribeRatePeriodPerConsumerInSecond. "
+        "Namespaces and topics may have another (subscribeRate). 0 or -1: no limit.",
+    )
+    subscribe_period_s: int = conf_key(
+        "subscribeRatePeriodPerConsumerInSecond",
+        30,
+        unit=SECONDS,
+        minimum=1,
+        doc="Period in which subscribeThrottlingRatePerConsumer is counted.",
+    )
 
     @property
     def quota_bytes_max(self) -> int:

@@ -20,6 +20,7 @@ from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
+from broker.topics.rates.following import check_subscribe
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
@@ -187,6 +188,7 @@ class Creations:
             connection.write((replies.success(request.request_id),))
             return
         topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
+        check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
         await schema_of_consumer(self._topics.schemas, topic, request)
         welcome(connection, request, await admit_consumer(connection, creation, topic, request))
 
@@ -203,7 +205,7 @@ class Creations:
         try:
             topic = self._topics.find(self._wanted_from(connection, request))
             subscription = None if topic is None else topic.known_subscription(request)
-            if subscription is None:
+            if subscription is None or (topic is not None and topic.rates is not None):
                 return False
             consumer = make_consumer(connection, subscription, request)
             subscription.add_consumer(consumer)

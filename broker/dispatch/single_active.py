@@ -136,6 +136,8 @@ class SingleActiveSubscription(Subscription):
         turn = self._turn
         while consumer is not None and self._reading is None and self._waiting is None:
             permits = self._permits[consumer]
+            if self.limit is not None and permits > 0:
+                permits = min(permits, self.limit.allowed(self.cursor))
             if permits <= 0 or not consumer.writable:
                 return
             if turn.left <= 0:
@@ -175,6 +177,7 @@ class SingleActiveSubscription(Subscription):
             messages = sum(counts)
             self._read_size.seen(count, messages)
             taken = 0
+            before = permits
             if messages <= permits:
                 taken = count
                 permits -= messages
@@ -187,6 +190,8 @@ class SingleActiveSubscription(Subscription):
             consumer.deliver(
                 ledger_id, start, payloads, ack_sets=self._ack_sets(ledger_id, range(start, start + taken))
             )
+            if self.limit is not None:
+                self.limit.spent(before - permits, payloads)
             if taken < count:
                 next_entry = start + taken
                 break

@@ -23,12 +23,13 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
-from broker.topics.deduplication.switch import follow_policies
+from broker.topics.life.following import PolicyFollowing
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, topics_in
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.schemas.registry import Schemas
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
@@ -70,7 +71,6 @@ class Topics:
         self._factory = factory
         self._metadata = metadata
         self._policies = policies
-        policies.on_change = self._policies_changed
         self._loaded: dict[str, Topic] = {}
         self._loading: dict[str, Loading] = {}
         self._loaders = Loaders(context, self._load)
@@ -84,12 +84,15 @@ class Topics:
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
+        rates = BrokerRates(context.options, context.nursery)
+        self._following = PolicyFollowing(context, policies, rates, self.loaded)
         self._loader = TopicLoader(
             context,
             factory,
             metadata,
             ownership,
             policies,
+            rates,
             self.partitioned,
             self.takeover,
             takes_topics=self.namespaces.takes_topics,
@@ -296,19 +299,6 @@ class Topics:
                 len(topic.producers),
                 sum(len(each.consumers) for each in subscriptions),
             )
-
-    # Policies
-
-    def _policies_changed(self, namespace: str) -> None:
-        self._context.nursery.start_soon(self._follow_policies, namespace, name=f"follow policies of {namespace}")
-
-    async def _follow_policies(self, namespace: str) -> None:
-        """Let topics in use follow a change of their policies; others do so when a producer comes."""
-        async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
-            in_use = (topic.producers or topic.deduplication is not None) and not topic.closing
-            held = self._policies.known(topic.name) if in_use and topic.name.namespace_path == namespace else None
-            if held is not None:
-                follow_policies(topic, held)
 
     # Closing and deleting
 

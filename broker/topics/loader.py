@@ -14,6 +14,8 @@ from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.broker_rates import BrokerRates
+from broker.topics.rates.following import follow_rates
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorRecoveryError
@@ -59,6 +61,7 @@ class TopicLoader:
         metadata: MetadataStore,
         ownership: Owning,
         policies: TopicPolicies,
+        rates: BrokerRates,
         partitioned: PartitionedTopics,
         takeover: Takeover,
         *,
@@ -70,6 +73,7 @@ class TopicLoader:
         self._metadata = metadata
         self._ownership = ownership
         self._policies = policies
+        self._rates = rates
         self._partitioned = partitioned
         self._takeover = takeover
         self._takes_topics = takes_topics
@@ -126,6 +130,7 @@ class TopicLoader:
         topic = Topic(self._context, name, ledger, self._close_soon, policies)
         topic.deduplication = deduplication
         topic.restore_subscriptions()
+        follow_rates(topic, self._rates)
         return topic
 
     async def _check_partition(self, name: TopicName) -> bool:

@@ -35,11 +35,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
     "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
     "healthCheckMetricsUpdateTimeInSeconds",
-    "tuning of rate limits, which do not exist": "topicPublisherThrottlingTickTimeMillis "
+    "tuning of rate limits, which hold with each message": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
-    "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
-    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond maxUnackedMessagesPerSubscriptionOnBrokerBlocked "
-    "throttle-dispatch-rate",
+    "dispatchThrottlingForFilteredEntriesEnabled httpRequestsMaxPerSecond throttle-dispatch-rate "
+    "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
     "tuning of the deletion of inactive topics, which are kept": (
         "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
@@ -127,12 +126,10 @@ _AT_REST: Final[Mapping[str, str]] = {
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
-    "rates are not limited; a connection is limited by its unanswered requests": (
-        "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
-        "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes dispatchThrottlingRateInMsg "
-        "dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* dispatchThrottlingRatePerSubscription* "
-        "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
+    "a connection is limited by its unanswered requests": (
+        "dispatchThrottlingRatePerSubscribeInByte bookkeeperClientThrottleValue"
     ),
+    "rates of delivery are numbers of their own": "dispatchThrottlingRateRelativeToPublishRate",
     "every type of subscription and every way to create one is allowed": (
         "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"

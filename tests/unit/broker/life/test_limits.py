@@ -14,7 +14,7 @@ from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import SUB
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
-SHARED = {"subType": SUB.Shared}
+SHARED: dict[str, Any] = {"subType": SUB.Shared}
 
 
 async def set_policies(room: Room, namespace: dict[str, Any], topic: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ async def use(peer: Peer) -> None:
 async def test_one_more_than_the_limit_is_refused_until_the_limit_is_gone(
     level: str, field: str, of_namespace: str, of_topic: str, code: pb.ServerError
 ) -> None:
-    options = {field: 1 if level == "broker" else 9}
+    options: dict[str, Any] = {field: 1 if level == "broker" else 9}
     async with in_broker(**options) as room:
         peer = await room.connect()
         await use(peer)
