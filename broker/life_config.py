@@ -158,6 +158,18 @@ class LifeOptions:
         minimum=1,
         doc="Period in which subscribeThrottlingRatePerConsumer is counted.",
     )
+    allow_auto_subscription_creation: bool = conf_key(
+        "allowAutoSubscriptionCreation",
+        True,
+        doc="Create a durable subscription when a consumer first uses its name. Namespaces and topics may say "
+        "otherwise (autoSubscriptionCreation).",
+    )
+    topics_per_namespace_max: int = conf_key(
+        "maxTopicsPerNamespace",
+        0,
+        minimum=0,
+        doc="Topics and partitions of one namespace. Namespaces may have another limit. 0: no limit.",
+    )
 
     @property
     def quota_bytes_max(self) -> int:

@@ -101,6 +101,7 @@ class Administration:
         is like that of a partition)."""
         async with self._partitioned.changing(name):
             await self._topics.namespaces.takes_topics(name)
+            await self._topics.first_use.check_room(name, partitions)
             await self._partitioned.create(name, partitions, properties)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:

@@ -15,9 +15,17 @@ from broker.connections.lookups import parse_topic
 from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
-from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
+from broker.errors import (
+    BrokerError,
+    ConsumerBusyError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+)
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.switch import follow_policies
+from broker.topics.life.creation import subscriptions_allowed
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.rates.following import check_subscribe
@@ -189,6 +197,8 @@ class Creations:
             return
         topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
         check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
+        if request.durable:
+            check_new_subscription(topic, request.subscription)
         await schema_of_consumer(self._topics.schemas, topic, request)
         welcome(connection, request, await admit_consumer(connection, creation, topic, request))
 
@@ -279,6 +289,12 @@ class _Waiting:
 async def open_initial_subscription(topic: Topic, name: str) -> None:
     """Create a durable subscription from the first entry on, unless one of that name exists."""
     check_subscription(name)
+    try:
+        check_new_subscription(topic, name)
+    except SubscriptionNotFoundError as error:
+        raise NotAllowedError(
+            "Could not create the initial subscription due to the auto subscription creation is not allowed."
+        ) from error
     wanted = pb.CommandSubscribe(
         subscription=name,
         subType=pb.CommandSubscribe.Exclusive,
@@ -289,6 +305,17 @@ async def open_initial_subscription(topic: Topic, name: str) -> None:
         (await topic.subscription(wanted)).abandoned()
     except ConsumerBusyError:
         pass  # it exists, and has consumers of another type
+
+
+def check_new_subscription(topic: Topic, name: str) -> None:
+    """Raise SubscriptionNotFoundError if there is no such subscription, and a consumer does not make one.
+
+    Source: Pulsar's ServerCnx.handleSubscribe."""
+    if name not in topic.subscriptions:
+        held, options = topic.policies, topic.context.options
+        policies = (None, None) if held is None else (held.of_namespace, held.of_topic)
+        if not subscriptions_allowed(options, *policies, topic.name):
+            raise SubscriptionNotFoundError(f"Subscription does not exist: {name!r} of {topic.name.full}")
 
 
 def make_consumer(

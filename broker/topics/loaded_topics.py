@@ -9,7 +9,7 @@ from itertools import takewhile
 import trio
 
 from broker.background import see_through
-from broker.config import PARTITIONED, BrokerOptions
+from broker.config import BrokerOptions
 from broker.context import Context
 from broker.errors import (
     BrokerError,
@@ -23,6 +23,7 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
+from broker.topics.life.first_use import FirstUse
 from broker.topics.life.following import PolicyFollowing
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
@@ -81,6 +82,7 @@ class Topics:
         self.loads_failed = 0
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
+        self.first_use = FirstUse(metadata, policies, context.options, self.namespaces)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(self.partitioned, factory, accept=context.options.accept_unsupported_policies)
@@ -96,6 +98,7 @@ class Topics:
             self.partitioned,
             self.takeover,
             takes_topics=self.namespaces.takes_topics,
+            first_use=self.first_use,
             close_soon=self.close_soon,
         )
 
@@ -140,9 +143,8 @@ class Topics:
         """Return `partitions` from memory; None: ask."""
         count = 0 if name.partition >= 0 else self.partitioned.known(name)
         if count == 0:
-            options = self._context.options
-            makes_plain = create and options.allow_auto_topic_creation and options.auto_topic_type != PARTITIONED
-            if not makes_plain and name.full not in self._loaded:
+            rule = self.first_use.at_once(name) if create else None
+            if (rule is None or not rule.allow or rule.partitions) and name.full not in self._loaded:
                 return None
         return count
 
@@ -153,20 +155,21 @@ class Topics:
         TopicNotFoundError (it may not be created), BeingDeletedError, MetadataUnavailableError."""
         if name.partition < 0 and (count := await self.partitioned.get(name)):
             return count
-        options = self._context.options
-        create = create and options.allow_auto_topic_creation
-        if create and options.auto_topic_type != PARTITIONED:
+        rule = await self.first_use.rule(name) if create else None
+        create = rule is not None and rule.allow
+        if rule is not None and create and not rule.partitions:
             return 0
         if await self.exists(name):
             return 0
-        if not create:
+        if rule is None or not create:
             raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
         if name.partition >= 0:
             return 0  # a partition is created with its topic, and refused otherwise
         try:
             async with self.partitioned.changing(name):
                 await self.namespaces.takes_topics(name)
-                await self.partitioned.create(name, options.partitions_default)
+                await self.first_use.check_room(name, rule.partitions)
+                await self.partitioned.create(name, rule.partitions)
         except TopicExistsError:
             pass  # another client created it meanwhile, of one kind or the other
         return await self.partitioned.get(name)
@@ -178,7 +181,9 @@ class Topics:
 
         Raises TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
         full = name.full
-        create = create and self._context.options.allow_auto_topic_creation
+        if (topic := self.find(name)) is not None:
+            return topic
+        create = create and not self._stopping and (await self.first_use.rule(name)).allow
         checked = False
         while True:
             if (topic := self._loaded.get(full)) is not None and not topic.closing:
@@ -220,7 +225,9 @@ class Topics:
             return True
         if self._stopping or full in self._closing:
             return False
-        create = self._context.options.allow_auto_topic_creation
+        if (rule := self.first_use.at_once(name)) is None:
+            return False
+        create = rule.allow
         loading = self._loading.get(full)
         if loading is None:
             if not self.namespaces.is_known(name):
@@ -274,6 +281,7 @@ class Topics:
         MetadataUnavailableError."""
         async with self.partitioned.changing(name.partitioned):
             await self.namespaces.takes_topics(name)
+            await self.first_use.check_room(name)
             count = await self.partitioned.get(name.partitioned)
             if name.partition < 0 and count:
                 raise TopicExistsError(f"topic {name.full} exists, and is partitioned")

@@ -12,6 +12,7 @@ from broker.errors import BeingDeletedError, MetadataUnavailableError, NotAllowe
 from broker.ownership.local import Owning
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
+from broker.topics.life.first_use import FirstUse
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.rates.broker_rates import BrokerRates
@@ -66,6 +67,7 @@ class TopicLoader:
         takeover: Takeover,
         *,
         takes_topics: Callable[[TopicName], Awaitable[None]],
+        first_use: FirstUse,
         close_soon: Callable[[Topic], None],
     ) -> None:
         self._context = context
@@ -77,6 +79,7 @@ class TopicLoader:
         self._partitioned = partitioned
         self._takeover = takeover
         self._takes_topics = takes_topics
+        self._first_use = first_use
         self._close_soon = close_soon
         self.stopping = False
         """The broker stops: nothing is tried again."""
@@ -114,6 +117,8 @@ class TopicLoader:
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
         policies = await self._policies.load(name)
+        if create:
+            await self._first_use.check_room(name, held=policies)
         await self._takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create, config=policies)
         try:

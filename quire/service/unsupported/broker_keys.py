@@ -120,7 +120,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
+    "no such limit": "brokerMaxConnectionsPerIp "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
     "maxNamespacesPerTenant maxUnackedMessagesPerBroker maxConsumerMetadataSize subscriptionPatternMaxLength "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
@@ -130,8 +130,8 @@ _AT_REST: Final[Mapping[str, str]] = {
         "dispatchThrottlingRatePerSubscribeInByte bookkeeperClientThrottleValue"
     ),
     "rates of delivery are numbers of their own": "dispatchThrottlingRateRelativeToPublishRate",
-    "every type of subscription and every way to create one is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation enablePersistentTopics "
+    "every type of subscription is allowed": (
+        "subscriptionTypesEnabled subscriptionKeySharedEnable enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
     "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "

@@ -44,6 +44,9 @@ OBEYED: Final = frozenset(
         "maxConsumersPerSubscription",
         "publishMaxMessageRate",
         "publishRate",
+        "autoTopicCreationOverride",
+        "autoSubscriptionCreationOverride",
+        "max_topics_per_namespace",
         "clusterSubscribeRate",
         "subscribeRate",
     )
@@ -63,8 +66,6 @@ WHY: Final[Mapping[str, str]] = {
     "replicatorDispatchRate": "there is no replication between clusters",
     "dispatchRate": RELATIVE,
     "subscriptionPolicies": RELATIVE,
-    "autoTopicCreationOverride": "only broker.conf determines whether topics are created automatically",
-    "autoSubscriptionCreationOverride": "subscriptions are created when a consumer names them",
     "encryption_required": "encryption by producers is not checked",
     "inactive_topic_policies": "topics are kept until they are deleted",
     "inactiveTopicPolicies": "topics are kept until they are deleted",
@@ -136,8 +137,6 @@ def _asks(field: str, value: object) -> bool:
         return _is_relative(value)
     if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
         return value.get("deleteWhileInactive") is True
-    if field in ("autoTopicCreationOverride", "autoSubscriptionCreationOverride"):
-        return value is not None
     return not _is_nothing(value)
 
 

@@ -141,3 +141,41 @@ async def test_a_rate_relative_to_that_of_publishing_is_refused(rest: ClusterRes
     value = {**RATES["dispatchRate"], "relativeToPublishRate": True}
     for place in (NAMESPACE, TOPIC):
         assert "relativeToPublishRate" in await rest.refused("POST", f"{place}/dispatchRate", 412, json=value)
+
+
+AUTO = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+
+
+async def test_rules_of_first_uses_are_set_and_taken_away(rest: ClusterRest) -> None:
+    rules = {
+        f"{NAMESPACE}/autoTopicCreation": AUTO,
+        f"{NAMESPACE}/autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
+        f"{NAMESPACE}/maxTopicsPerNamespace": 7,
+    }
+    for place, value in rules.items():
+        assert await rest.status("GET", place) == 204
+        await rest.refused("POST", place, 412, json={"allow": True})
+        assert await rest.status("POST", place, json=value) == 204
+        assert await rest.get(place) == value
+    assert await rest.get(f"{TOPIC}/autoSubscriptionCreation?applied=true") == {"allowAutoSubscriptionCreation": False}
+    on = {"allowAutoSubscriptionCreation": True}
+    assert await rest.status("POST", f"{TOPIC}/autoSubscriptionCreation", json=on) == 204
+    assert await rest.get(f"{TOPIC}/autoSubscriptionCreation?applied=true") == on
+    for place in rules:
+        assert await rest.status("DELETE", place) == 204
+        assert await rest.status("GET", place) == 204
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topicType": "round"},
+        {"topicType": "non-partitioned"},
+        {"defaultNumPartitions": 0},
+        {"defaultNumPartitions": None},
+        {"defaultNumPartitions": 5000},
+        {"allowAutoTopicCreation": "yes"},
+    ],
+)
+async def test_an_invalid_rule_for_topics_is_refused(change: dict[str, Any], rest: ClusterRest) -> None:
+    await rest.refused("POST", f"{NAMESPACE}/autoTopicCreation", 412, json={**AUTO, **change})
