@@ -14,6 +14,11 @@ QUOTA_POLICIES = (HOLD, EXCEPTION, EVICTION)
 """What becomes of a topic above its quota. Source: the original's BacklogQuota.RetentionPolicy."""
 
 
+NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+CAUGHT_UP = "delete_when_subscriptions_caught_up"
+INACTIVE_MODES = (NO_SUBSCRIPTIONS, CAUGHT_UP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeOptions:
     """Options about the life of topics; 0 switches a limit off where noted."""
@@ -157,6 +162,47 @@ class LifeOptions:
         unit=SECONDS,
         minimum=1,
         doc="Period in which subscribeThrottlingRatePerConsumer is counted.",
+    )
+    delete_inactive: bool = conf_key(
+        "brokerDeleteInactiveTopicsEnabled",
+        False,
+        doc="Delete topics that are not used, with what they hold; brokerDeleteInactiveTopicsMode says which. "
+        "Namespaces and topics may say otherwise (inactiveTopicPolicies). The original's default is true.",
+    )
+    inactive_check_interval_s: float = conf_key(
+        "brokerDeleteInactiveTopicsFrequencySeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds between two checks of all topics for use.",
+    )
+    inactive_mode: str = conf_key(
+        "brokerDeleteInactiveTopicsMode",
+        NO_SUBSCRIPTIONS,
+        choices=INACTIVE_MODES,
+        doc="Which topics without producers and consumers count as not used: delete_when_no_subscriptions, those "
+        "without a subscription; delete_when_subscriptions_caught_up, those without a backlog.",
+    )
+    inactive_s: int | None = conf_key(
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+        None,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds for which a topic is not used before it is deleted. Empty: the time between two checks.",
+    )
+    delete_inactive_partitioned: bool = conf_key(
+        "brokerDeleteInactivePartitionedTopicMetadataEnabled",
+        False,
+        doc="true: a partitioned topic is deleted with the last of its partitions. false: its partitions are made "
+        "again at their next use.",
+    )
+    idle_unload_s: int = conf_key(
+        "quireIdleTopicUnloadSeconds",
+        3600,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds after which a topic without producers, consumers and backlog leaves memory; its next use loads it "
+        "again. 0: it stays.",
     )
     allow_auto_subscription_creation: bool = conf_key(
         "allowAutoSubscriptionCreation",

@@ -373,7 +373,9 @@ class Topics:
         if (topic := self._loaded.get(name.full)) is not None:
             topic.check_unused()
 
-    async def delete(self, name: TopicName, *, force: bool) -> None:
+    async def delete(
+        self, name: TopicName, *, force: bool, check: Callable[[Topic], None] = Topic.check_unused
+    ) -> None:
         """Close the topic, or partition, and delete it: its log with every ledger, and its subscriptions.
 
         Clients that arrive meanwhile wait, and find nothing of it. With `force` producers and consumers are
@@ -394,7 +396,7 @@ class Topics:
         topic = self._loaded.get(full)
         if topic is not None:
             if not force:
-                topic.check_unused()
+                check(topic)
             topic.closing = True
         self._closing[full] = trio.Event()
 

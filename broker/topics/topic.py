@@ -76,6 +76,7 @@ class Topic:
         "screen",
         "subscriptions",
         "too_old",
+        "used_at",
     )
 
     def __init__(
@@ -107,6 +108,7 @@ class Topic:
         self.rates: TopicRates | None = None
         """Rates that it is held to, if there are any."""
         self._close_soon = close_soon
+        self.used_at = trio.current_time()
         self.creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being created; None: there are none."""
         self.bytes_in = 0
@@ -164,6 +166,7 @@ class Topic:
             producer.connection.write((replies.close_producer(producer.producer_id, self.next_owner),))
         if Do.RELEASE in todo and self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self.used_at = trio.current_time()
             if not self.producers:
                 self.producers = {}  # one that is emptied takes three times as much
             if self.deduplication is not None:
@@ -360,6 +363,7 @@ class Topic:
                 raise
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
+            self.used_at = trio.current_time()
 
         # Not in a task of the connection: if it breaks meanwhile, the deletion must still be completed.
         await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
@@ -369,6 +373,7 @@ class Topic:
         if not subscription.durable and not subscription.consumers and not subscription.seeking:
             subscription.stop()
             self.ledger.drop_reader_cursor(subscription.cursor)
+            self.used_at = trio.current_time()
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
 

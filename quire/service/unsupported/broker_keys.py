@@ -39,10 +39,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingForFilteredEntriesEnabled httpRequestsMaxPerSecond throttle-dispatch-rate "
     "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
-    "tuning of the deletion of inactive topics, which are kept": (
-        "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
-    ),
+    "see brokerDeleteInactiveTopicsFrequencySeconds": "brokerServicePurgeInactiveFrequencyInSeconds",
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* dispatcherEntryFilterRescheduledMessageDelay "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
@@ -134,8 +131,6 @@ _AT_REST: Final[Mapping[str, str]] = {
         "subscriptionTypesEnabled subscriptionKeySharedEnable enablePersistentTopics "
         "strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
-    "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "topics are persistent": "enableNonPersistentTopics",
     "topics are not compacted": "brokerServiceCompactionThresholdInBytes",
@@ -171,7 +166,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 }
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
-    "brokerDeleteInactiveTopicsEnabled": ("false",),
     "enableNonPersistentTopics": ("false",),
     "scalableTopicsEnabled": ("false",),
 }

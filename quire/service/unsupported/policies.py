@@ -44,6 +44,8 @@ OBEYED: Final = frozenset(
         "maxConsumersPerSubscription",
         "publishMaxMessageRate",
         "publishRate",
+        "inactive_topic_policies",
+        "inactiveTopicPolicies",
         "autoTopicCreationOverride",
         "autoSubscriptionCreationOverride",
         "max_topics_per_namespace",
@@ -67,8 +69,6 @@ WHY: Final[Mapping[str, str]] = {
     "dispatchRate": RELATIVE,
     "subscriptionPolicies": RELATIVE,
     "encryption_required": "encryption by producers is not checked",
-    "inactive_topic_policies": "topics are kept until they are deleted",
-    "inactiveTopicPolicies": "topics are kept until they are deleted",
     "subscription_auth_mode": "roles are not checked",
     "max_unacked_messages_per_consumer": "only broker.conf has this limit",
     "max_unacked_messages_per_subscription": "only broker.conf has this limit",
@@ -135,8 +135,6 @@ def _asks(field: str, value: object) -> bool:
         return False
     if field in _RATES:
         return _is_relative(value)
-    if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
-        return value.get("deleteWhileInactive") is True
     return not _is_nothing(value)
 
 

@@ -74,7 +74,6 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
         ("dispatchRate", {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}),
         ("subscription_auth_mode", "Prefix"),
         ("subscription_types_enabled", ["Shared"]),
-        ("inactive_topic_policies", {"deleteWhileInactive": True}),
         ("offload_policies", {"managedLedgerOffloadDriver": "aws-s3"}),
         ("deleted", True),
         ("migrated", True),

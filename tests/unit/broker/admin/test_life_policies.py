@@ -179,3 +179,26 @@ async def test_rules_of_first_uses_are_set_and_taken_away(rest: ClusterRest) -> 
 )
 async def test_an_invalid_rule_for_topics_is_refused(change: dict[str, Any], rest: ClusterRest) -> None:
     await rest.refused("POST", f"{NAMESPACE}/autoTopicCreation", 412, json={**AUTO, **change})
+
+
+INACTIVE = {
+    "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+    "maxInactiveDurationSeconds": 60,
+    "deleteWhileInactive": True,
+}
+
+
+async def test_a_rule_about_inactive_topics_is_set_and_taken_away(rest: ClusterRest) -> None:
+    one, other = f"{NAMESPACE}/inactiveTopicPolicies", f"{TOPIC}/inactiveTopicPolicies"
+    assert (await rest.get(f"{other}?applied=true"))["deleteWhileInactive"] is False
+    for place in (one, other):
+        assert await rest.status("GET", place) == 204
+        for change in ({"inactiveTopicDeleteMode": "x"}, {"maxInactiveDurationSeconds": 0}, {"deleteWhileInactive": 1}):
+            await rest.refused("POST", place, 412, json={**INACTIVE, **change})
+    assert await rest.status("POST", one, json=INACTIVE) == 204
+    assert await rest.get(f"{other}?applied=true") == INACTIVE
+    assert await rest.status("POST", other, json={**INACTIVE, "deleteWhileInactive": False}) == 204
+    assert await rest.get(f"{other}?applied=true") == {**INACTIVE, "deleteWhileInactive": False}
+    for place in (one, other):
+        assert await rest.status("DELETE", place) == 204
+        assert await rest.status("GET", place) == 204
