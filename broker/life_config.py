@@ -204,6 +204,14 @@ class LifeOptions:
         doc="Seconds after which a topic without producers, consumers and backlog leaves memory; its next use loads it "
         "again. 0: it stays.",
     )
+    tombstone_s: int = conf_key(
+        "quireDeletedTopicTombstoneSeconds",
+        60,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds for which producers and consumers of a topic that was deleted by force do not make it again when "
+        "they reconnect; they get TopicNotFound. Others may. 0: they make it again, as with Pulsar.",
+    )
     allow_auto_subscription_creation: bool = conf_key(
         "allowAutoSubscriptionCreation",
         True,

@@ -132,7 +132,9 @@ class Creations:
             return
         name = self._wanted(connection, request)
         policies = await self._policies_of(name)
-        topic = await self._topics.get(name)
+        topic = await self._topics.get(
+            name, create=not self._topics.first_use.tombstones.knows_producer(name.full, request)
+        )
         for _ in range(RELOADS_MAX):
             if follow_policies(topic, policies):
                 break
@@ -163,7 +165,7 @@ class Creations:
             name = self._wanted(connection, request)
         except BrokerError:
             return False
-        policies = self._policies.known(name)
+        policies = None if self._topics.first_use.tombstones.has(name.full) else self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
         if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
@@ -195,7 +197,9 @@ class Creations:
                 raise NotAllowedError(f"consumer {consumer_id} of this connection is in use on {held[1]!r}")
             connection.write((replies.success(request.request_id),))
             return
-        topic = await self._topics.get(self._wanted_from(connection, request), create=request.force_topic_creation)
+        name = self._wanted_from(connection, request)
+        returns = self._topics.first_use.tombstones.knows_consumer(name.full, request)
+        topic = await self._topics.get(name, create=request.force_topic_creation and not returns)
         check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
         if request.durable:
             check_new_subscription(topic, request.subscription)

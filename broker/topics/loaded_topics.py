@@ -398,6 +398,7 @@ class Topics:
             if not force:
                 check(topic)
             topic.closing = True
+            self.first_use.tombstones.bury(topic)
         self._closing[full] = trio.Event()
 
         async def delete() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.config import BrokerOptions
 from broker.errors import NotAllowedError, translated
 from broker.topics.life.creation import AutoTopics, topics_max, topics_of
+from broker.topics.life.tombstones import Tombstones
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.system_names import is_system_name, is_system_topic
@@ -24,6 +25,7 @@ class FirstUse:
         self._policies = policies
         self._options = options
         self._namespaces = namespaces
+        self.tombstones = Tombstones(options.tombstone_s)
 
     async def rule(self, name: TopicName) -> AutoTopics:
         """Return whether a first use makes the topic, and of which kind. Raises TopicNotFoundError (no such namespace),

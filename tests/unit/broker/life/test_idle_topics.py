@@ -198,7 +198,7 @@ async def test_a_topic_stays_loaded_that_time_alone_changes_or_that_is_in_use(wh
             await peer.publish(b"2", first=1)
             peer.close_producer(1)
             await peer.expect(C.SUCCESS)
-        policies = {
+        policies: dict[str, dict[str, Any]] = {
             "retention": {"retention_policies": {"retentionTimeInMinutes": 10**4, "retentionSizeInMB": -1}},
             "expiration": {"subscription_expiration_time_minutes": 10**4},
         }
