@@ -206,11 +206,12 @@ class LifeOptions:
     )
     tombstone_s: int = conf_key(
         "quireDeletedTopicTombstoneSeconds",
-        60,
+        120,
         unit=SECONDS,
         minimum=0,
         doc="Seconds for which producers and consumers of a topic that was deleted by force do not make it again when "
-        "they reconnect; they get TopicNotFound. Others may. 0: they make it again, as with Pulsar.",
+        "they reconnect, from their last attempt on; they get TopicNotFound. Others may. 0: they make it "
+        "again, as with Pulsar.",
     )
     allow_auto_subscription_creation: bool = conf_key(
         "allowAutoSubscriptionCreation",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -24,8 +24,7 @@ _IDS_PER_STEP: Final = 1000
 """Cluster ledger ids examined before other tasks run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class Collected(NamedTuple):
     """Result of one round.
 
     `bytes`: freed from entry logs. `failed`: logs that could not be read or removed; the next round tries again.

@@ -9,8 +9,8 @@ open ledger in the list without entries and size, and with them as currentLedger
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from broker.dispatch.subscription import Subscription
 from broker.topics.topic import Topic
@@ -34,8 +34,7 @@ STATES = {
 """The original's names of the states of a log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerStats:
+class LedgerStats(NamedTuple):
     """One ledger of the log."""
 
     ledger_id: int
@@ -49,8 +48,7 @@ class LedgerStats:
     properties: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CursorStats:
+class CursorStats(NamedTuple):
     """One durable cursor."""
 
     mark_delete: Position
@@ -96,8 +94,7 @@ class CursorStats:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InternalStats:
+class InternalStats(NamedTuple):
     """Internal state of one topic; see the module."""
 
     entries_added: int

@@ -9,12 +9,11 @@ Source: reference names LookupTopic, NamespaceService.findBrokerServiceUrl of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(NamedTuple):
     """Answer: connect to this broker."""
 
     broker_url: str
@@ -23,8 +22,7 @@ class Connect:
     """True if it is this broker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(NamedTuple):
     """Answer: ask that broker."""
 
     broker_url: str

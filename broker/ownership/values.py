@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.errors import MetadataRefusedError
 from broker.ownership.bundles import Bundles, even, parse_boundary
@@ -112,8 +112,7 @@ def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
 # Owners
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(NamedTuple):
     """Owner of a bundle, as recorded in its node."""
 
     broker_url: str
@@ -155,8 +154,7 @@ def decode_owner(value: bytes) -> Owner:
 # Brokers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalBroker:
+class LocalBroker(NamedTuple):
     """Public data of a broker."""
 
     id: str
@@ -165,8 +163,7 @@ class LocalBroker:
     web_url: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleLoad:
+class BundleLoad(NamedTuple):
     """Load of one bundle; rates per second."""
 
     topics: int = 0

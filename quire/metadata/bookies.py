@@ -9,8 +9,9 @@ Source: BookKeeper's ZKRegistrationManager, BookieServiceInfoUtils.
 
 from __future__ import annotations
 
+from typing import NamedTuple
 import re
-from dataclasses import dataclass
+
 
 import trio
 from google.protobuf.message import DecodeError
@@ -49,8 +50,7 @@ BOOKIE_PROTOCOL = "bookie-rpc"
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:._-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     host: str
     port: int
     id: str = BOOKIE_ENDPOINT
@@ -59,8 +59,7 @@ class Endpoint:
     extensions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookieServiceInfo:
+class BookieServiceInfo(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     properties: tuple[tuple[str, str], ...] = ()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -51,8 +51,7 @@ class Node:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(NamedTuple):
     path: str
     value: bytes = b""
     kind: Kind = Kind.PERSISTENT
@@ -61,22 +60,19 @@ class Create:
     make_parents: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class Put(NamedTuple):
     path: str
     value: bytes
     version: int
     """Required version of the node, or ANY_VERSION."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(NamedTuple):
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(NamedTuple):
     path: str
     version: int
 
@@ -84,8 +80,7 @@ class Check:
 Op: TypeAlias = Create | Put | Delete | Check
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """Change at or directly below the watched path: read again. Several changes may be reported as one."""
 
     path: str

@@ -1,11 +1,12 @@
 """Topics that were deleted by force a moment ago, and the clients that were connected to them.
 
-Official clients connect again at once, and would make the topic again, empty, by its automatic creation. For some time
-those that were connected find no topic; anyone else may make it anew. A client is known by the name of its producer,
-which it keeps, with an epoch above 0, or by subscription, name and id of its consumer.
+Official clients connect again at once, and would make the topic again, empty, by its automatic creation. Those that
+were connected find no topic, from one attempt to the next, which may be a minute apart; anyone else may make it anew. A
+client is known by the name of its producer, which it keeps, with an epoch above 0, or by subscription, name and id of
+its consumer.
 
-They are in this broker's memory only: after a crash of it within that time, a topic may be made again. The original has
-none of this (apache/pulsar#7293, #17308).
+They are in this broker's memory only: after a crash of it, or when another broker serves the name, clients that still
+try make the topic again. The original has none of this (apache/pulsar#7293, #17308).
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class _Tombstone:
 
 
 class Tombstones:
-    """Tombstones of one broker, by full name of the topic; each is there for `life_s`, 0: there are none."""
+    """Tombstones of one broker, by full name of the topic. Each is there for `life_s` after the deletion, or after the
+    last attempt of a client to connect again; 0: there are none."""
 
     def __init__(self, life_s: float) -> None:
         self._life_s = life_s
@@ -82,9 +84,15 @@ class Tombstones:
 
     def knows_producer(self, full: str, request: pb.CommandProducer) -> bool:
         """Return whether a PRODUCER is from a producer of the deleted topic, which connects again."""
-        return self.has(full) and request.epoch > 0 and request.producer_name in self._by_name[full].producers
+        if not self.has(full) or not request.epoch or request.producer_name not in self._by_name[full].producers:
+            return False
+        self._by_name[full].until = trio.current_time() + self._life_s
+        return True
 
     def knows_consumer(self, full: str, request: pb.CommandSubscribe) -> bool:
         """Return whether a SUBSCRIBE is from a consumer of the deleted topic, which connects again."""
         key = (request.subscription, request.consumer_name, request.consumer_id)
-        return self.has(full) and key in self._by_name[full].consumers
+        if not self.has(full) or key not in self._by_name[full].consumers:
+            return False
+        self._by_name[full].until = trio.current_time() + self._life_s
+        return True

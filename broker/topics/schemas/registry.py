@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import trio
 
@@ -63,8 +63,7 @@ class SchemaCounts:
     deletes_failed: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True, slots=True)
-class VersionPlace:
+class VersionPlace(NamedTuple):
     """Place of a version, for the admin API."""
 
     number: int

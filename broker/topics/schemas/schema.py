@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -79,8 +79,7 @@ class Schema:
         return self.type is other.type and self.data == other.data
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """One version of the schemas of a topic."""
 
     number: int

@@ -9,7 +9,7 @@ tests/golden/pulsar.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -27,8 +27,7 @@ class SchemaFormatError(ValueError):
     """A stored value that is not one of a schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """Place of one version."""
 
     number: int
@@ -38,8 +37,7 @@ class IndexEntry:
     """Empty: a tombstone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Locator:
+class Locator(NamedTuple):
     """The versions of a topic's schemas, in order."""
 
     index: tuple[IndexEntry, ...]

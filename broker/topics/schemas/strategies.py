@@ -14,9 +14,8 @@ allowAutoUpdateSchema), SchemaCompatibilityStrategy, SystemTopicNames, BrokerSer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.config import STRATEGIES
 from broker.ownership.namespaces import heartbeat_broker
@@ -85,8 +84,7 @@ _AUTO_UPDATE: Final = {
 AUTO_UPDATE_STRATEGIES: Final = tuple(_AUTO_UPDATE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaRules:
+class SchemaRules(NamedTuple):
     """Rules for the schemas of one topic."""
 
     strategy: Strategy = Strategy.FULL
@@ -96,8 +94,7 @@ class SchemaRules:
     """True if a producer without a schema is refused by a topic that has one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaDefaults:
+class SchemaDefaults(NamedTuple):
     """Rules of broker.conf."""
 
     strategy: Strategy
