@@ -8,16 +8,16 @@ Source: Pulsar's ManagedLedgerImpl.internalTrimLedgers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from collections.abc import Sequence
-
+from dataclasses import dataclass
 
 from managed_ledger.config import MIB, MINUTE_MS, LogConfig
 from managed_ledger.ledger_list import LedgerInfo
 from quire.ledger.position import Position
 
 
-class Retention(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
     """Retention of entries that every subscription has consumed. -1: no limit of this kind."""
 
     time_ms: int = 0

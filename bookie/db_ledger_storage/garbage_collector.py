@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -24,7 +24,8 @@ _IDS_PER_STEP: Final = 1000
 """Cluster ledger ids examined before other tasks run."""
 
 
-class Collected(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
     """Result of one round.
 
     `bytes`: freed from entry logs. `failed`: logs that could not be read or removed; the next round tries again.

@@ -25,9 +25,9 @@ Use at startup (`plan_replay`, pure):
 from __future__ import annotations
 
 from collections.abc import Sequence
-
+from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -45,7 +45,8 @@ _FIELDS: Final = Struct("!8sqqq")
 _SUM: Final = Struct("!I")
 
 
-class Sealed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sealed:
     """Content of a seal.
 
     `mark`: where replay begins. `end`: the journal was synced up to there; None: unknown. `number`: of the last mark
@@ -91,7 +92,8 @@ def read_seal(disk: Disk, path: str) -> Sealed | None:
         return None
 
 
-class ReplayPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
     """Plan of a replay: it begins at `mark`.
 
     File `named` must exist (0: none); the journal must reach `promised`, if known.

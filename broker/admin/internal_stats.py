@@ -9,8 +9,8 @@ open ledger in the list without entries and size, and with them as currentLedger
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from broker.dispatch.subscription import Subscription
 from broker.topics.topic import Topic
@@ -34,7 +34,8 @@ STATES = {
 """The original's names of the states of a log."""
 
 
-class LedgerStats(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStats:
     """One ledger of the log."""
 
     ledger_id: int
@@ -48,7 +49,8 @@ class LedgerStats(NamedTuple):
     properties: tuple[tuple[str, str], ...] = ()
 
 
-class CursorStats(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorStats:
     """One durable cursor."""
 
     mark_delete: Position
@@ -94,7 +96,8 @@ class CursorStats(NamedTuple):
         }
 
 
-class InternalStats(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalStats:
     """Internal state of one topic; see the module."""
 
     entries_added: int

@@ -9,11 +9,12 @@ Source: reference names LookupTopic, NamespaceService.findBrokerServiceUrl of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple
 
 
-class Connect(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Connect:
     """Answer: connect to this broker."""
 
     broker_url: str
@@ -22,7 +23,8 @@ class Connect(NamedTuple):
     """True if it is this broker."""
 
 
-class Redirect(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Redirect:
     """Answer: ask that broker."""
 
     broker_url: str

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.errors import MetadataRefusedError
 from broker.ownership.bundles import Bundles, even, parse_boundary
@@ -112,7 +112,8 @@ def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
 # Owners
 
 
-class Owner(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
     """Owner of a bundle, as recorded in its node."""
 
     broker_url: str
@@ -154,7 +155,8 @@ def decode_owner(value: bytes) -> Owner:
 # Brokers
 
 
-class LocalBroker(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalBroker:
     """Public data of a broker."""
 
     id: str
@@ -163,7 +165,8 @@ class LocalBroker(NamedTuple):
     web_url: str
 
 
-class BundleLoad(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleLoad:
     """Load of one bundle; rates per second."""
 
     topics: int = 0

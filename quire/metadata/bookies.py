@@ -9,9 +9,8 @@ Source: BookKeeper's ZKRegistrationManager, BookieServiceInfoUtils.
 
 from __future__ import annotations
 
-from typing import NamedTuple
 import re
-
+from dataclasses import dataclass
 
 import trio
 from google.protobuf.message import DecodeError
@@ -50,7 +49,8 @@ BOOKIE_PROTOCOL = "bookie-rpc"
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:._-]+")
 
 
-class Endpoint(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
     host: str
     port: int
     id: str = BOOKIE_ENDPOINT
@@ -59,7 +59,8 @@ class Endpoint(NamedTuple):
     extensions: tuple[str, ...] = ()
 
 
-class BookieServiceInfo(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieServiceInfo:
     endpoints: tuple[Endpoint, ...]
     properties: tuple[tuple[str, str], ...] = ()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -51,7 +51,8 @@ class Node:
     """
 
 
-class Create(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
     path: str
     value: bytes = b""
     kind: Kind = Kind.PERSISTENT
@@ -60,19 +61,22 @@ class Create(NamedTuple):
     make_parents: bool = False
 
 
-class Put(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
     path: str
     value: bytes
     version: int
     """Required version of the node, or ANY_VERSION."""
 
 
-class Delete(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
     path: str
     version: int = ANY_VERSION
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
     path: str
     version: int
 
@@ -80,7 +84,8 @@ class Check(NamedTuple):
 Op: TypeAlias = Create | Put | Delete | Check
 
 
-class Changed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Changed:
     """Change at or directly below the watched path: read again. Several changes may be reported as one."""
 
     path: str

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -63,7 +63,8 @@ class SchemaCounts:
     deletes_failed: Counter[str] = field(default_factory=Counter)
 
 
-class VersionPlace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class VersionPlace:
     """Place of a version, for the admin API."""
 
     number: int

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -79,7 +79,8 @@ class Schema:
         return self.type is other.type and self.data == other.data
 
 
-class Version(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Version:
     """One version of the schemas of a topic."""
 
     number: int

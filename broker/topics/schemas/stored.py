@@ -9,7 +9,7 @@ tests/golden/pulsar.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -27,7 +27,8 @@ class SchemaFormatError(ValueError):
     """A stored value that is not one of a schema."""
 
 
-class IndexEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
     """Place of one version."""
 
     number: int
@@ -37,7 +38,8 @@ class IndexEntry(NamedTuple):
     """Empty: a tombstone."""
 
 
-class Locator(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Locator:
     """The versions of a topic's schemas, in order."""
 
     index: tuple[IndexEntry, ...]

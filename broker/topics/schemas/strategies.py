@@ -14,8 +14,9 @@ allowAutoUpdateSchema), SchemaCompatibilityStrategy, SystemTopicNames, BrokerSer
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from broker.config import STRATEGIES
 from broker.ownership.namespaces import heartbeat_broker
@@ -84,7 +85,8 @@ _AUTO_UPDATE: Final = {
 AUTO_UPDATE_STRATEGIES: Final = tuple(_AUTO_UPDATE)
 
 
-class SchemaRules(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRules:
     """Rules for the schemas of one topic."""
 
     strategy: Strategy = Strategy.FULL
@@ -94,7 +96,8 @@ class SchemaRules(NamedTuple):
     """True if a producer without a schema is refused by a topic that has one."""
 
 
-class SchemaDefaults(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaDefaults:
     """Rules of broker.conf."""
 
     strategy: Strategy
