@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from broker.dispatch.subscription import Subscription
+from broker.life_metrics import register_life
 from broker.server import Broker
 from broker.topics.topic import Topic
 from quire import installed_version
@@ -161,6 +162,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         ("cluster", "reason"),
         lambda: [((cluster, reason), count) for reason, count in broker.context.passed_over.items()],
     )
+    register_life(metrics, broker, TOPIC_LABELS, topics)
     schemas = broker.topics.schemas.counts
     for name, text, counted in (
         ("pulsar_schema_compatible_total", "Schemas compared and found compatible", schemas.compatible),
