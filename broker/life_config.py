@@ -14,6 +14,11 @@ QUOTA_POLICIES = (HOLD, EXCEPTION, EVICTION)
 """Fate of a topic above its quota. Source: the original's BacklogQuota.RetentionPolicy."""
 
 
+NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+CAUGHT_UP = "delete_when_subscriptions_caught_up"
+INACTIVE_MODES = (NO_SUBSCRIPTIONS, CAUGHT_UP)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeOptions:
     """Options about the life of topics; 0 switches a limit off where noted."""
@@ -64,6 +69,161 @@ class LifeOptions:
         False,
         doc="true: the age of a message counts from its publish time, which is read. false: from the closing of its "
         "ledger.",
+    )
+    broker_publish_messages: int = conf_key(
+        "brokerPublisherThrottlingMaxMessageRate",
+        0,
+        minimum=0,
+        doc="Messages a second that all clients of this broker may publish together. 0: no limit.",
+    )
+    broker_publish_bytes: int = conf_key(
+        "brokerPublisherThrottlingMaxByteRate",
+        0,
+        unit=BYTES,
+        minimum=0,
+        doc="Bytes a second that all clients of this broker may publish together. 0: no limit.",
+    )
+    topic_publish_messages: int = conf_key(
+        "maxPublishRatePerTopicInMessages",
+        0,
+        minimum=0,
+        doc="Messages a second that may be published to one topic or partition. Namespaces and topics may have "
+        "another (publishRate). 0: no limit.",
+    )
+    topic_publish_bytes: int = conf_key(
+        "maxPublishRatePerTopicInBytes",
+        0,
+        unit=BYTES,
+        minimum=0,
+        doc="The same in bytes.",
+    )
+    broker_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRateInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that this broker delivers, over all topics. 0 or -1: no limit.",
+    )
+    broker_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRateInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    topic_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRatePerTopicInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that are delivered from one topic or partition. Namespaces and topics may have "
+        "another (dispatchRate). 0 or -1: no limit.",
+    )
+    topic_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRatePerTopicInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    subscription_dispatch_messages: int = conf_key(
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        0,
+        minimum=-1,
+        doc="Messages a second that one subscription delivers. Namespaces, topics and subscriptions may have "
+        "another (subscriptionDispatchRate). 0 or -1: no limit.",
+    )
+    subscription_dispatch_bytes: int = conf_key(
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        0,
+        unit=BYTES,
+        minimum=-1,
+        doc="The same in bytes.",
+    )
+    dispatch_limits_tail: bool = conf_key(
+        "dispatchThrottlingOnNonBacklogConsumerEnabled",
+        True,
+        doc="Whether rates of delivery also hold for subscriptions that have caught up. false: only for those "
+        "with a backlog.",
+    )
+    dispatch_counts_batches: bool = conf_key(
+        "dispatchThrottlingOnBatchMessageEnabled",
+        False,
+        doc="Whether a batch counts as one message in rates of delivery. false: as the messages that are in it.",
+    )
+    subscribe_attempts: int = conf_key(
+        "subscribeThrottlingRatePerConsumer",
+        0,
+        minimum=-1,
+        doc="Attempts of one consumer to subscribe to one topic in subscribeRatePeriodPerConsumerInSecond. "
+        "Namespaces and topics may have another (subscribeRate). 0 or -1: no limit.",
+    )
+    subscribe_period_s: int = conf_key(
+        "subscribeRatePeriodPerConsumerInSecond",
+        30,
+        unit=SECONDS,
+        minimum=1,
+        doc="Period in which subscribeThrottlingRatePerConsumer is counted.",
+    )
+    delete_inactive: bool = conf_key(
+        "brokerDeleteInactiveTopicsEnabled",
+        False,
+        doc="Delete topics that are not used, with what they hold; brokerDeleteInactiveTopicsMode says which. "
+        "Namespaces and topics may say otherwise (inactiveTopicPolicies). The original's default is true.",
+    )
+    inactive_check_interval_s: float = conf_key(
+        "brokerDeleteInactiveTopicsFrequencySeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds between two checks of all topics for use.",
+    )
+    inactive_mode: str = conf_key(
+        "brokerDeleteInactiveTopicsMode",
+        NO_SUBSCRIPTIONS,
+        choices=INACTIVE_MODES,
+        doc="Which topics without producers and consumers count as not used: delete_when_no_subscriptions, those "
+        "without a subscription; delete_when_subscriptions_caught_up, those without a backlog.",
+    )
+    inactive_s: int | None = conf_key(
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+        None,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds for which a topic is not used before it is deleted. Empty: the time between two checks.",
+    )
+    delete_inactive_partitioned: bool = conf_key(
+        "brokerDeleteInactivePartitionedTopicMetadataEnabled",
+        False,
+        doc="true: a partitioned topic is deleted with the last of its partitions. false: its partitions are made "
+        "again at their next use.",
+    )
+    idle_unload_s: int = conf_key(
+        "quireIdleTopicUnloadSeconds",
+        3600,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds after which a topic without producers, consumers and backlog leaves memory; its next use loads it "
+        "again. 0: it stays.",
+    )
+    tombstone_s: int = conf_key(
+        "quireDeletedTopicTombstoneSeconds",
+        120,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds for which producers and consumers of a topic that was deleted by force do not make it again when "
+        "they reconnect, from their last attempt on; they get TopicNotFound. Others may. 0: they make it "
+        "again, as with Pulsar.",
+    )
+    allow_auto_subscription_creation: bool = conf_key(
+        "allowAutoSubscriptionCreation",
+        True,
+        doc="Create a durable subscription when a consumer first uses its name. Namespaces and topics may say "
+        "otherwise (autoSubscriptionCreation).",
+    )
+    topics_per_namespace_max: int = conf_key(
+        "maxTopicsPerNamespace",
+        0,
+        minimum=0,
+        doc="Topics and partitions of one namespace. Namespaces may have another limit. 0: no limit.",
     )
 
     @property

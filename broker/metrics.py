@@ -12,6 +12,7 @@ import trio
 
 from broker.dispatch.filtering import Filtered, filtered_by
 from broker.dispatch.subscription import Subscription
+from broker.life_metrics import register_life
 from broker.server import Broker
 from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.exclusive import AnyTopic
@@ -256,6 +257,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         TOPIC_LABELS,
         compactions(lambda c: c.duration_ms),
     )
+    register_life(metrics, broker, TOPIC_LABELS, topics)
     schemas = broker.topics.schemas.counts
     for name, text, counted in (
         ("pulsar_schema_compatible_total", "Schemas compared and found compatible", schemas.compatible),

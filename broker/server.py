@@ -28,6 +28,7 @@ from broker.ownership.local import OwnEverything, Owning
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.expiring import Expiring
+from broker.topics.life.idle_topics import IdleTopics
 from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.policies import TopicPolicies
@@ -92,6 +93,8 @@ class Broker:
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.quotas = QuotaChecks(self.topics.loaded, options)
         self.administration.check_quotas = self.quotas.round
+        delete = self.administration.delete_partitioned_topic
+        self.idle = IdleTopics(self.topics, self.policies, options, delete)
         self.lookups = LookupCounts()
         self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
         self._requests = request_table(
@@ -181,6 +184,8 @@ class Broker:
                 self.context.nursery.start_soon(self.expiring.round, name="expiry")
             if self.quotas.is_due():
                 self.context.nursery.start_soon(self.quotas.round, name="backlog quotas")
+            if self.idle.is_due():
+                self.context.nursery.start_soon(self.idle.round, name="idle topics")
             self.context.turn.flush()
 
     async def _keep_sequence_ids(self) -> None:

@@ -109,6 +109,7 @@ class Administration:
             return
         async with self.partitioned.changing(name):
             await self._topics.namespaces.takes_topics(name)
+            await self._topics.first_use.check_room(name, partitions)
             await self.partitioned.create(name, partitions, properties)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:

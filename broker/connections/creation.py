@@ -16,11 +16,20 @@ from broker.connections.non_persistent import DirectCreations
 from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer, PlainConsumer
 from broker.dispatch.subscription import Subscription
-from broker.errors import BrokerError, ConsumerBusyError, NotAllowedError, ProducerBusyError, ServiceNotReadyError
+from broker.errors import (
+    BrokerError,
+    ConsumerBusyError,
+    NotAllowedError,
+    ProducerBusyError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+)
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.exclusive import AnyTopic
+from broker.topics.life.creation import subscriptions_allowed
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
+from broker.topics.rates.following import check_subscribe
 from broker.topics.system_names import is_system_cursor
 from broker.topics.topic import Topic
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -131,7 +140,9 @@ class Creations:
             await self._direct.producer(connection, request, creation, name)
             return
         policies = await self._policies_of(name)
-        topic = await self._topics.get(name)
+        topic = await self._topics.get(
+            name, create=not self._topics.first_use.tombstones.knows_producer(name.full, request)
+        )
         for _ in range(RELOADS_MAX):
             if follow_policies(topic, policies):
                 break
@@ -162,7 +173,9 @@ class Creations:
             name = self._wanted(connection, request)
         except BrokerError:
             return False
-        policies = self._policies.known(name) if name.domain == PERSISTENT else None
+        if name.domain != PERSISTENT or self._topics.first_use.tombstones.has(name.full):
+            return False
+        policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
         if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
@@ -199,7 +212,11 @@ class Creations:
         if name.domain != PERSISTENT:
             await self._direct.subscribe(connection, request, creation, name)
             return
-        topic = await self._topics.get(name, create=request.force_topic_creation)
+        returns = self._topics.first_use.tombstones.knows_consumer(name.full, request)
+        topic = await self._topics.get(name, create=request.force_topic_creation and not returns)
+        check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
+        if request.durable:
+            check_new_subscription(topic, request.subscription)
         await schema_of_consumer(self._topics.schemas, topic, request)
         welcome(connection, request, await admit_consumer(connection, creation, topic, request))
 
@@ -218,7 +235,7 @@ class Creations:
         try:
             topic = self._topics.find(self._wanted_from(connection, request))
             subscription = None if topic is None else topic.known_subscription(request)
-            if subscription is None:
+            if subscription is None or (topic is not None and topic.rates is not None):
                 return False
             consumer = make_consumer(connection, subscription, request)
             subscription.add_consumer(consumer)
@@ -292,6 +309,12 @@ class _Waiting:
 async def open_initial_subscription(topic: Topic, name: str) -> None:
     """Create a durable subscription from the first entry on, unless one of that name exists."""
     check_subscription(name)
+    try:
+        check_new_subscription(topic, name)
+    except SubscriptionNotFoundError as error:
+        raise NotAllowedError(
+            "Could not create the initial subscription due to the auto subscription creation is not allowed."
+        ) from error
     wanted = pb.CommandSubscribe(
         subscription=name,
         subType=pb.CommandSubscribe.Exclusive,
@@ -302,6 +325,17 @@ async def open_initial_subscription(topic: Topic, name: str) -> None:
         (await topic.subscription(wanted)).abandoned()
     except ConsumerBusyError:
         pass  # it exists, and has consumers of another type
+
+
+def check_new_subscription(topic: Topic, name: str) -> None:
+    """Raise SubscriptionNotFoundError if there is no such subscription, and a consumer does not make one.
+
+    Source: Pulsar's ServerCnx.handleSubscribe."""
+    if name not in topic.subscriptions:
+        held, options = topic.policies, topic.context.options
+        policies = (None, None) if held is None else (held.of_namespace, held.of_topic)
+        if not subscriptions_allowed(options, *policies, topic.name):
+            raise SubscriptionNotFoundError(f"Subscription does not exist: {name!r} of {topic.name.full}")
 
 
 def make_consumer(

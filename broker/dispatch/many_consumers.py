@@ -254,6 +254,10 @@ class ManyConsumers(LimitedSubscription):
             turn.left -= len(self._pending)
             within = max(1, turn.left // self.entry_cost)
             permits = self._policy.available
+            if self.limit is not None:
+                permits = min(permits, self.limit.allowed(self.cursor))
+                if permits <= 0:
+                    return Stop.RATE
             delays = self._delays
             if delays is not None:
                 self._take_due(delays)
@@ -380,6 +384,8 @@ class ManyConsumers(LimitedSubscription):
                 replay.discard(position, keep_count=True)
         messages = sum(counts)
         self._unacked += messages
+        if self.limit is not None:
+            self.limit.spent(messages, payloads)
         consumer.messages_out += messages
         self.messages_out += messages
         first = entry_ids[0]

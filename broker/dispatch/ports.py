@@ -12,6 +12,7 @@ from broker.dispatch.rules import Said
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
+from broker.topics.rates.dispatching import DispatchLimit
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
@@ -41,6 +42,9 @@ class Host(Protocol[S]):
 
     def check_consumers(self, subscription: str, count: int) -> None:
         """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""
+
+    def dispatch_limit(self, subscription: S) -> DispatchLimit | None:
+        """Return the rates that hold for a subscription; None: there are none."""
 
     def drop_if_unused(self, subscription: S) -> None:
         """Forget a non-durable subscription that has no consumer left."""

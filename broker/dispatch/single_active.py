@@ -146,6 +146,8 @@ class SingleActiveSubscription(FilteringSubscription):
         turn = self._turn
         while consumer is not None and self._reading is None and self.waiting is None:
             permits = self._permits[consumer]
+            if self.limit is not None and permits > 0:
+                permits = min(permits, self.limit.allowed(self.cursor))
             if permits <= 0 or not consumer.writable:
                 return Stop.NO_TAKER
             if turn.left <= 0:
@@ -190,6 +192,7 @@ class SingleActiveSubscription(FilteringSubscription):
             messages = sum(counts)
             self._read_size.seen(count, messages)
             taken = 0
+            before = permits
             if messages <= permits:
                 taken = count
                 permits -= messages
@@ -202,6 +205,8 @@ class SingleActiveSubscription(FilteringSubscription):
             consumer.deliver(
                 ledger_id, start, payloads, ack_sets=self._ack_sets(ledger_id, range(start, start + taken))
             )
+            if self.limit is not None:
+                self.limit.spent(before - permits, payloads)
             if taken < count:
                 next_entry = start + taken
                 break

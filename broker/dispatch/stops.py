@@ -16,6 +16,7 @@ class Stop(Enum):
     NO_CONSUMER = "there was no active consumer"
     NO_TAKER = "no consumer had permits and room"
     UNACKED = "the subscription had too many unacknowledged messages"
+    RATE = "a rate of delivery was used up"
     UNSETTLED = "entries of consumers that left were being put back"
     PUT_OFF = "the pass had done its share of work"
     READING = "a read was under way"

@@ -23,6 +23,7 @@ from broker.dispatch.stops import Stop
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
+from broker.topics.rates.dispatching import DispatchLimit
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
@@ -81,6 +82,7 @@ class Subscription(ABC):
         """True while a consumer has permits and there was nothing to read, so that new entries start the pump."""
         self.stopped = False
         self.messages_out = 0
+        self.limit: DispatchLimit | None = None
         self.known_expiry: Expiry | None = None
         self.stop_reason = Stop.NOT_STARTED
         self._turn = topic.context.turn
@@ -115,7 +117,13 @@ class Subscription(ABC):
         self.consumers[consumer] = None
         self.cursor.touch()
         if first:
+            self.held_to(self.topic.dispatch_limit(self))
             self.rewind()
+        self.pump()
+
+    def held_to(self, limit: DispatchLimit | None) -> None:
+        """Deliver at these rates from now on; None: as fast as possible."""
+        self.limit = limit
         self.pump()
 
     def remove_consumer(self, consumer: Consumer[Subscription]) -> None:

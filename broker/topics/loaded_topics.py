@@ -9,7 +9,7 @@ from itertools import takewhile
 import trio
 
 from broker.background import see_through
-from broker.config import PARTITIONED, BrokerOptions
+from broker.config import BrokerOptions
 from broker.context import Context
 from broker.errors import (
     BrokerError,
@@ -24,13 +24,15 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
 from broker.topics.compaction.leftovers import delete_log
-from broker.topics.deduplication.switch import follow_policies
 from broker.topics.left_over import delete_folders, delete_logs
+from broker.topics.life.first_use import FirstUse
+from broker.topics.life.following import PolicyFollowing
 from broker.topics.loader import HOLD_S, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
 from broker.topics.system_names import is_system_topic
@@ -76,7 +78,6 @@ class Topics:
         self._factory = factory
         self._metadata = metadata
         self._policies = policies
-        policies.on_change = self._policies_changed
         self._loaded: dict[str, Topic] = {}
         self._loading: dict[str, Loading] = {}
         self._loaders = Loaders(context, self._load)
@@ -87,18 +88,23 @@ class Topics:
         self.loads_failed = 0
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
+        self.first_use = FirstUse(metadata, policies, context.options, self.namespaces)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(accept=context.options.accept_unsupported_policies)
+        rates = BrokerRates(context.options, context.nursery)
+        self._following = PolicyFollowing(context, policies, rates, self.loaded)
         self._loader = TopicLoader(
             context,
             factory,
             metadata,
             ownership,
             policies,
+            rates,
             self.partitioned,
             self.takeover,
             takes_topics=self.namespaces.takes_topics,
+            first_use=self.first_use,
             close_soon=self.close_soon,
         )
 
@@ -144,9 +150,8 @@ class Topics:
         """Return `partitions` from memory; None: ask."""
         count = 0 if name.partition >= 0 else self.partitioned.known(name)
         if count == 0:
-            options = self._context.options
-            makes_plain = create and options.allow_auto_topic_creation and options.auto_topic_type != PARTITIONED
-            if not makes_plain and name.full not in self._loaded:
+            rule = self.first_use.at_once(name) if create else None
+            if (rule is None or not rule.allow or rule.partitions) and name.full not in self._loaded:
                 return None
         return count
 
@@ -157,20 +162,21 @@ class Topics:
         TopicNotFoundError (it may not be created), BeingDeletedError, MetadataUnavailableError."""
         if name.partition < 0 and (count := await self.partitioned.get(name)):
             return count
-        options = self._context.options
-        create = create and options.allow_auto_topic_creation
-        if create and options.auto_topic_type != PARTITIONED:
+        rule = await self.first_use.rule(name) if create else None
+        create = rule is not None and rule.allow
+        if rule is not None and create and not rule.partitions:
             return 0
         if await self.exists(name):
             return 0
-        if not create:
+        if rule is None or not create:
             raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
         if name.partition >= 0:
             return 0  # a partition is created with its topic, and refused otherwise
         try:
             async with self.partitioned.changing(name):
                 await self.namespaces.takes_topics(name)
-                await self.partitioned.create(name, options.partitions_default)
+                await self.first_use.check_room(name, rule.partitions)
+                await self.partitioned.create(name, rule.partitions)
         except TopicExistsError:
             pass  # another client created it meanwhile, of one kind or the other
         return await self.partitioned.get(name)
@@ -182,7 +188,9 @@ class Topics:
 
         Raises TopicNotFoundError, NotOwnerError, ServiceNotReadyError, MetadataUnavailableError."""
         full = name.full
-        create = create and self._context.options.allow_auto_topic_creation
+        if (topic := self.find(name)) is not None:
+            return topic
+        create = create and not self._stopping and (await self.first_use.rule(name)).allow
         checked = False
         while True:
             if (topic := self._loaded.get(full)) is not None and not topic.closing:
@@ -224,7 +232,9 @@ class Topics:
             return True
         if self._stopping or full in self._closing:
             return False
-        create = self._context.options.allow_auto_topic_creation
+        if (rule := self.first_use.at_once(name)) is None:
+            return False
+        create = rule.allow
         loading = self._loading.get(full)
         if loading is None:
             if not self.namespaces.is_known(name):
@@ -278,6 +288,7 @@ class Topics:
         MetadataUnavailableError."""
         async with self.partitioned.changing(name.partitioned):
             await self.namespaces.takes_topics(name)
+            await self.first_use.check_room(name)
             count = await self.partitioned.get(name.partitioned)
             if name.partition < 0 and count:
                 raise TopicExistsError(f"topic {name.full} exists, and is partitioned")
@@ -304,21 +315,6 @@ class Topics:
                 len(topic.producers),
                 sum(len(each.consumers) for each in subscriptions),
             )
-
-    # Policies
-
-    def _policies_changed(self, namespace: str) -> None:
-        self._context.nursery.start_soon(self._follow_policies, namespace, name=f"follow policies of {namespace}")
-
-    async def _follow_policies(self, namespace: str) -> None:
-        """Let topics in use follow a change of their policies; others do so when a producer comes."""
-        async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
-            if topic.name.namespace_path != namespace or topic.closing:
-                continue
-            for subscription in list(topic.subscriptions.values()):
-                subscription.follow_policies()
-            if (topic.producers or topic.deduplication is not None) and (held := self._policies.known(topic.name)):
-                follow_policies(topic, held)
 
     # Closing and deleting
 
@@ -385,7 +381,9 @@ class Topics:
         if (topic := self._loaded.get(name.full)) is not None:
             topic.check_unused()
 
-    async def delete(self, name: TopicName, *, force: bool) -> None:
+    async def delete(
+        self, name: TopicName, *, force: bool, check: Callable[[Topic], None] = Topic.check_unused
+    ) -> None:
         """Close the topic, or partition, and delete it: its log with every ledger, and its subscriptions.
 
         Clients that arrive meanwhile wait, and find nothing of it. With `force` producers and consumers are
@@ -406,8 +404,9 @@ class Topics:
         topic = self._loaded.get(full)
         if topic is not None:
             if not force:
-                topic.check_unused()
+                check(topic)
             topic.closing = True
+            self.first_use.tombstones.bury(topic)
         self._closing[full] = trio.Event()
 
         async def delete() -> None:

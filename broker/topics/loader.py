@@ -15,8 +15,11 @@ from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
 from broker.topics.entry_stamps import EntryStamp, StampingTopic, open_stamp, stamp_kinds
+from broker.topics.life.first_use import FirstUse
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.broker_rates import BrokerRates
+from broker.topics.rates.following import follow_rates
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
 from cursors.errors import CursorRecoveryError
@@ -62,10 +65,12 @@ class TopicLoader:
         metadata: MetadataStore,
         ownership: Owning,
         policies: TopicPolicies,
+        rates: BrokerRates,
         partitioned: PartitionedTopics,
         takeover: Takeover,
         *,
         takes_topics: Callable[[TopicName], Awaitable[None]],
+        first_use: FirstUse,
         close_soon: Callable[[Topic], None],
     ) -> None:
         self._context = context
@@ -73,9 +78,11 @@ class TopicLoader:
         self._metadata = metadata
         self._ownership = ownership
         self._policies = policies
+        self._rates = rates
         self._partitioned = partitioned
         self._takeover = takeover
         self._takes_topics = takes_topics
+        self._first_use = first_use
         self._close_soon = close_soon
         self._stamping = stamp_kinds(context.options.entry_metadata)
         self.stopping = False
@@ -114,6 +121,8 @@ class TopicLoader:
         await self._ownership.check(name)
         # Before it is opened: what is open is trimmed.
         policies = await self._policies.load(name)
+        if create:
+            await self._first_use.check_room(name, held=policies)
         self._takeover.check(name, policies)
         ledger = await self._factory.open(name.managed_ledger_path, create=create, config=policies)
         try:
@@ -139,6 +148,7 @@ class TopicLoader:
             topic.compaction = Compaction(topic)
             topic.compaction.recover()
         topic.restore_subscriptions()
+        follow_rates(topic, self._rates)
         return topic
 
     async def _check_partition(self, name: TopicName) -> bool:

@@ -17,7 +17,12 @@ def is_system_topic(name: TopicName) -> bool:
     >>> is_system_topic(TopicName.parse("persistent://a/b/__change_events-partition-0"))
     True
     """
-    return name.local.startswith(_TOPICS)
+    return is_system_name(name.local)
+
+
+def is_system_name(local: str) -> bool:
+    """Return whether the last part of a topic's name is that of a topic of the servers."""
+    return local.startswith(_TOPICS)
 
 
 def is_system_cursor(name: str) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import trio
 
@@ -28,11 +27,14 @@ from broker.topics.compaction.compaction import Compaction
 from broker.topics.deduplication.guard import Deduplication
 from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
+from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer, PublishSink
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
+from broker.topics.rates.dispatching import DispatchLimit
+from broker.topics.rates.following import TopicRates, limit_of
 from broker.topics.subscription_cursors import Pairs, delete_cursor, open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription, serves
 from broker.topics.system_names import is_system_cursor
@@ -58,12 +60,12 @@ class Topic:
 
     __slots__ = (
         "_close_soon",
-        "_creating",
         "access",
         "bytes_in",
         "closing",
         "compaction",
         "context",
+        "creating",
         "deduplication",
         "entries_in",
         "ledger",
@@ -73,9 +75,11 @@ class Topic:
         "nursery",
         "policies",
         "producers",
+        "rates",
         "screen",
         "subscriptions",
         "too_old",
+        "used_at",
     )
 
     def __init__(
@@ -104,8 +108,11 @@ class Topic:
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         self.policies = policies
+        self.rates: TopicRates | None = None
+        """Rates that it is held to, if there are any."""
         self._close_soon = close_soon
-        self._creating: dict[str, trio.Event] | None = None
+        self.used_at = trio.current_time()
+        self.creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being created; None: there are none."""
         self.bytes_in = 0
         self.messages_in = 0
@@ -162,6 +169,7 @@ class Topic:
             producer.connection.write((replies.close_producer(producer.producer_id, self.next_owner),))
         if Do.RELEASE in todo and self.producers.get(producer.name) is producer:
             del self.producers[producer.name]
+            self.used_at = trio.current_time()
             if not self.producers:
                 self.producers = {}  # one that is emptied takes three times as much
             if self.deduplication is not None:
@@ -210,8 +218,11 @@ class Topic:
             return
         payloads = run.payloads
         self.entries_in += len(payloads)
-        self.messages_in += sum(run.counts)
+        messages = sum(run.counts)
+        self.messages_in += messages
         self.bytes_in += size
+        if self.rates is not None:
+            self.rates.published(producer.connection, messages, size)
         self.context.publishing.take(size)
         producer.sent += len(payloads)
         self.ledger.append(payloads, sink or PublishSink(producer, run, self, size))
@@ -259,13 +270,13 @@ class Topic:
         It has no consumer in that step, so the caller adds one, or calls its `abandoned`. Raises ConsumerBusyError,
         NotAllowedError, ServiceNotReadyError."""
         name = subscribe.subscription
-        while (creating := self._being_made(name)) is not None:
+        while (creating := being_made(self, name)) is not None:
             self.check_open()
             await creating.wait()
         if (found := self.known_subscription(subscribe)) is not None:
             return found
         self.check_subscriptions()
-        with self._making(name):
+        with making(self, name):
             cursor = await open_subscribed(self.ledger, self.name.full, subscribe, self.context.world.clock.wall_ms())
             self.check_open()
             found = make_subscription(self, name, cursor, subscribe)
@@ -284,22 +295,6 @@ class Topic:
         if not serves(found, subscribe):
             found = self._change_kind(found, subscribe)
         return found
-
-    def _being_made(self, name: str) -> trio.Event | None:
-        return None if self._creating is None else self._creating.get(name)
-
-    @contextmanager
-    def _making(self, name: str) -> Iterator[None]:
-        """Have others wait that want to make the subscription."""
-        if self._creating is None:
-            self._creating = {}
-        done = self._creating[name] = trio.Event()
-        try:
-            yield
-        finally:
-            del self._creating[name]
-            self._creating = self._creating or None
-            done.set()
 
     def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
         if found.consumers:
@@ -326,13 +321,13 @@ class Topic:
         EARLIEST, or a position before the first entry, means the first; LATEST, or one beyond the end, the next to
         come. Raises SubscriptionExistsError, ServiceNotReadyError."""
         self.check_open()
-        while (creating := self._being_made(name)) is not None:
+        while (creating := being_made(self, name)) is not None:
             await creating.wait()
         if name in self.subscriptions:
             raise SubscriptionExistsError(f"subscription {name!r} of {self.name.full} exists")
         self.check_open()
         self.check_subscriptions()
-        with self._making(name):
+        with making(self, name):
             subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
             cursor = await open_durable(self.ledger, name, position_before(self.ledger, position), properties)
             self.check_open()
@@ -371,6 +366,7 @@ class Topic:
                 raise
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
+            self.used_at = trio.current_time()
 
         # Not in a task of the connection: if it breaks meanwhile, the deletion must still be completed.
         await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
@@ -380,8 +376,13 @@ class Topic:
         if not subscription.durable and not subscription.consumers and not subscription.seeking:
             subscription.stop()
             self.ledger.drop_reader_cursor(subscription.cursor)
+            self.used_at = trio.current_time()
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
+
+    def dispatch_limit(self, subscription: Subscription) -> DispatchLimit | None:
+        """Return the rates that hold for a subscription; None: there are none."""
+        return limit_of(self, subscription)
 
     def _entries_confirmed(self) -> None:
         for subscription in self.subscriptions.values():
@@ -396,7 +397,7 @@ class Topic:
 
     def check_subscriptions(self) -> None:
         """Raise NotAllowedError if the limit of subscriptions is reached, including those being created."""
-        count = len(self.subscriptions) + len(self._creating or ())
+        count = len(self.subscriptions) + len(self.creating or ())
         limits.check_subscriptions(self, count)
 
     def check_consumers(self, subscription: str, count: int) -> None:

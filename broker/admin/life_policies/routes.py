@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from starlette.routing import BaseRoute
 
-from broker.admin.life_policies import limits, quotas
+from broker.admin.life_policies import creation, inactive, limits, quotas, rates
 from broker.admin.resource import Resource
 
 
@@ -15,6 +15,10 @@ def life_routes(at: Callable[..., Resource], namespace: str, topic: str) -> Iter
     for place, quota in ((namespace, quotas.OF_NAMESPACE), (topic, quotas.OF_TOPIC)):
         yield at(f"{place}/backlogQuotaMap", GET=quota.get)
         yield at(f"{place}/backlogQuota", POST=quota.post, DELETE=quota.delete)
-    for place, policies in ((namespace, limits.OF_NAMESPACE), (topic, limits.OF_TOPIC)):
+    rooms = (limits, rates, creation, inactive)
+    of_namespace = {name: policy for room in rooms for name, policy in room.OF_NAMESPACE.items()}
+    of_topic = {name: policy for room in rooms for name, policy in room.OF_TOPIC.items()}
+    of_topic["{subscription}/dispatchRate"] = rates.OF_SUBSCRIPTION
+    for place, policies in ((namespace, of_namespace), (topic, of_topic)):
         for name, policy in policies.items():
             yield at(f"{place}/{name}", GET=policy.get, POST=policy.post, DELETE=policy.delete)

@@ -70,7 +70,7 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "earliestMsgPublishTimeInBacklogs": 0 if oldest is None else oldest[0],
         "oldestBacklogMessageAgeSeconds": UNKNOWN if oldest is None else max(0, now_ms - oldest[0]) // 1000,
         "oldestBacklogMessageSubscriptionName": None if oldest is None else oldest[1],
-        "publishRateLimitedTimes": 0,
+        "publishRateLimitedTimes": 0 if topic.rates is None else topic.rates.times_limited,
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         "topicEpoch": topic_epoch(ledger.properties),
         "waitingPublishers": 0 if access is None else len(access.waiting),

@@ -172,7 +172,7 @@ MAX_UNACKED_OF_SUBSCRIPTION: Final = _limit(
     lambda options: options.unacked_messages_per_subscription_max,
 )
 MAX_MESSAGE_SIZE: Final = _limit("maxMessageSize", "", lambda options: options.message_size_max)
-MAX_TOPICS: Final = _limit("", "max_topics_per_namespace", lambda options: 0)
+MAX_TOPICS: Final = _limit("", "max_topics_per_namespace", lambda options: options.topics_per_namespace_max)
 MESSAGE_TTL: Final = _limit("messageTTLInSeconds", "message_ttl_in_seconds", lambda options: options.message_ttl_s)
 """Seconds; 0: messages do not expire."""
 SUBSCRIPTION_EXPIRATION: Final = _limit(

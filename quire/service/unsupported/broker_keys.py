@@ -35,14 +35,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
     "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
     "healthCheckMetricsUpdateTimeInSeconds",
-    "tuning of rate limits, which do not exist": "topicPublisherThrottlingTickTimeMillis "
+    "tuning of rate limits, which hold with each message": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
-    "dispatchThrottlingOn* dispatchThrottlingForFilteredEntriesEnabled dispatchThrottlingRateRelativeToPublishRate "
-    "subscribeRatePeriodPerConsumerInSecond httpRequestsMaxPerSecond throttle-dispatch-rate",
-    "tuning of the deletion of inactive topics, which are kept": (
-        "brokerDeleteInactiveTopicsFrequencySeconds brokerDeleteInactiveTopicsMode "
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds brokerServicePurgeInactiveFrequencyInSeconds"
-    ),
+    "dispatchThrottlingForFilteredEntriesEnabled httpRequestsMaxPerSecond throttle-dispatch-rate "
+    "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
+    "see brokerDeleteInactiveTopicsFrequencySeconds": "brokerServicePurgeInactiveFrequencyInSeconds",
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* "
     "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
@@ -118,24 +115,19 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "no such limit": "brokerMaxConnectionsPerIp maxTopicsPerNamespace "
+    "no such limit": "brokerMaxConnectionsPerIp "
     "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
     "maxNamespacesPerTenant maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
     "managedLedgerMaxAckQuorum loadBalancerBrokerMaxTopics",
-    "rates are not limited; a connection is limited by its unanswered requests": (
-        "brokerPublisherThrottlingMaxMessageRate brokerPublisherThrottlingMaxByteRate "
-        "maxPublishRatePerTopicInMessages maxPublishRatePerTopicInBytes dispatchThrottlingRateInMsg "
-        "dispatchThrottlingRateInByte dispatchThrottlingRatePerTopic* dispatchThrottlingRatePerSubscription* "
-        "dispatchThrottlingRatePerSubscribeInByte subscribeThrottlingRatePerConsumer bookkeeperClientThrottleValue"
+    "a connection is limited by its unanswered requests": (
+        "dispatchThrottlingRatePerSubscribeInByte bookkeeperClientThrottleValue"
     ),
-    "every type of subscription and every way to create one is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable allowAutoSubscriptionCreation "
-        "strictlyVerifySubscriptionName strictTopicNameEnabled"
+    "rates of delivery are numbers of their own": "dispatchThrottlingRateRelativeToPublishRate",
+    "every type of subscription is allowed": (
+        "subscriptionTypesEnabled subscriptionKeySharedEnable strictlyVerifySubscriptionName strictTopicNameEnabled"
     ),
-    "topics stay until they are deleted": "brokerDeleteInactiveTopicsEnabled "
-    "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
     "schemaLedgerForceRecovery",
@@ -170,7 +162,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 }
 
 _OURS: Final[Mapping[str, tuple[str, ...]]] = {
-    "brokerDeleteInactiveTopicsEnabled": ("false",),
     "scalableTopicsEnabled": ("false",),
 }
 """Values that say what is done here anyway."""

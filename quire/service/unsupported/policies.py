@@ -50,31 +50,33 @@ OBEYED: Final = frozenset(
         "maxConsumersPerSubscription",
         "compaction_threshold",
         "compactionThreshold",
+        "publishMaxMessageRate",
+        "publishRate",
+        "inactive_topic_policies",
+        "inactiveTopicPolicies",
+        "autoTopicCreationOverride",
+        "autoSubscriptionCreationOverride",
+        "max_topics_per_namespace",
+        "clusterSubscribeRate",
+        "subscribeRate",
     )
 )
 
 _HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate", "is_allow_auto_update_schema_with_replicator"))
 
+RELATIVE: Final = "rates relative to the publish rate are not kept"
 WHY: Final[Mapping[str, str]] = {
     "auth_policies": "roles are not checked",
     "replication_clusters": "there is no replication between clusters",
     "allowed_clusters": "there is no replication between clusters",
     "replicationClusters": "there is no replication between clusters",
-    "clusterDispatchRate": "rates are not limited",
-    "topicDispatchRate": "rates are not limited",
-    "subscriptionDispatchRate": "rates are not limited",
+    "clusterDispatchRate": RELATIVE,
+    "topicDispatchRate": RELATIVE,
+    "subscriptionDispatchRate": RELATIVE,
     "replicatorDispatchRate": "there is no replication between clusters",
-    "clusterSubscribeRate": "rates are not limited",
-    "publishMaxMessageRate": "rates are not limited",
-    "dispatchRate": "rates are not limited",
-    "publishRate": "rates are not limited",
-    "subscribeRate": "rates are not limited",
-    "subscriptionPolicies": "rates are not limited",
-    "autoTopicCreationOverride": "only broker.conf determines whether topics are created automatically",
-    "autoSubscriptionCreationOverride": "subscriptions are created when a consumer names them",
+    "dispatchRate": RELATIVE,
+    "subscriptionPolicies": RELATIVE,
     "encryption_required": "encryption by producers is not checked",
-    "inactive_topic_policies": "topics are kept until they are deleted",
-    "inactiveTopicPolicies": "topics are kept until they are deleted",
     "subscription_auth_mode": "roles are not checked",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
@@ -94,6 +96,8 @@ _UNKNOWN: Final = "it is not obeyed"
 _SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     "subscription_auth_mode": ("NONE",),
 }
+_RATES: Final = frozenset(field for field, why in WHY.items() if why == RELATIVE)
+"""Obeyed, unless they are relative."""
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
 """Values of a rate or a quota without effect unless a limit is set beside them."""
 
@@ -132,11 +136,18 @@ def _asks(field: str, value: object) -> bool:
         return isinstance(value, list) and len(value) > 1
     if isinstance(value, str) and value.upper().replace("-", "_") in _SAYS_NOTHING.get(field, ()):
         return False
-    if field in ("inactive_topic_policies", "inactiveTopicPolicies") and isinstance(value, Mapping):
-        return value.get("deleteWhileInactive") is True
-    if field in ("autoTopicCreationOverride", "autoSubscriptionCreationOverride"):
-        return value is not None
+    if field in _RATES:
+        return _is_relative(value)
     return not _is_nothing(value)
+
+
+def _is_relative(value: object) -> bool:
+    """Return whether there is a rate of delivery that is relative to that of publishing, in a map or by itself."""
+    if not isinstance(value, Mapping):
+        return False
+    if value.get("relativeToPublishRate") is True:
+        return not _is_nothing(value)
+    return any(_is_relative(each) for each in value.values())
 
 
 def _is_nothing(value: object) -> bool:

@@ -167,6 +167,7 @@ class Stage:
                 world=SimpleNamespace(rng=Random(1), clock=FakeClock()),
             ),
             check_consumers=lambda subscription, count: None,
+            dispatch_limit=lambda subscription: None,
             delayed_delivery=lambda: self.delayed_delivery,
             name=TopicName.parse(topic),
             ledger=log,

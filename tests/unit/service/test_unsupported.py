@@ -137,9 +137,7 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "maxTenants=10",
                 "maxNamespacesPerTenant=10",
                 "subscriptionTypesEnabled=Exclusive",
-                "allowAutoSubscriptionCreation=false",
-                "dispatchThrottlingRatePerTopicInMsg=100",
-                "maxPublishRatePerTopicInMessages=100",
+                "dispatchThrottlingRateRelativeToPublishRate=true",
                 "autoSkipNonRecoverableData=true",
                 "authenticateMetricsEndpoint=true",
             )
@@ -293,6 +291,6 @@ def test_the_listing_has_what_is_not_obeyed_and_why() -> None:
     rows = [line.split("\t") for line in listing()]
     assert ["broker.conf", "maxTenants", "no such limit"] in rows
     assert ["standalone.conf", "maxTenants", "no such limit"] in rows
-    assert ["standalone.conf", "maxTopicsPerNamespace", "no such limit"] in rows
+    assert ["standalone.conf", "brokerMaxConnectionsPerIp", "no such limit"] in rows
     assert all(len(row) == 3 and all(row) for row in rows)
     assert not [row for row in rows if row[1] == "numIOThreads"]

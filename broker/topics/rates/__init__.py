@@ -1,0 +1,1 @@
+"""Rates to which publishers, subscriptions and subscribing consumers of a topic are held."""

@@ -1,0 +1,114 @@
+"""Token buckets (pure): a rate as messages and bytes that may pass now. The caller says what time it is, in seconds.
+
+A bucket holds what its rate gives in one period, and is full at first. More than it holds may be taken, since entries
+come and go whole: it is in debt then, and nothing passes until that is paid. So the rate holds over any longer time.
+
+Source: Pulsar's AsyncTokenBucket (4.x), whose buckets hold a period as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+UNLIMITED: Final = 1 << 40
+"""Messages that pass where there is no rate."""
+_SLACK: Final = 1e-6
+"""Part of a token that may be missing from rounding."""
+
+
+class Rate(NamedTuple):
+    """Messages and bytes in a period. 0 or below: no limit."""
+
+    messages: int
+    bytes: int
+    period_s: int = 1
+
+    def __bool__(self) -> bool:
+        """Return whether anything is limited."""
+        return self.messages > 0 or self.bytes > 0
+
+
+class _Bucket:
+    """Tokens of one kind."""
+
+    __slots__ = ("_at", "_burst", "_per_s", "tokens")
+
+    def __init__(self, count: int, period_s: int, now: float) -> None:
+        self._burst = count
+        self._per_s = count / period_s
+        self._at = now
+        self.tokens = float(count)
+        """Tokens at the last look; below 0: debt."""
+
+    def fill(self, now: float) -> float:
+        """Add what came since the last look, and return the tokens there are."""
+        if now > self._at:
+            self.tokens = min(self._burst, self.tokens + (now - self._at) * self._per_s)
+            self._at = now
+        return self.tokens
+
+    def wait_s(self, now: float) -> float:
+        """Return the time until there is a token."""
+        return max(0.0, (1 - self.fill(now)) / self._per_s)
+
+
+class RateBucket:
+    """What may pass at a rate: of messages, of bytes, or of both."""
+
+    __slots__ = ("_bytes", "_messages", "rate")
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self.rate = rate
+        self._messages = _Bucket(rate.messages, rate.period_s, now) if rate.messages > 0 else None
+        self._bytes = _Bucket(rate.bytes, rate.period_s, now) if rate.bytes > 0 else None
+
+    def take(self, messages: int, size: int, now: float) -> None:
+        """Take what has passed."""
+        if self._messages is not None:
+            self._messages.fill(now)
+            self._messages.tokens -= messages
+        if self._bytes is not None:
+            self._bytes.fill(now)
+            self._bytes.tokens -= size
+
+    def wait_s(self, now: float) -> float:
+        """Return the time until something may pass; 0: now."""
+        waits = [each.wait_s(now) for each in (self._messages, self._bytes) if each is not None]
+        longest = max(waits, default=0.0)
+        return longest if longest > _SLACK else 0.0
+
+    def allowed(self, mean_size: float, now: float) -> int:
+        """Return how many messages of that size may pass now, at least 1 if anything may."""
+        if self.wait_s(now) > 0:
+            return 0
+        found = UNLIMITED
+        if self._messages is not None:
+            found = max(1, int(self._messages.tokens + _SLACK))
+        if self._bytes is not None:
+            found = min(found, max(1, int(self._bytes.tokens / mean_size)) if mean_size else 1)
+        return found
+
+
+class SubscribeWindow:
+    """Attempts to subscribe by each consumer, counted in periods that follow each other.
+
+    Source: Pulsar's SubscribeRateLimiter, which forgets all consumers after each period."""
+
+    __slots__ = ("_began", "_counts", "count", "period_s")
+
+    def __init__(self, count: int, period_s: int, now: float) -> None:
+        self.count = count
+        self.period_s = period_s
+        self._began = now
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def take(self, consumer: tuple[str, str, int], now: float) -> bool:
+        """Count an attempt by a consumer (address, name, id); return False if it is one too many."""
+        if now - self._began >= self.period_s:
+            self._counts.clear()
+            self._began = now
+        made = self._counts.get(consumer, 0)
+        if made >= self.count:
+            return False
+        self._counts[consumer] = made + 1
+        return True

@@ -1,0 +1,144 @@
+"""The rates of a loaded topic: made from its policies when it is loaded and when they change.
+
+A topic without any rate has nothing of this, and its messages pass without a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import trio
+
+from broker.context import Context
+from broker.dispatch.subscription import Subscription
+from broker.errors import NotAllowedError
+from broker.topics.policies import Held
+from broker.topics.rates.broker_rates import BrokerRates
+from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
+from broker.topics.rates.dispatching import DispatchLimit
+from broker.topics.rates.publishing import Client, Throttle
+from broker.topics.rates.values import OF_SUBSCRIPTIONS
+from broker.topics.system_names import is_system_topic
+from quire.wire.pulsar.names import TopicName
+
+
+class TopicRates:
+    """The rates of one topic, of which some may be none. `shared`: those of the broker."""
+
+    __slots__ = ("dispatch", "publish", "shared", "subscribe", "subscriptions")
+
+    def __init__(self, shared: BrokerRates) -> None:
+        self.shared = shared
+        self.publish: Throttle | None = None
+        self.dispatch: RateBucket | None = None
+        self.subscribe: SubscribeWindow | None = None
+        self.subscriptions: dict[str, RateBucket] = {}
+        """Rates of single subscriptions."""
+
+    def published(self, connection: Client, messages: int, size: int) -> None:
+        """Count what was published, and hold the connection if that is too much."""
+        for throttle in (self.publish, self.shared.publish):
+            if throttle is not None:
+                throttle.spent(connection, messages, size)
+
+    def buckets(self, subscription: str) -> list[RateBucket]:
+        """Return the rates that hold for a subscription."""
+        every = (self.subscriptions.get(subscription), self.dispatch, self.shared.dispatch)
+        return [each for each in every if each is not None]
+
+    @property
+    def times_limited(self) -> int:
+        """Times that a publisher was held for the rate of this topic."""
+        return 0 if self.publish is None else self.publish.times
+
+
+class RatedTopic(Protocol):
+    """Topic as its rates use it."""
+
+    rates: TopicRates | None
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def policies(self) -> Held | None: ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+
+
+def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
+    """Hold a topic to the rates that its policies have now. What was used of a rate that stays counts on."""
+    if is_system_topic(topic.name):
+        return
+    held = topic.policies
+    namespace, own = (None, None) if held is None else (held.of_namespace, held.of_topic)
+    rules, now, nursery = shared.rules, trio.current_time(), topic.context.nursery
+    publish, dispatch = rules.publish(namespace, own), rules.dispatch(namespace, own)
+    subscribe = rules.subscribe(namespace, own)
+    by_name = {name: rules.subscription(namespace, own, name) for name in topic.subscriptions}
+    any_subscription = rules.subscription(namespace, own, "") or (own or {}).get(OF_SUBSCRIPTIONS)
+    limited = publish or dispatch or subscribe or any_subscription or shared.publish or shared.dispatch
+    if topic.rates is None and not limited:
+        return  # the rule
+    rates = topic.rates = topic.rates or TopicRates(shared)
+    if rates.publish is None or rates.publish.rate != publish:
+        if rates.publish is not None:
+            rates.publish.end()
+        rates.publish = Throttle(publish, nursery, topic.name.full) if publish else None
+    rates.dispatch = _kept(rates.dispatch, dispatch, now)
+    window = (subscribe.messages, subscribe.period_s)
+    if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != window:
+        rates.subscribe = SubscribeWindow(*window, now) if subscribe else None
+    for name, subscription in list(topic.subscriptions.items()):
+        bucket = _kept(rates.subscriptions.get(name), by_name[name], now)
+        rates.subscriptions.pop(name, None)
+        if bucket is not None:
+            rates.subscriptions[name] = bucket
+        if subscription.consumers:
+            subscription.held_to(limit_of(topic, subscription))
+
+
+def limit_of(topic: RatedTopic, subscription: Subscription) -> DispatchLimit | None:
+    """Return the limit of a subscription; None: there is none."""
+    rates = topic.rates
+    if rates is None:
+        return None
+    held, name = topic.policies, subscription.name
+    namespace, own = (None, None) if held is None else (held.of_namespace, held.of_topic)
+    found = _kept(
+        rates.subscriptions.get(name), rates.shared.rules.subscription(namespace, own, name), trio.current_time()
+    )
+    if found is not None:
+        rates.subscriptions[name] = found
+    buckets = rates.buckets(name)
+    if not buckets:
+        return None
+    options = topic.context.options
+    return DispatchLimit(
+        buckets,
+        topic.context.nursery,
+        subscription.pump,
+        by_entry=options.dispatch_counts_batches,
+        only_backlog=not options.dispatch_limits_tail,
+    )
+
+
+def check_subscribe(topic: RatedTopic, consumer: tuple[str, str, int]) -> None:
+    """Count an attempt to subscribe by a consumer (address, name, id). Raises NotAllowedError if it is one too many.
+
+    Source: Pulsar's PersistentTopic.internalSubscribe."""
+    rates = topic.rates
+    if rates is None or rates.subscribe is None or rates.subscribe.take(consumer, trio.current_time()):
+        return
+    raise NotAllowedError(f"Subscribe limited by subscribe rate limit per consumer: {topic.name.full}")
+
+
+def _kept(known: RateBucket | None, rate: Rate, now: float) -> RateBucket | None:
+    if not rate:
+        return None
+    return known if known is not None and known.rate == rate else RateBucket(rate, now)
