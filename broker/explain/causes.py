@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class State(Enum):
-    """How a cause ends."""
+    """End of a cause."""
 
     IDLE = "idle"
     """There is nothing to do."""

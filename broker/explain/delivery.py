@@ -94,7 +94,7 @@ class Situation:
     mark_delete: str = ""
     last_confirmed: str = ""
     consumers: tuple[ConsumerFacts, ...] = ()
-    """Those that may be given messages come into question: of Exclusive and Failover the active one alone."""
+    """Consumers that may be given messages; of Exclusive and Failover the active one alone."""
     connected: int = 0
     """Consumers in all."""
     failover_delay_s: float | None = None
@@ -116,7 +116,7 @@ class Situation:
     output_bytes: int = 0
     stop: Stop = Stop.NOT_STARTED
     reasons: tuple[Reason, ...] = field(default=())
-    """What other rooms say; see `doors`."""
+    """Reasons of other rooms; see `doors`."""
 
     @property
     def messages_wait(self) -> bool:

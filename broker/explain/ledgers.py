@@ -1,4 +1,4 @@
-"""Which subscription or policy keeps the ledgers of a log (pure).
+"""The subscription or policy that keeps the ledgers of a log (pure).
 
 The decision is that of `managed_ledger.trimming`; here it is told. Ledgers next to each other with the same cause are
 one answer.
@@ -21,7 +21,7 @@ class Holder:
 
     cursor: str
     kind: str
-    """What it belongs to, such as "subscription"."""
+    """Its kind, such as "subscription"."""
     mark_delete: str
     backlog: int
     why: str

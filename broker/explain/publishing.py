@@ -30,9 +30,9 @@ class Publishing:
     """Why the last attempt to get the next ledger failed."""
     ledger_id: int = -1
     bookies: tuple[str, ...] = ()
-    """Of the open ledger."""
+    """State of the open ledger."""
     failed_bookies: Mapping[str, str] = field(default_factory=dict)
-    """Those that are not replaced, and why they failed."""
+    """Bookies that are not replaced, and the reason of their failure."""
     budget_bytes: int = 0
     budget_limit: int = 0
     is_over_budget: bool = False
@@ -47,7 +47,7 @@ class Publishing:
     settling: bool = False
     """A producer waits until its earlier sends are durable."""
     reasons: tuple[Reason, ...] = ()
-    """What other rooms say; see `doors`."""
+    """Reasons of other rooms; see `doors`."""
 
 
 def explain(facts: Publishing, *, since_ms: int | None = None) -> Answer:

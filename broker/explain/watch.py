@@ -29,7 +29,7 @@ class Asked(Protocol):
 
 
 class Seen:
-    """What was seen of one subscription without progress."""
+    """Observation of one subscription without progress."""
 
     __slots__ = ("at", "consumed", "logged_at", "out", "since", "since_ms")
 
@@ -112,7 +112,7 @@ class Watch:
         seen.logged_at = now
         subscription.log.info(
             "messages wait though consumers ask for them",
-            cause=answer.code,
+            reason=answer.code,
             sentence=answer.sentence,
             remedy=answer.remedy,
             since_ms=answer.since_ms,

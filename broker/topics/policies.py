@@ -66,7 +66,7 @@ class TopicPolicies:
         self.on_change: Callable[[str], None] = _ignore
         """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
         self.source: PolicySource | None = None
-        """Where policies of topics are read and written; None: topics have none of their own."""
+        """Place where policies of topics are read and written; None: topics have none of their own."""
         self._metadata = metadata
         self._namespaces: dict[str, NamespaceFields] = {}
         self._tasks = Tasks()

@@ -32,7 +32,7 @@ Policies = Mapping[str, Any] | None
 
 
 class AutoTopics(NamedTuple):
-    """Whether a topic is made, and with how many partitions; 0: it is not partitioned."""
+    """Rule for the first use of a topic: it is made or not, with so many partitions; 0: it is not partitioned."""
 
     allow: bool
     partitions: int = 0

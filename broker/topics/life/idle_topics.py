@@ -94,7 +94,8 @@ class IdleTopics:
             return False
         if held().retention_minutes > 0 and topic.ledger.entry_count:
             return False
-        return not (topic.subscriptions and held.value(SUBSCRIPTION_EXPIRATION))
+        expires = held.value(SUBSCRIPTION_EXPIRATION)
+        return not (expires and topic.subscriptions)
 
     async def _delete(self, topic: Topic) -> None:
         """Delete a topic, unless it is used by now."""

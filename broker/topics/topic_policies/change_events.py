@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 RETRY_S: Final = 1.0
 RESOURCE: Final = "/quireTopicPolicies"
-"""Where owners answer other brokers."""
+"""Place where owners answer other brokers."""
 EVENTS_IN_STEP: Final = 20
 """Events that are encoded, and stored, before other tasks run."""
 

@@ -38,7 +38,7 @@ UNREADABLE: Final = "unreadableTopicPolicies"
 """Field of policies that could not be read, with the reason: the topic is not served without them."""
 EVENT_BYTES_MAX: Final = 5 << 20
 _EMPTY: Final[Mapping[str, Any]] = {"backLogQuotaMap": {}, "subscriptionPolicies": {}, "subscriptionTypesEnabled": []}
-"""What the original writes where nothing is said."""
+"""Value that the original writes where nothing is said."""
 
 
 class Change(NamedTuple):
