@@ -76,7 +76,7 @@ class InactiveTopics(NamedTuple):
 
 
 class AutoTopicCreation(NamedTuple):
-    """Whether a client's first use of a name makes a topic, and of which kind."""
+    """Rule by which a client's first use of a name makes a topic."""
 
     allow: bool
     partitioned: bool = False

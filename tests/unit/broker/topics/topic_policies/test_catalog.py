@@ -1,4 +1,4 @@
-"""What a policy's value is: the topic's, else its namespace's, else broker.conf's."""
+"""Values of policies: the topic's, else its namespace's, else broker.conf's."""
 
 from __future__ import annotations
 
