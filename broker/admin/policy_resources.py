@@ -77,7 +77,7 @@ OF_NAMESPACE: Final[dict[str, Policy[Any]]] = {
     "dispatcherPauseOnAckStatePersistent": catalog.PAUSE_ON_ACK_STATE,
 }
 _SET_BY_PUT: Final = frozenset(("compactionThreshold",))
-"""Calls about a namespace."""
+"""Resources of a namespace."""
 _SET_WITHOUT_BODY: Final = frozenset(("dispatcherPauseOnAckStatePersistent",))
 """A POST without a body means true."""
 _NOT_OF_TOPIC: Final = {

@@ -29,7 +29,7 @@ from broker.ownership.values import Json, is_being_deleted
 from broker.topics.policy_values import decode
 from broker.topics.topic_policies.known import NAMES_IN_STEP, ROOT, Defaults, Held, NamespaceFields, topic_path
 from broker.topics.topic_policies.source import (
-    Changes,
+    PolicyChanges,
     PolicySource,
     announced_path,
     change_events,
@@ -66,7 +66,7 @@ class TopicPolicies:
         self.on_change: Callable[[str], None] = _ignore
         """Called with the path of a namespace when its policies, or those of its topics, may have changed."""
         self.source: PolicySource | None = None
-        """Place where policies of topics are read and written; None: topics have none of their own."""
+        """Source that policies of topics are read from and written to; None: topics have none of their own."""
         self._metadata = metadata
         self._namespaces: dict[str, NamespaceFields] = {}
         self._tasks = Tasks()
@@ -113,7 +113,7 @@ class TopicPolicies:
         """Return the topic whose owner changes the policies of a topic."""
         return change_events(name.namespace_name) if self.source is None else await self.source.log_of(name)
 
-    async def changes_here(self, log_name: TopicName, since: Position | None) -> Changes:
+    async def changes_here(self, log_name: TopicName, since: Position | None) -> PolicyChanges:
         """Return what a log says of whose topic this broker is the owner."""
         if self.source is None:
             raise ServiceNotReadyError("policies of topics are not read yet")
@@ -322,7 +322,7 @@ class TopicPolicies:
             for key, fields in found.policies.items():
                 policies.pop(key, None)
                 policies[key] = fields
-        await namespace.with_changes(name.local, Changes(whole, found.upto, policies, False))
+        await namespace.with_changes(name.local, PolicyChanges(whole, found.upto, policies, False))
 
     async def _read(self, path: str) -> Json | None:
         with translated(path):

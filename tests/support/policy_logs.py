@@ -11,7 +11,7 @@ from broker.config import BrokerOptions
 from broker.ownership.values import Json, encode_json
 from broker.topics.policies import TopicPolicies
 from broker.topics.topic_policies.events import IS_GLOBAL, key_of, said
-from broker.topics.topic_policies.source import Changes, announced_path, change_events
+from broker.topics.topic_policies.source import PolicyChanges, announced_path, change_events
 from managed_ledger.config import LogConfig
 from quire.ledger.position import Position
 from quire.metadata.errors import NoNodeError
@@ -34,14 +34,14 @@ class MemoryPolicies:
         name = change_events(namespace)
         return [name] if name.full in self.logs_by_name else []
 
-    async def changes(self, log: TopicName, since: Position | None, announced: Position | None) -> Changes:
+    async def changes(self, log: TopicName, since: Position | None, announced: Position | None) -> PolicyChanges:
         return await self.changes_here(log, since)
 
-    async def changes_here(self, log: TopicName, since: Position | None) -> Changes:
+    async def changes_here(self, log: TopicName, since: Position | None) -> PolicyChanges:
         await trio.lowlevel.checkpoint()
         events = self.logs_by_name.get(log.full, [])
         first = -1 if since is None else since.entry_id
-        return Changes(since is None, Position(1, len(events) - 1), dict(events[first + 1 :]), False)
+        return PolicyChanges(since is None, Position(1, len(events) - 1), dict(events[first + 1 :]), False)
 
     async def log_of(self, name: TopicName) -> TopicName:
         await trio.lowlevel.checkpoint()

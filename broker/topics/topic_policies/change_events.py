@@ -22,7 +22,13 @@ from broker.context import Context
 from broker.errors import BrokerError, ServiceNotReadyError, TopicExistsError, translated
 from broker.ownership.values import Json
 from broker.topics.loaded_topics import Topics
-from broker.topics.topic_policies.source import Changes, announced_path, change_events, decode_announced, position_of
+from broker.topics.topic_policies.source import (
+    PolicyChanges,
+    announced_path,
+    change_events,
+    decode_announced,
+    position_of,
+)
 from cursors.doors import Ledgers
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
@@ -41,7 +47,7 @@ log = get_logger(__name__)
 
 RETRY_S: Final = 1.0
 RESOURCE: Final = "/quireTopicPolicies"
-"""Place where owners answer other brokers."""
+"""Resource at which owners answer other brokers."""
 EVENTS_IN_STEP: Final = 20
 """Events that are encoded, and stored, before other tasks run."""
 
@@ -80,13 +86,13 @@ class ChangeEvents:
             return [name.with_partition(index) for index in range(count)]
         return [name] if await self._topics.exists(name) else []
 
-    async def changes(self, name: TopicName, since: Position | None, announced: Position | None) -> Changes:
+    async def changes(self, name: TopicName, since: Position | None, announced: Position | None) -> PolicyChanges:
         """See `PolicySource`."""
         url = None if self.elsewhere is None else await self.elsewhere.owner(name)
         if url is None:
             return await self.changes_here(name, since)
         if since is not None and announced is not None and announced <= since:
-            return Changes(False, since, {}, False)
+            return PolicyChanges(False, since, {}, False)
         assert self.elsewhere is not None
         resource = RESOURCE if since is None else f"{RESOURCE}?since={since}"
         answer = await self.elsewhere.ask(url, "GET", name, resource)
@@ -94,9 +100,9 @@ class ChangeEvents:
         policies = answer.get("policies") if isinstance(answer, dict) else None
         if upto is None or not isinstance(policies, dict):
             raise ServiceNotReadyError(f"{name.full}: its broker at {url} does not say what policies there are")
-        return Changes(answer.get("whole") is True, upto, policies, answer.get("more") is True)
+        return PolicyChanges(answer.get("whole") is True, upto, policies, answer.get("more") is True)
 
-    async def changes_here(self, name: TopicName, since: Position | None) -> Changes:
+    async def changes_here(self, name: TopicName, since: Position | None) -> PolicyChanges:
         """Return what this broker, the owner, has read. Raises NotOwnerError, ServiceNotReadyError."""
         log = await self._log(name)
         await log.read_on()
@@ -186,12 +192,12 @@ class ChangeEvents:
         if not said:
             return
         from broker.topics.topic_policies.event_schema import event_schema
-        from broker.topics.topic_policies.writing import Writer
+        from broker.topics.topic_policies.writing import EventWriter
 
         schemas, name = self._topics.schemas, log.topic.name
         version = await schemas.register(name, event_schema(), schemas.defaults.rules(name, None, None))
         self._producer = self._producer or self._context.next_producer_name()
-        writer = Writer(self._context.options.cluster_name, self._producer, version)
+        writer = EventWriter(self._context.options.cluster_name, self._producer, version)
         for first in range(0, len(said), EVENTS_IN_STEP):
             now_ms = self._context.world.clock.wall_ms()
             entries = [writer.entry(each, now_ms) for each in said[first : first + EVENTS_IN_STEP]]

@@ -18,8 +18,8 @@ from broker.topics.schemas.avro_schema import AvroSchemaError, AvroType, parse
 from broker.topics.schemas.registry import Schemas
 from broker.topics.schemas.schema import SchemaType
 from broker.topics.topic import Topic
-from broker.topics.topic_policies.events import Change, changes_in, in_compacted, version_of
-from broker.topics.topic_policies.source import CHANGES_MAX, Changes
+from broker.topics.topic_policies.events import PolicyChange, changes_in, in_compacted, version_of
+from broker.topics.topic_policies.source import CHANGES_MAX, PolicyChanges
 from cursors.doors import Ledgers
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -130,7 +130,7 @@ class ChangeLog:
             if not count % STEP_ENTRIES_MAX:
                 await trio.lowlevel.checkpoint()
 
-    def _note(self, position: Position, change: Change) -> None:
+    def _note(self, position: Position, change: PolicyChange) -> None:
         if change.first and self.fields(change.key) is not None:
             return
         self._said.pop(change.key, None)  # it goes to the end
@@ -151,7 +151,7 @@ class ChangeLog:
         except AvroSchemaError as error:
             log.error("schema of change events not read", topic=name.full, version=number, reason=str(error))
 
-    def changes(self, since: Position | None) -> Changes:
+    def changes(self, since: Position | None) -> PolicyChanges:
         """Return what was said behind a place, or from the beginning on, of at most CHANGES_MAX topics."""
         whole = since is None or since < self._first
         after = None if whole else since
@@ -169,7 +169,7 @@ class ChangeLog:
             found = [each for each in found if each[1] <= last]
             more = bool(self._said) and next(reversed(self._said.values()))[0] > last
         upto = found[-1][1] if more else self._read_to
-        return Changes(whole, upto, {key: fields for key, _, fields in found}, more)
+        return PolicyChanges(whole, upto, {key: fields for key, _, fields in found}, more)
 
     async def append(self, entries: Sequence[bytes]) -> None:
         """Add events, and learn them; durable on return. Raises ServiceNotReadyError: then it is not known whether they

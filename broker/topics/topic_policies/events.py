@@ -38,11 +38,11 @@ UNREADABLE: Final = "unreadableTopicPolicies"
 """Field of policies that could not be read, with the reason: the topic is not served without them."""
 EVENT_BYTES_MAX: Final = 5 << 20
 _EMPTY: Final[Mapping[str, Any]] = {"backLogQuotaMap": {}, "subscriptionPolicies": {}, "subscriptionTypesEnabled": []}
-"""Value that the original writes where nothing is said."""
+"""Values that the original writes where nothing is said."""
 
 
-class Change(NamedTuple):
-    """What one event says."""
+class PolicyChange(NamedTuple):
+    """Content of one event."""
 
     key: str
     fields: Json | None
@@ -69,7 +69,7 @@ def said(fields: Mapping[str, Any]) -> Json:
 # Reading
 
 
-def changes_in(entry: bytes, schema_of: Callable[[int], AvroType | None]) -> list[Change]:
+def changes_in(entry: bytes, schema_of: Callable[[int], AvroType | None]) -> list[PolicyChange]:
     """Return what an entry says: of most one change, of a batch several, of other events nothing.
 
     `schema_of` has the schemas of the topic by version; None: there is none. Policies that cannot be read count as
@@ -80,7 +80,7 @@ def changes_in(entry: bytes, schema_of: Callable[[int], AvroType | None]) -> lis
         metadata = read_metadata(entry)
     except (CorruptEntryError, EncryptedEntryError) as error:
         damaged = _key_in_damaged(entry)
-        return [] if damaged is None else [Change(damaged, {UNREADABLE: str(error)[:200]})]
+        return [] if damaged is None else [PolicyChange(damaged, {UNREADABLE: str(error)[:200]})]
     number = version_number(metadata.schema_version)
     changes = []
     for key, value in zip(found.keys, found.values, strict=True):
@@ -130,10 +130,12 @@ def _checked_key(text: str) -> str | None:
         return None
 
 
-def _change(text: str, value: bytes | None, number: int, schema_of: Callable[[int], AvroType | None]) -> Change | None:
+def _change(
+    text: str, value: bytes | None, number: int, schema_of: Callable[[int], AvroType | None]
+) -> PolicyChange | None:
     key = _checked_key(text)
     if not value:
-        return None if key is None else Change(key, None)
+        return None if key is None else PolicyChange(key, None)
     kind = schema_of(number)
     try:
         if kind is None:
@@ -142,13 +144,13 @@ def _change(text: str, value: bytes | None, number: int, schema_of: Callable[[in
         if not isinstance(event, dict):
             raise AvroValueError("it is no record")
     except AvroValueError as error:
-        return None if key is None else Change(key, {UNREADABLE: str(error)[:200]})
+        return None if key is None else PolicyChange(key, {UNREADABLE: str(error)[:200]})
     if event.get("eventType") != "TOPIC_POLICY":
         return None
     return _of_event(key, event)
 
 
-def _of_event(key: str | None, event: Mapping[str, Any]) -> Change | None:
+def _of_event(key: str | None, event: Mapping[str, Any]) -> PolicyChange | None:
     about = event.get("topicPoliciesEvent") or {}
     policies = about.get("policies") or {}
     named = _checked_key(f"{about.get('domain')}://{about.get('tenant')}/{about.get('namespace')}/{about.get('topic')}")
@@ -159,11 +161,11 @@ def _of_event(key: str | None, event: Mapping[str, Any]) -> Change | None:
     full = f"{GLOBAL}{topic}" if policies.get(IS_GLOBAL) else topic
     match event.get("actionType"):
         case "UPDATE":
-            return Change(full, said(policies))
+            return PolicyChange(full, said(policies))
         case "INSERT":
-            return Change(full, said(policies), first=True)
+            return PolicyChange(full, said(policies), first=True)
         case "DELETE":
-            return Change(full, None)
+            return PolicyChange(full, None)
         case _:
             return None
 

@@ -76,7 +76,7 @@ class InactiveTopics(NamedTuple):
 
 
 class AutoTopicCreation(NamedTuple):
-    """Effect of a client's first use of a name: a topic of a kind is made, or none."""
+    """Rule by which a client's first use of a name makes a topic."""
 
     allow: bool
     partitioned: bool = False

@@ -17,7 +17,7 @@ from broker.topics.policy_values import asks_deduplication, effective, snapshot_
 from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import Policy
 from broker.topics.topic_policies.kinds import DispatchRate
-from broker.topics.topic_policies.source import GLOBAL, Changes, is_change_events
+from broker.topics.topic_policies.source import GLOBAL, PolicyChanges, is_change_events
 from managed_ledger.config import LogConfig
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -51,7 +51,7 @@ def topic_path(name: TopicName) -> str:
 
 
 class _Log:
-    """What is known of one log of change events."""
+    """Known content of one log of change events."""
 
     __slots__ = ("fields", "upto")
 
@@ -73,7 +73,7 @@ class NamespaceFields:
         self.topics: dict[str, Json] = {}
         """Policies of the topics that have any, by full name."""
         self.nodes: dict[str, Json] = {}
-        """Those that are in nodes of the metadata store, and count where no log has any."""
+        """The same of nodes of the metadata store, which count where no log has any."""
         self.logs: dict[str, _Log] = {}
         """By local name."""
         self.changes = 0
@@ -117,7 +117,7 @@ class NamespaceFields:
             self._work_out(key.removeprefix(GLOBAL))
         self.changes += len(gone)
 
-    async def with_changes(self, name: str, found: Changes) -> None:
+    async def with_changes(self, name: str, found: PolicyChanges) -> None:
         """Learn what a log says; what was learned before counts for nothing."""
         log = self.logs.setdefault(name, _Log())
         if not found.whole and log.upto is not None and found.upto < log.upto:

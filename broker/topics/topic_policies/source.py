@@ -1,4 +1,4 @@
-"""What policies of topics need of the log that holds them: what was said since a place, and to say more."""
+"""Interface of the logs that hold policies of topics: to read what was said since a place, and to say more."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def position_of(text: object) -> Position | None:
         return None
 
 
-class Changes(NamedTuple):
-    """What a log said last of some topics, in the order in which it was said."""
+class PolicyChanges(NamedTuple):
+    """Last words of a log about some topics, in the order in which they were said."""
 
     whole: bool
     """True if what was known before does not count any more: it begins with the first event."""
@@ -82,14 +82,14 @@ class PolicySource(Protocol):
     async def logs(self, namespace: NamespaceName) -> list[TopicName]:
         """Return the topics that hold policies of the namespace's topics; none, if none was ever made."""
 
-    async def changes(self, log: TopicName, since: Position | None, announced: Position | None) -> Changes:
+    async def changes(self, log: TopicName, since: Position | None, announced: Position | None) -> PolicyChanges:
         """Return what a log said behind `since`; None: from the beginning. `announced`: the last place that its owner
         has announced, if any."""
 
     async def log_of(self, name: TopicName) -> TopicName:
         """Return the log for the policies of a topic, whether or not it exists."""
 
-    async def changes_here(self, log: TopicName, since: Position | None) -> Changes:
+    async def changes_here(self, log: TopicName, since: Position | None) -> PolicyChanges:
         """The same as `changes` where this broker is the owner. Raises NotOwnerError."""
 
     async def update(

@@ -1,4 +1,4 @@
-"""What a change of policies adds to their log, and the entries of it (pure)."""
+"""Events that a change of policies adds to their log, and their entries (pure)."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from quire.wire.pulsar.names import TopicName
 
 
 class Said(NamedTuple):
-    """What an event says."""
+    """Content of an event to be written."""
 
     full: str
     """Name of the topic."""
     fields: Json | None
     """Its policies from now on; None: it has none any more."""
     is_global: bool = False
-    """Whether they are for all clusters."""
+    """True if they are for all clusters."""
 
 
-class Log(Protocol):
-    """What a log says so far."""
+class SaidSoFar(Protocol):
+    """Content of a log so far."""
 
     def fields(self, key: str) -> Json | None: ...
 
     def has(self, key: str) -> bool: ...
 
 
-def left_over(log: Log, older: Mapping[str, Json]) -> list[Said]:
+def left_over(log: SaidSoFar, older: Mapping[str, Json]) -> list[Said]:
     """Return the policies that are stored elsewhere and not in the log yet. Those with fields that the log has no place
     for stay where they are."""
     return [Said(full, fields) for full, fields in older.items() if not log.has(full) and _has_room(full, fields)]
 
 
 def said_by(
-    log: Log, name: TopicName, change: Callable[[Json], Json] | None, is_global: bool, older: Mapping[str, Json]
+    log: SaidSoFar, name: TopicName, change: Callable[[Json], Json] | None, is_global: bool, older: Mapping[str, Json]
 ) -> list[Said]:
     """Return what a change of a topic's policies adds to the log. `change`: None to delete them, of either kind."""
     full = name.partitioned.full
@@ -65,7 +65,7 @@ def _has_room(full: str, fields: Json) -> bool:
     return has_room_for(event_type(), value)
 
 
-class Writer:
+class EventWriter:
     """Entries of one producer, with one version of the schema."""
 
     def __init__(self, cluster: str, producer: str, version: int) -> None:

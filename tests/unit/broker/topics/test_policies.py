@@ -22,7 +22,7 @@ from broker.topics.policy_values import (
     retention,
     retention_of,
 )
-from broker.topics.topic_policies.source import Changes
+from broker.topics.topic_policies.source import PolicyChanges
 from managed_ledger.config import LogConfig
 from quire.ledger.position import Position
 from quire.metadata.errors import NotAllowedError
@@ -216,7 +216,7 @@ async def test_a_log_that_cannot_be_read_holds_up_what_is_not_known_and_nothing_
         assert isinstance(policies.source, MemoryPolicies)
         away = True
 
-        async def changes(log: TopicName, since: Position | None, announced: Position | None) -> Changes:
+        async def changes(log: TopicName, since: Position | None, announced: Position | None) -> PolicyChanges:
             if away:
                 raise ServiceNotReadyError("no owner")
             return await MemoryPolicies.changes_here(cast("MemoryPolicies", policies.source), log, since)

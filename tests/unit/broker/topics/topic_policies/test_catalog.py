@@ -1,4 +1,4 @@
-"""Value of a policy: the topic's, else its namespace's, else broker.conf's."""
+"""Values of policies: the topic's, else its namespace's, else broker.conf's."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from broker.ownership.values import Json
 from broker.topics.schemas.avro_schema import AvroType, parse
 from broker.topics.topic_policies.avro import ITEMS_MAX, AvroValueError, decode, encode, has_room_for
 from broker.topics.topic_policies.event_schema import event_type
-from broker.topics.topic_policies.events import UNREADABLE, Change, changes_in, event_entry, event_value, key_of
+from broker.topics.topic_policies.events import UNREADABLE, PolicyChange, changes_in, event_entry, event_value, key_of
 from broker.topics.topic_policies.source import decode_announced
-from broker.topics.topic_policies.writing import Said, Writer, left_over, said_by
+from broker.topics.topic_policies.writing import EventWriter, Said, left_over, said_by
 from quire.ledger.position import Position
 from quire.wire.pulsar.metadata import read_metadata
 from quire.wire.pulsar.names import TopicName
@@ -133,10 +133,10 @@ def schemas(number: int) -> AvroType | None:
 
 def test_an_entry_says_what_the_policies_of_its_topic_are() -> None:
     fields = {"isGlobal": False, "messageTTLInSeconds": 5}
-    assert changes_in(entry_of({"messageTTLInSeconds": 5}), schemas) == [Change(NAME.full, fields)]
-    assert changes_in(entry_of(None), schemas) == [Change(NAME.full, None)]
-    assert changes_in(entry_of({}, is_global=True), schemas) == [Change(f"__G__{NAME.full}", {"isGlobal": True})]
-    assert changes_in(entry_of(None, is_global=True), schemas) == [Change(f"__G__{NAME.full}", None)]
+    assert changes_in(entry_of({"messageTTLInSeconds": 5}), schemas) == [PolicyChange(NAME.full, fields)]
+    assert changes_in(entry_of(None), schemas) == [PolicyChange(NAME.full, None)]
+    assert changes_in(entry_of({}, is_global=True), schemas) == [PolicyChange(f"__G__{NAME.full}", {"isGlobal": True})]
+    assert changes_in(entry_of(None, is_global=True), schemas) == [PolicyChange(f"__G__{NAME.full}", None)]
     partition = changes_in(entry_of({}, name=NAME.with_partition(3)), schemas)
     assert [change.key for change in partition] == [NAME.full]
     assert key_of(NAME.with_partition(3)) == read_metadata(entry_of({}, name=NAME.with_partition(3))).partition_key
@@ -198,7 +198,7 @@ def test_what_is_stored_elsewhere_and_has_no_place_in_the_log_stays_there() -> N
     }
     log = FakeLog({"persistent://a/b/f": None})
     assert left_over(log, older) == [Said("persistent://a/b/c", {"maxMessageSize": 7})]
-    writer = Writer("c", "p", 0)
+    writer = EventWriter("c", "p", 0)
     for fields in ({"unheardOf": 7}, {"maxMessageSize": "x"}):
         with pytest.raises(MetadataRefusedError, match="persistent://a/b/d"):
             writer.entry(Said("persistent://a/b/d", fields), 1)
