@@ -240,9 +240,10 @@ class Connection:
         self._send(b"".join(frames))
 
     async def subscribe(
-        self, topic: str, subscription: str, consumer_id: int, kind: int, *, durable: bool = True
+        self, topic: str, subscription: str, consumer_id: int, kind: int, *, durable: bool = True, name: str = ""
     ) -> None:
-        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always."""
+        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always. `name`: of the
+        consumer, if it has one."""
         number = self.next_id()
         command = pb.CommandSubscribe(
             topic=topic,
@@ -253,6 +254,8 @@ class Connection:
             durable=durable,
             initialPosition=pb.CommandSubscribe.Earliest,
         )
+        if name:
+            command.consumer_name = name
         if not durable:
             command.start_message_id.ledgerId = (1 << 64) - 1
             command.start_message_id.entryId = (1 << 64) - 1
@@ -285,6 +288,12 @@ class Connection:
         number = self.next_id()
         command = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=number)
         self.send(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=command))
+        await self._answer(number)
+
+    async def close_consumer(self, consumer_id: int) -> None:
+        number = self.next_id()
+        command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=number)
+        self.send(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=command))
         await self._answer(number)
 
     async def last_message_id(self, consumer_id: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from simulation.common.checkers import ViolationError
 from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import run_ledger_history
 from simulation.standalone.client_history import run_client_history
+from simulation.standalone.explain_history import run_explain_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
 from simulation.standalone.reuse_history import run_reuse_history
@@ -36,6 +37,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "fencing": run_fencing_history,
     "reuse": run_reuse_history,
     "client": run_client_history,
+    "explain": run_explain_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
 }

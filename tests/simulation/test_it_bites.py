@@ -52,6 +52,11 @@ EXPECTED = {
     ("ack-answered-before-append", "cluster"): {"AnsweredAcksAreDurable"},
     ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
     ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
+    ("wake-forgotten", "explain"): {"WaitingMessagesHaveACause"},
+    ("wake-forgotten", "standalone"): {"WaitingMessagesHaveACause"},
+    ("permit-leaked", "explain"): {"PermitsAreAccounted"},
+    ("unacked-leaked", "explain"): {"ExplanationsAreTrue"},
+    ("key-not-released", "explain"): {"ExplanationsAreTrue", "RemovedCausesLetMessagesFlow"},
 }
 RARE = {"fence-forgotten"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
