@@ -17,7 +17,7 @@ from tests.simulation.histories import JOBS, Histories
 SLICE = range(8)
 FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
-EXPLAIN_SLICE = range(8)
+EXPLAIN_SLICE = range(9)
 
 
 def once_bad() -> Iterator[Work]:
