@@ -430,7 +430,7 @@ class ManagedLedger:
             try:
                 await self._appends.close()
             except (LedgerError, MetadataError) as error:
-                self._log.warning("ledger not closed; the next open recovers it", reason=str(error))
+                topic_log(log, self.name).warning("ledger not closed; the next open recovers it", reason=str(error))
             unneeded, cursors = self._appends.unneeded(), self._log_cursors
             if self.cursors or unneeded is not None:
                 async with trio.open_nursery() as nursery:

@@ -151,8 +151,8 @@ DELIVERY: Final = (
     NO_PERMITS := Cause(
         "no-permits",
         _BLOCKED,
-        "No consumer asks for messages: {consumers_count} connected, the last word is at {consumer!r} with {permits}"
-        " permits and {held} unacknowledged messages.",
+        "No consumer asks for messages: {consumers_count} are connected; {consumer!r} has {permits} permits and holds"
+        " {held} unacknowledged messages.",
         "Receive in the application: a client gives permits (FLOW) when its queue is taken. A batch larger than the"
         " queue leaves permits below 0.",
     ),

@@ -29,6 +29,7 @@ from simulation.cluster.faults import ClusterNemesis
 from simulation.cluster.record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster.summary import ClusterSummary
 from simulation.common.checkers import TopicHistory, ViolationError, require
+from simulation.common.explained import Explained, explanations_checked
 from simulation.common.histories import watched
 from simulation.common.leaks import named_by_schemas
 from simulation.common.nemesis import FULL_DISK_ERRORS
@@ -61,6 +62,7 @@ class ClusterStory(ClusterRecord):
         super().__init__(universe, tale)
         self.rng = universe.derive("story")
         self.users.enough = self._has_entries
+        self.explained = Explained()
         self.nemesis = ClusterNemesis(self)
         if self.swarm.begin_anew:
             self.users.own_front = universe.derive("front").choice(self.brokers).name
@@ -197,7 +199,8 @@ class ClusterStory(ClusterRecord):
         for history in self.topics.values():
             withheld = history.undelivered()
             if withheld:
-                return f"{history.topic}: not to be had: {withheld[:5]} ({len(withheld)})"
+                told = self.explained.told(history.topic, withheld[0][0])
+                return f"{history.topic}: not to be had: {withheld[:5]} ({len(withheld)}) {told}"
         return ""
 
     def _misowned(self) -> str:
@@ -331,7 +334,7 @@ def run_cluster_history(
         story = ClusterStory(universe, tale or Tale(on=False))
         if full_disks:
             story.nemesis.fill_disks()
-        with recoveries_observed(story), cluster_observed(story):
+        with recoveries_observed(story), cluster_observed(story), explanations_checked() as story.explained:
             return await story.run()
 
     with watched() as log:

@@ -26,6 +26,11 @@ from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.group_writer import GroupWriter
 from bookie.journal.seal import ReplayPlan, Sealed
 from bookie.journal.writer import Journal
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.many_consumers import ManyConsumers
+from broker.dispatch.policies.key_shared import KeyShared
+from broker.dispatch.policies.shared import Shared
+from broker.dispatch.subscription import Subscription
 from broker.ownership.bundles import Bundles
 from broker.ownership.lease import Lease
 from broker.ownership.placement import Placement
@@ -344,6 +349,49 @@ def _delay_forgotten_by_restart() -> list[Patch]:
     return [(EntryScreen, "screen", blind)]
 
 
+def _wake_forgotten() -> list[Patch]:
+    """Permits are counted, and the dispatcher is not called for them."""
+
+    def deaf(self: ManyConsumers, consumer: Consumer[Subscription], permits: int) -> None:
+        self._policy.flow(consumer, permits, self.topic.context.options.permits_max)
+
+    return [(ManyConsumers, "flow", deaf)]
+
+
+def _permit_leaked() -> list[Patch]:
+    """A Shared consumer loses a permit with each run of entries that it is given."""
+    assign: Callable[..., list[tuple[Any, int, int]]] = Shared.assign
+
+    def leaking(self: Shared[Any], counts: Sequence[int]) -> list[tuple[Any, int, int]]:
+        assigned = assign(self, counts)
+        for consumer, _, _ in assigned:
+            self._slots[consumer].permits -= 1
+        return assigned
+
+    return [(Shared, "assign", leaking)]
+
+
+def _unacked_leaked() -> list[Patch]:
+    """An acknowledged entry stays in the count of unacknowledged messages of its subscription."""
+    release: Callable[[ManyConsumers, Consumer[Subscription], Position], None] = ManyConsumers._release
+
+    def leaking(self: ManyConsumers, consumer: Consumer[Subscription], position: Position) -> None:
+        before = self._unacked
+        release(self, consumer, position)
+        self._unacked = before
+
+    return [(ManyConsumers, "_release", leaking)]
+
+
+def _key_not_released() -> list[Patch]:
+    """A key stays with a consumer that has acknowledged all entries of it."""
+
+    def keep(self: KeyShared[Any], consumer: object, key_hash: int) -> None:
+        return
+
+    return [(KeyShared, "released", keep)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "ack-before-fsync": _ack_before_fsync,
     "fence-after-answer": _fence_after_answer,
@@ -370,6 +418,10 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "WAL-tail-tolerated": _wal_tail_tolerated,
     "mark-trusted": _mark_trusted,
     "delay-forgotten-by-restart": _delay_forgotten_by_restart,
+    "wake-forgotten": _wake_forgotten,
+    "permit-leaked": _permit_leaked,
+    "unacked-leaked": _unacked_leaked,
+    "key-not-released": _key_not_released,
 }
 """Bugs by name; the docstring describes each."""
 

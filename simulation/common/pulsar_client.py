@@ -250,8 +250,10 @@ class Connection:
         *,
         durable: bool = True,
         read_compacted: bool = False,
+        name: str = "",
     ) -> None:
-        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always."""
+        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always. `name`: of the
+        consumer, if it has one."""
         number = self.next_id()
         command = pb.CommandSubscribe(
             topic=topic,
@@ -263,6 +265,8 @@ class Connection:
             read_compacted=read_compacted,
             initialPosition=pb.CommandSubscribe.Earliest,
         )
+        if name:
+            command.consumer_name = name
         if not durable:
             command.start_message_id.ledgerId = (1 << 64) - 1
             command.start_message_id.entryId = (1 << 64) - 1
@@ -295,6 +299,12 @@ class Connection:
         number = self.next_id()
         command = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=number)
         self.send(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=command))
+        await self._answer(number)
+
+    async def close_consumer(self, consumer_id: int) -> None:
+        number = self.next_id()
+        command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=number)
+        self.send(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=command))
         await self._answer(number)
 
     async def last_message_id(self, consumer_id: int) -> tuple[int, int]:

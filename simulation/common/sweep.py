@@ -20,6 +20,7 @@ from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import run_ledger_history
 from simulation.standalone.client_history import run_client_history
 from simulation.standalone.compaction_history import run_compaction_history
+from simulation.standalone.explain_history import run_explain_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
 from simulation.standalone.reuse_history import run_reuse_history
@@ -38,6 +39,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "reuse": run_reuse_history,
     "compaction": run_compaction_history,
     "client": run_client_history,
+    "explain": run_explain_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
 }

@@ -30,6 +30,7 @@ from quire.servers.standalone.process import run_standalone
 from quire.wire.pulsar.metadata import metadata_span
 from quire.world.doors import World
 from simulation.common.checkers import Place, TopicHistory, message, require
+from simulation.common.explained import explanations_checked
 from simulation.common.histories import watched
 from simulation.machines.host import Main
 from simulation.machines.world import Universe, run
@@ -386,7 +387,7 @@ def run_client_history(seed: int, *, lines: list[str] | None = None, steps: bool
             universe.trace.lines = lines
         return await ClientStory(universe).run()
 
-    with watched() as log:
+    with watched() as log, explanations_checked():
         summary = run(seed, main, keep=lines is not None, steps=steps)
         log.check(())
         return summary

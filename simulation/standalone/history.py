@@ -28,6 +28,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from quire.world.unwrap import leaves
 from simulation.common.checkers import TopicHistory, ViolationError, require
+from simulation.common.explained import Explained, explanations_checked
 from simulation.common.histories import Log, watched
 from simulation.common.leaks import check_leaks
 from simulation.machines.damage import Contents, bookie_contents, trial
@@ -90,9 +91,10 @@ class Summary:
 class Story:
     """One run of the history."""
 
-    def __init__(self, universe: Universe, log: Log) -> None:
+    def __init__(self, universe: Universe, log: Log, explained: Explained) -> None:
         self.universe = universe
         self.log = log
+        self.explained = explained
         self.rng = universe.derive("story")
         self.server = universe.host(SERVER)
         self.histories = {topic: TopicHistory(topic) for topic in TOPICS}
@@ -360,7 +362,8 @@ class Story:
             if withheld:
                 raise ViolationError(
                     "EveryConfirmedEntryIsDelivered",
-                    f"{history.topic}: not to be had: {withheld[:5]} ({len(withheld)})",
+                    f"{history.topic}: not to be had: {withheld[:5]} ({len(withheld)})"
+                    f" {self.explained.told(history.topic, withheld[0][0])}",
                 )
 
     def _summary(self) -> Summary:
@@ -386,13 +389,13 @@ def run_standalone_history(seed: int, *, lines: list[str] | None = None, steps: 
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed system makes no progress. `lines`
     gets the trace, with every step of every task if `steps`."""
-    with watched() as log:
+    with watched() as log, explanations_checked() as explained:
         stories: list[Story] = []
 
         async def main(universe: Universe) -> Summary:
             if lines is not None:
                 universe.trace.lines = lines
-            stories.append(Story(universe, log))
+            stories.append(Story(universe, log, explained))
             return await stories[0].run()
 
         summary = run(seed, main, keep=lines is not None, steps=steps)

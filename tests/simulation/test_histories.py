@@ -18,6 +18,7 @@ SLICE = range(8)
 FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
 COMPACTION_SLICE = range(6)
+EXPLAIN_SLICE = range(9)
 
 
 def once_bad() -> Iterator[Work]:
@@ -66,12 +67,20 @@ def test_no_crash_leaves_a_topic_between_two_compacted_views(histories: Historie
     assert failures(outcomes) == []
 
 
+def test_messages_flow_when_the_cause_that_was_named_is_removed(histories: Histories) -> None:
+    outcomes = histories.of("explain", EXPLAIN_SLICE)
+    assert failures(outcomes) == []
+    removed = {cause for each in outcomes for cause in re.findall(r"([a-z-]+) \d+(?=[ ,])", each.line)}
+    assert removed >= {"no-consumers", "no-permits", "consumer-unacked", "subscription-unacked", "key-consumer-busy"}
+    assert removed >= {"key-held", "delivered-unacknowledged", "failover-delay", "delayed"}
+
+
 def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
     assert failures(histories.outcomes(list(once_bad()))) == []
 
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    outcomes = list(sweep(["standalone", "fencing", "reuse", "compaction"], range(200), jobs=JOBS))
+    outcomes = list(sweep(["standalone", "fencing", "reuse", "compaction", "explain"], range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

@@ -58,6 +58,11 @@ EXPECTED = {
     ("orphan-of-compaction", "compaction"): {"LedgersNeverLeak"},
     ("key-not-journalled-again", "reuse"): {"AllAckedEntriesAreReadable"},
     ("former-life-replayed", "reuse"): {"NothingOfAFormerLifeIsRead"},
+    ("wake-forgotten", "explain"): {"WaitingMessagesHaveACause"},
+    ("wake-forgotten", "standalone"): {"WaitingMessagesHaveACause"},
+    ("permit-leaked", "explain"): {"PermitsAreAccounted"},
+    ("unacked-leaked", "explain"): {"ExplanationsAreTrue"},
+    ("key-not-released", "explain"): {"ExplanationsAreTrue", "RemovedCausesLetMessagesFlow"},
 }
 RARE = {"fence-forgotten"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
