@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pulsar
 import pytest
 
+from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.bad_links import FAR, BadLink, bad_links
 from tests.support.broker_process import ADMIN, BrokerCluster, BrokerProcess, client_of
@@ -102,6 +104,10 @@ def test_partitions_are_spread_and_any_broker_answers_for_the_topic(cluster: Bro
     assert not set(names) & set(topics(first))
 
 
+async def created(name: str, store: ZooKeeperStore) -> str:
+    return await store.create(f"/managed-ledgers/public/default/persistent/{name}")
+
+
 def update(raw: RawClient) -> tuple[list[str], list[str]]:
     found = raw.expect(C.WATCH_TOPIC_UPDATE).watchTopicUpdate
     return list(found.new_topics), list(found.deleted_topics)
@@ -129,7 +135,7 @@ def test_topics_of_any_broker_reach_watchers_and_pattern_subscriptions(
         assert update(raw) == (["persistent://public/default/blue"], [])
         link.cut()
         for name in ("red2", "red3"):
-            cluster.ask(lambda store, name=name: store.create(f"/managed-ledgers/public/default/persistent/{name}"))
+            cluster.ask(partial(created, name))
         link.reset()
         link.heal()
         new: list[str] = []

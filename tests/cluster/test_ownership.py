@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from broker import replies
+from broker.config import BrokerOptions
 from broker.ownership.bundles import Bundle, even
 from broker.ownership.lookup import Connect
 from broker.ownership.ownership import LocalBroker, Ownership, OwnershipOptions
@@ -64,7 +65,7 @@ class Member:
 async def _answer(stream: trio.SocketStream) -> None:
     try:
         while await stream.receive_some(4096):
-            await stream.send_all(replies.connected("test", 20, 5 << 20))
+            await stream.send_all(replies.connected("test", 20, BrokerOptions()))
     except trio.BrokenResourceError:
         pass  # whoever asked has heard enough
 

@@ -6,6 +6,7 @@ import itertools
 import re
 import threading
 from collections import Counter
+from typing import Any
 
 import httpx2
 import pulsar
@@ -24,10 +25,11 @@ def news() -> str:
     return f"non-persistent://public/default/news{next(_numbers)}"
 
 
-def stats(server: StandaloneProcess, topic: str, resource: str = "stats") -> dict:
+def stats(server: StandaloneProcess, topic: str, resource: str = "stats") -> dict[str, Any]:
     answer = httpx2.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/{resource}", timeout=20)
     assert answer.status_code == 200, answer.text
-    return answer.json()
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def wait_for_permits(server: StandaloneProcess, topic: str, count: int) -> None:

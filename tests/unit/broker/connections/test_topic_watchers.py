@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import trio
 
+from broker import replies
 from broker.connections.topic_lists import namespaces, views, watchers
 from broker.connections.topic_lists.hashes import topics_hash
+from broker.connections.topic_lists.patterns import topic_pattern
 from broker.connections.topic_lists.views import change, view_of
 from broker.errors import NotAllowedError
 from quire.metadata.errors import MetadataUnavailableError
@@ -188,9 +190,9 @@ async def test_patterns_are_matched_and_lists_encoded_in_a_worker(room: Room, mo
         return call
 
     monkeypatch.setattr(offload, "run", watched_run)
-    monkeypatch.setattr(views, "topic_pattern", noted(views.topic_pattern))
-    monkeypatch.setattr(views, "topics_hash", noted(views.topics_hash))
-    monkeypatch.setattr(watchers.replies, "topic_list", noted(watchers.replies.topic_list))
+    monkeypatch.setattr(views, "topic_pattern", noted(topic_pattern))
+    monkeypatch.setattr(views, "topics_hash", noted(topics_hash))
+    monkeypatch.setattr(replies, "topic_list", noted(replies.topic_list))
     peer = await room.connect()
     await watch(peer)
     await make(room, "orders")
@@ -201,11 +203,12 @@ async def test_patterns_are_matched_and_lists_encoded_in_a_worker(room: Room, mo
 
 async def test_what_is_not_watched_is_refused(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = await room.connect()
-    for options, code in (
+    refused: list[tuple[dict[str, Any], pb.ServerError]] = [
         ({"topics_pattern": "x" * 51}, pb.NotAllowedError),
         ({"topics_pattern": "(?=x)"}, pb.NotAllowedError),
         ({"namespace": "public"}, pb.InvalidTopicName),
-    ):
+    ]
+    for options, code in refused:
         ask(peer, **options)
         assert (await peer.error())[0] == code
     assert watched(room) == 0
