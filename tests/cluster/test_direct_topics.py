@@ -104,6 +104,10 @@ def test_partitions_are_spread_and_any_broker_answers_for_the_topic(cluster: Bro
     assert not set(names) & set(topics(first))
 
 
+async def created(name: str, store: ZooKeeperStore) -> str:
+    return await store.create(f"/managed-ledgers/public/default/persistent/{name}")
+
+
 def update(raw: RawClient) -> tuple[list[str], list[str]]:
     found = raw.expect(C.WATCH_TOPIC_UPDATE).watchTopicUpdate
     return list(found.new_topics), list(found.deleted_topics)
@@ -131,8 +135,7 @@ def test_topics_of_any_broker_reach_watchers_and_pattern_subscriptions(
         assert update(raw) == (["persistent://public/default/blue"], [])
         link.cut()
         for name in ("red2", "red3"):
-            creates = partial(ZooKeeperStore.create, path=f"/managed-ledgers/public/default/persistent/{name}")
-            cluster.ask(creates)
+            cluster.ask(partial(created, name))
         link.reset()
         link.heal()
         new: list[str] = []

@@ -23,12 +23,20 @@ from quire.service.metrics import Metrics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
 from tests.support.pulsar_frames import C
-from tests.unit.broker.connections.test_commands import partition_count
-from tests.unit.broker.peers import Room, in_broker
+from tests.unit.broker.peers import Peer, Room, in_broker
 
 BASE = "/admin/v2/non-persistent/public/default"
 SPACE = NamespaceName("public", "default")
 FULL = "non-persistent://public/default"
+
+
+async def partition_count(peer: Peer, topic: str, *, create: bool = True) -> int:
+    """Return the number of partitions, or the error as a number below 0."""
+    body = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=5, metadata_auto_creation_enabled=create)
+    peer.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+    found = (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+    is_found = found.response == pb.CommandPartitionedTopicMetadataResponse.Success
+    return found.partitions if is_found else -int(found.error)
 
 
 class Rest:
