@@ -56,7 +56,7 @@ def numbers(*of: int) -> list[bytes]:
 
 
 @each_kind
-async def test_what_is_rejected_is_acknowledged_and_costs_no_permits(kind: int) -> None:
+async def test_what_is_rejected_is_acknowledged_and_costs_no_permits(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind) as stage:
         consumer = stage.join()
         with_filters(stage, odd)
@@ -78,7 +78,7 @@ async def test_what_is_rejected_is_acknowledged_and_costs_no_permits(kind: int) 
 
 
 @each_kind
-async def test_the_first_filter_that_does_not_accept_decides(kind: int) -> None:
+async def test_the_first_filter_that_does_not_accept_decides(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind) as stage:
         consumer = stage.join("name")
         consumer.properties = {"region": "eu"}
@@ -95,7 +95,9 @@ async def test_the_first_filter_that_does_not_accept_decides(kind: int) -> None:
 
 
 @each_shared
-async def test_what_is_rescheduled_comes_again_after_the_delay_and_is_counted(kind: int) -> None:
+async def test_what_is_rescheduled_comes_again_after_the_delay_and_is_counted(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
     async with on_stage(kind, filter_reschedule_delay_s=2.0) as stage:
         consumer = stage.join()
         ready = False
@@ -117,7 +119,7 @@ async def test_what_is_rescheduled_comes_again_after_the_delay_and_is_counted(ki
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
-async def test_an_ordered_subscription_waits_for_what_is_rescheduled(kind: int) -> None:
+async def test_an_ordered_subscription_waits_for_what_is_rescheduled(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind, filter_reschedule_delay_s=2.0) as stage:
         consumer = stage.join()
         ready = False
@@ -148,7 +150,7 @@ async def test_a_rescheduled_entry_may_go_to_another_consumer() -> None:
 
 @pytest.mark.expect_error("entry filter failed")
 @each_kind
-async def test_a_filter_that_fails_delivers_nothing_and_loses_nothing(kind: int) -> None:
+async def test_a_filter_that_fails_delivers_nothing_and_loses_nothing(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind, filter_reschedule_delay_s=1.0) as stage:
         consumer = stage.join()
         broken = True
@@ -169,7 +171,7 @@ async def test_a_filter_that_fails_delivers_nothing_and_loses_nothing(kind: int)
 
 @pytest.mark.expect_error("entry filter failed")
 @each_kind
-async def test_a_result_that_is_none_counts_as_a_failure(kind: int) -> None:
+async def test_a_result_that_is_none_counts_as_a_failure(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind) as stage:
         consumer = stage.join()
 
@@ -184,7 +186,9 @@ async def test_a_result_that_is_none_counts_as_a_failure(kind: int) -> None:
 
 
 @each_shared
-async def test_what_waits_after_filters_is_bounded(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_after_filters_is_bounded(
+    kind: pb.CommandSubscribe.SubType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limited, "RESCHEDULED_MAX", 50)
     async with on_stage(kind, filter_reschedule_delay_s=1.0) as stage:
         consumer = stage.join()

@@ -156,6 +156,7 @@ async def test_delayed_messages_that_are_passed_over_leave_the_index_at_once(mov
     peer.flow(1)
     assert isinstance(subscription, ManyConsumers)
     await until(lambda: subscription.delayed == 3000)
+    assert subscription._delays is not None
     index = subscription._delays._index
     assert index.near_count == 3000
     match move:
