@@ -35,7 +35,7 @@ def test_the_share_of_a_subscription_counts_only_while_the_bound_is_reached() ->
     assert (unacked.messages, unacked.held, unacked.is_over, woken) == (49, 0, False, [big])
 
 
-def counted(room: Room) -> BrokerUnacked:
+def unacked_of(room: Room) -> BrokerUnacked:
     found = room.broker.context.unacked
     assert found is not None
     return found
@@ -61,7 +61,7 @@ async def test_a_subscription_that_holds_most_of_the_bound_waits_and_others_do_n
     assert len(await small.payloads(10)) == 10
     big.ack(*first[:50])  # 60 of 100 are left
     assert await big.silent()
-    assert counted(room).messages == 60
+    assert unacked_of(room).messages == 60
     big.ack(*first[50:60])
     assert await big.silent()
     big.ack(first[60])
@@ -81,7 +81,7 @@ async def test_what_others_acknowledge_and_leave_behind_lets_a_subscription_go_o
     assert await big.silent()
     assert ids
     await other.closed_by_us()  # what it held is not counted any more
-    assert counted(room).messages <= 61
+    assert unacked_of(room).messages <= 61
     big.redeliver()
     assert len(await big.payloads(61)) == 61
 
@@ -90,5 +90,5 @@ async def test_a_topic_that_is_closed_holds_nothing(room: Room) -> None:
     big = await consumer_of(room, HELD, 150, pb.CommandSubscribe.Shared)
     await big.payloads(100)
     await room.broker.topics.delete((await room.topic(HELD)).name, force=True)
-    assert counted(room).messages == 0
-    assert not counted(room).is_over
+    assert unacked_of(room).messages == 0
+    assert not unacked_of(room).is_over
