@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.life_config import LifeOptions
-from quire.service.config import BYTES, MB_IN_BYTES, MINUTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
+from quire.service.config import BYTES, MB_IN_BYTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
 
 NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
@@ -362,55 +362,12 @@ class BrokerOptions(LifeOptions):
         minimum=1,
         doc="The same for the whole subscription.",
     )
-    message_ttl_s: int = conf_key(
-        "ttlDurationDefaultInSeconds",
-        0,
-        unit=SECONDS,
-        minimum=0,
-        doc="Age after which messages that a durable subscription has not acknowledged expire: they count as "
-        "acknowledged. Namespaces and topics may have another (messageTTL). 0: they do not expire.",
-    )
-    expiry_check_interval_s: float = conf_key(
-        "messageExpiryCheckIntervalInMinutes",
-        5,
-        unit=MINUTES_IN_S,
-        minimum=1,
-        doc="Minutes between two checks for expired messages.",
-    )
-    subscription_expiration_minutes: int = conf_key(
-        "subscriptionExpirationTimeMinutes",
-        0,
-        unit=MINUTES,
-        minimum=0,
-        doc="Minutes after which a durable subscription without consumers is deleted. Namespaces may have another "
-        "(subscriptionExpirationTime). 0: it is kept.",
-    )
     subscription_expiry_check_interval_s: float = conf_key(
         "subscriptionExpiryCheckIntervalInMinutes",
         5,
         unit=MINUTES_IN_S,
         minimum=1,
         doc="Minutes between two checks for expired subscriptions.",
-    )
-    compaction_threshold_bytes: int = conf_key(
-        "brokerServiceCompactionThresholdInBytes",
-        0,
-        unit=BYTES,
-        minimum=0,
-        doc="Bytes that were added to a topic since its last compaction, above which it is compacted. Namespaces and "
-        "topics may have another (compactionThreshold). 0: only when asked.",
-    )
-    compaction_check_interval_s: int = conf_key(
-        "brokerServiceCompactionMonitorIntervalInSeconds",
-        60,
-        unit=SECONDS,
-        minimum=1,
-        doc="Seconds between two checks for topics to compact.",
-    )
-    compaction_retain_null_key: bool = conf_key(
-        "topicCompactionRetainNullKey",
-        False,
-        doc="true: compaction keeps messages without a key. false: it drops them.",
     )
     backlog_scan_entries_max: int = conf_key(
         "subscriptionBacklogScanMaxEntries",

@@ -103,7 +103,7 @@ class Connection:
         self._outbox = Outbox(
             stream,
             bytes_max=16 * context.options.connection_out_bytes_max,
-            on_broken=self._broken,
+            on_broken=lambda error: self.abort(str(error)),
             on_stalled=self._output_stalled,
             queued=context.output.queued,
         )
@@ -236,9 +236,6 @@ class Connection:
         self.direct.clear()
         for watcher in list(self.watchers.values()):
             watcher.withdraw()
-
-    def _broken(self, error: OSError) -> None:
-        self.abort(str(error))
 
     def abort(self, why: str) -> None:
         """Close from outside: keep-alive, shutdown."""

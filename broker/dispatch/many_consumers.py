@@ -15,13 +15,14 @@ from itertools import islice
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.delayed.delays import Delays
 from broker.dispatch.delaying import DELAYED_COST
+from broker.dispatch.entries import wanted_messages
 from broker.dispatch.limited import Assigned, LimitedSubscription
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.refusal import Refusal
 from broker.dispatch.ports import Host
 from broker.dispatch.stops import Stop
-from broker.dispatch.subscription import Subscription, wanted_messages
+from broker.dispatch.subscription import Subscription
 from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor

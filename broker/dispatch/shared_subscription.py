@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.entries import key_of
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.policies.hashing import murmur
 from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.redelivery import PendingAcks
 from broker.dispatch.policies.shared import Chunk, Shared
 from broker.dispatch.ports import Host
-from broker.dispatch.subscription import Subscription, key_of
+from broker.dispatch.subscription import Subscription
 from broker.topics.entry_screen import CHUNK
 from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import EntryRun

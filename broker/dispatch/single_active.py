@@ -9,13 +9,14 @@ import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.entries import key_of
 from broker.dispatch.filtering import FilteringSubscription
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
 from broker.dispatch.stops import Stop
-from broker.dispatch.subscription import Subscription, key_of
+from broker.dispatch.subscription import Subscription
 from broker.ends import Life
 from broker.entry_filters.entry_filter import FilterResult
 from broker.errors import ConsumerAssignError, ConsumerBusyError

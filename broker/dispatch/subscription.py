@@ -15,6 +15,7 @@ import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.entries import wanted_messages
 from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
@@ -31,8 +32,7 @@ from managed_ledger.managed_ledger import EntryRun
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
-from quire.wire.pulsar.errors import PulsarWireError
-from quire.wire.pulsar.metadata import batch_counts, sticky_key
+from quire.wire.pulsar.metadata import batch_counts
 from quire.world.backoff import Backoff
 from quire.world.doors import Buffer
 
@@ -45,20 +45,6 @@ READ_BACKOFF_MIN_S = 0.1
 READ_BACKOFF_MAX_S = 15.0
 RUN_COST = 32
 """Cost of a run of entries in the work of a pass, beside its entries."""
-WORD_MASK = (1 << 64) - 1
-
-
-def wanted_messages(ack_set: Sequence[int]) -> int:
-    """Return how many messages of a batch its bitmap (signed words) still asks for, at least 1."""
-    return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
-
-
-def key_of(payload: Buffer) -> bytes:
-    """Return the key of an entry for Key_Shared. An entry with unreadable metadata has none."""
-    try:
-        return sticky_key(payload)
-    except PulsarWireError:
-        return b""
 
 
 class Subscription(ABC):

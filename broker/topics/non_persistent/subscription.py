@@ -9,9 +9,9 @@ import trio
 from broker import replies
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.entries import key_of
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.shared_subscription import chunk_key
-from broker.dispatch.subscription import key_of
 from broker.ends import CONSUMER, Do, End, Life, after
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.non_persistent.choosing import ByKey, Choosing, Offer, OneActive, RoundRobin
