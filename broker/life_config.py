@@ -11,7 +11,7 @@ HOLD = "producer_request_hold"
 EXCEPTION = "producer_exception"
 EVICTION = "consumer_backlog_eviction"
 QUOTA_POLICIES = (HOLD, EXCEPTION, EVICTION)
-"""What becomes of a topic above its quota. Source: the original's BacklogQuota.RetentionPolicy."""
+"""Fates of a topic above its quota. Source: the original's BacklogQuota.RetentionPolicy."""
 
 
 NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"

@@ -31,7 +31,7 @@ Policies = Mapping[str, Any] | None
 
 
 class AutoTopics(NamedTuple):
-    """Whether a topic is made, and with how many partitions; 0: it is not partitioned."""
+    """Rule whether a topic is made, and with how many partitions; 0: it is not partitioned."""
 
     allow: bool
     partitions: int = 0

@@ -1,4 +1,4 @@
-"""What the first use of a topic's name makes, by the policies of its namespace, and whether there is room for it."""
+"""First uses of a topic's name: what they make by the policies of its namespace, and the room there is for it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Policies = Mapping[str, Any] | None
 
 
 class InactiveRule(NamedTuple):
-    """Whether a topic is deleted that was inactive, as `mode` has it, for so long."""
+    """Rule whether a topic is deleted that was inactive, as `mode` has it, for so long."""
 
     delete: bool
     mode: str
@@ -42,7 +42,7 @@ class InactiveRule(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """How a topic is used."""
+    """Use of a topic."""
 
     clients: int
     """Producers and consumers."""

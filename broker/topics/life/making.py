@@ -13,7 +13,7 @@ class Maker(Protocol):
     """Topic whose subscriptions are created."""
 
     creating: dict[str, trio.Event] | None
-    """Those being created; None: there are none."""
+    """Subscriptions being created; None: there are none."""
 
 
 def being_made(topic: Maker, name: str) -> trio.Event | None:

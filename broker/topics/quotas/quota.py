@@ -48,7 +48,7 @@ NONE: Final = Quota(-1, -1, HOLD)
 
 
 class Quotas(NamedTuple):
-    """What holds for a topic."""
+    """Quotas that hold for a topic."""
 
     storage: Quota
     age: Quota

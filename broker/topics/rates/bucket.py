@@ -53,7 +53,7 @@ class _Bucket:
 
 
 class RateBucket:
-    """What may pass at a rate: of messages, of bytes, or of both."""
+    """Messages that may pass at a rate: of messages, of bytes, or of both."""
 
     __slots__ = ("_bytes", "_messages", "rate")
 
