@@ -17,8 +17,8 @@ from quire.world.errors import again
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSING = {
-    "broker.errors": "BeingDeletedError ProducerBlockedError MetadataUnavailableError NothingExpiredError ServiceNotReadyError "
-    "SubscriptionBusyError TopicBusyError",
+    "broker.errors": "BeingDeletedError MetadataUnavailableError NothingExpiredError ProducerBlockedError "
+    "ServiceNotReadyError SubscriptionBusyError TopicBusyError",
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",
     "bookie.errors": "JournalWriteError WriteCacheFullError",
