@@ -183,12 +183,12 @@ class LifeOptions:
         doc="Which topics without producers and consumers count as not used: delete_when_no_subscriptions, those "
         "without a subscription; delete_when_subscriptions_caught_up, those without a backlog.",
     )
-    inactive_s: int | None = conf_key(
+    inactive_s: int = conf_key(
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
-        None,
+        0,
         unit=SECONDS,
-        minimum=1,
-        doc="Seconds for which a topic is not used before it is deleted. Empty: the time between two checks.",
+        minimum=0,
+        doc="Seconds for which a topic is not used before it is deleted. 0: the time between two checks.",
     )
     delete_inactive_partitioned: bool = conf_key(
         "brokerDeleteInactivePartitionedTopicMetadataEnabled",

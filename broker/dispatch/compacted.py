@@ -20,7 +20,7 @@ from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.ports import Host
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.stops import Stop
-from broker.dispatch.subscription import (
+from broker.dispatch.entries import key_of, wanted_messages
     READ_BACKOFF_MAX_S,
     READ_BACKOFF_MIN_S,
     RUN_COST,

@@ -18,7 +18,7 @@ from quire.world.errors import again
 ROOT = Path(__file__).resolve().parents[2]
 PASSING = {
     "broker.errors": "BeingDeletedError CompactionRunningError MetadataUnavailableError NothingExpiredError "
-    "ServiceNotReadyError SubscriptionBusyError TopicBusyError",
+    "ProducerBlockedError ServiceNotReadyError SubscriptionBusyError TopicBusyError",
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",
     "bookie.errors": "JournalWriteError WriteCacheFullError",

@@ -62,7 +62,7 @@ def rule_of(options: LifeOptions, namespace: Policies, topic: Policies) -> Inact
             return InactiveRule(
                 value["deleteWhileInactive"], value["inactiveTopicDeleteMode"], value["maxInactiveDurationSeconds"]
             )
-    after_s = options.inactive_check_interval_s if options.inactive_s is None else options.inactive_s
+    after_s = options.inactive_s or options.inactive_check_interval_s
     return InactiveRule(options.delete_inactive, options.inactive_mode, after_s)
 
 

@@ -6,7 +6,7 @@ import trio
 
 from broker.config import BrokerOptions
 from broker.topics.rates.bucket import Rate, RateBucket
-from broker.topics.rates.publishing import Throttle
+from broker.topics.rates.publishing import PublishThrottle
 from broker.topics.rates.values import RateRules
 
 
@@ -17,5 +17,5 @@ class BrokerRates:
         self.rules = RateRules(options.cluster_name, options)
         publish = Rate(options.broker_publish_messages, options.broker_publish_bytes)
         dispatch = Rate(options.broker_dispatch_messages, options.broker_dispatch_bytes)
-        self.publish = Throttle(publish, nursery, "the broker") if publish else None
+        self.publish = PublishThrottle(publish, nursery, "the broker") if publish else None
         self.dispatch = RateBucket(dispatch, trio.current_time()) if dispatch else None

@@ -17,7 +17,7 @@ from broker.topics.policies import Held
 from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
 from broker.topics.rates.dispatching import DispatchLimit
-from broker.topics.rates.publishing import Client, Throttle
+from broker.topics.rates.publishing import Client, PublishThrottle
 from broker.topics.rates.values import OF_SUBSCRIPTIONS
 from broker.topics.system_names import is_system_topic
 from quire.wire.pulsar.names import TopicName
@@ -30,7 +30,7 @@ class TopicRates:
 
     def __init__(self, shared: BrokerRates) -> None:
         self.shared = shared
-        self.publish: Throttle | None = None
+        self.publish: PublishThrottle | None = None
         self.dispatch: RateBucket | None = None
         self.subscribe: SubscribeWindow | None = None
         self.subscriptions: dict[str, RateBucket] = {}
@@ -89,7 +89,7 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     if rates.publish is None or rates.publish.rate != publish:
         if rates.publish is not None:
             rates.publish.end()
-        rates.publish = Throttle(publish, nursery, topic.name.full) if publish else None
+        rates.publish = PublishThrottle(publish, nursery, topic.name.full) if publish else None
     rates.dispatch = _kept(rates.dispatch, dispatch, now)
     window = (subscribe.messages, subscribe.period_s)
     if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != window:

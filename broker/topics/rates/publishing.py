@@ -26,7 +26,7 @@ PACE_S: Final = 0.001
 Client = ProducerClient[Producer]
 
 
-class Throttle:
+class PublishThrottle:
     """One rate, and the connections that are held for it."""
 
     __slots__ = ("_bucket", "_held", "_nursery", "_running", "name", "times")

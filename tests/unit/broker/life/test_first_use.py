@@ -1,4 +1,4 @@
-"""What the first use of a topic or a subscription makes, by policy, over a whole broker."""
+"""First uses of topics and subscriptions, by policy, over a whole broker."""
 
 from __future__ import annotations
 
