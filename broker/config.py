@@ -326,6 +326,14 @@ class BrokerOptions:
         minimum=1,
         doc="Maximum time for which one analyzeBacklog request reads.",
     )
+    transactions: bool = False
+    """Whether this broker runs coordinators, and topics and subscriptions take part in transactions."""
+    transactions_per_coordinator_max: int = 0
+    """Transactions of one coordinator that are not over; 0: no limit."""
+    transaction_snapshot_count: int = 1000
+    """Transactions that end on a topic until its state is stored again."""
+    transaction_snapshot_interval_s: float = 5.0
+    """Time after which the state of a topic whose transactions changed is stored again."""
     resubscribe_grace_s: float = 60.0
     """Time that the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000

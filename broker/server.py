@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -32,6 +33,10 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Stream, World
+
+if TYPE_CHECKING:
+    from broker.connections.transactions import TransactionRequests
+    from broker.transactions.service import TransactionService
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
@@ -84,10 +89,21 @@ class Broker:
         self.topics.partitioned.on_half_deleted = self.administration.finish_deletion
         self.expiring = Expiring(self.topics.loaded, self.policies, options)
         self.lookups = LookupCounts()
+        self.transactions: TransactionService | None = None
+        requests: TransactionRequests | None = None
+        if options.transactions:
+            from broker.connections.transactions import TransactionRequests  # heavy, and off by default
+            from broker.transactions.service import TransactionService
+
+            self.transactions = TransactionService(self.context, self.topics, factory, metadata, self.ownership)
+            self.topics.delete_acks = self.transactions.delete_acks
+            self.ownership.on_lost = self._lose
+            requests = TransactionRequests(self.transactions)
         self._requests = request_table(
             Lookups(self.topics, self.ownership, self.lookups),
-            Creations(self.topics, self.policies),
+            Creations(self.topics, self.policies, None if self.transactions is None else self.transactions.enable),
             SchemaRequests(self.topics),
+            requests,
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""
@@ -111,6 +127,8 @@ class Broker:
         self.context.nursery.start_soon(self._keep_alive, name="keep alive")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
+        if self.transactions is not None:
+            self.context.nursery.start_soon(self.transactions.run, name="transactions")
 
     async def handle(self, stream: Stream) -> None:
         """Serve one connection until it ends; the caller closes the stream."""
@@ -172,11 +190,20 @@ class Broker:
         cut."""
         self.context.nursery.start_soon(self._close, name="close topics")
 
+    def _lose(self, bundle: Bundle) -> None:
+        self.topics.lose(bundle)
+        if self.transactions is not None:
+            self.transactions.lose(bundle)
+
     async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
+        if self.transactions is not None:
+            await self.transactions.unload(bundle)
         await self.topics.unload(bundle, next_owner or "")
         self.context.turn.flush()
 
     async def _close(self) -> None:
+        if self.transactions is not None:
+            await self.transactions.close()
         await self.ownership.release_all()
         await self.topics.close_all()
         self.context.turn.flush()

@@ -71,7 +71,7 @@ async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -
     subscription = consumer.subscription
     topic = subscription.topic
     try:
-        last, batch_index = await last_message(topic.ledger, topic.screen)
+        last, batch_index = await last_message(topic.ledger, topic.screen, topic.read_bound)
     except ManagedLedgerError as error:
         raise ServiceNotReadyError(f"the last message cannot be read: {error}") from error
     partition = subscription.topic.name.partition
@@ -133,3 +133,12 @@ def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
 def close(consumer: Consumer[Subscription]) -> None:
     """Close at the client's request, without notifying it."""
     consumer.subscription.end_consumer(consumer, End.CLIENT)
+
+
+def refuse_transaction(connection: Connection, command: pb.BaseCommand) -> None:
+    """Refuse a command of transactions where they are off, with an ERROR as the original does.
+
+    Source: Pulsar's ServerCnx.checkTransactionEnableAndSendError."""
+    for field, body in command.ListFields():
+        if field.name != "type":
+            connection.write((replies.error(body.request_id, pb.NotAllowedError, "Transactions are not enabled."),))

@@ -20,7 +20,8 @@ from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.shared import Shared
 from broker.dispatch.ports import Host
-from broker.dispatch.subscription import Subscription, wanted_messages
+from broker.dispatch.subscription import Subscription
+from broker.dispatch.wanted import wanted_messages
 from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor
@@ -271,10 +272,10 @@ class ManyConsumers(DelayingSubscription):
                 self._take_due(delays)
             if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
-                if self.cursor.is_acked(position):
+                if self._is_unwanted(position):
                     # The cursor advanced without acks: waiting entries were trimmed.
                     self._replay.discard_acked(
-                        self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
+                        self._unwanted(), position.ledger_id, position.entry_id, position.entry_id + count
                     )
                     continue
                 span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
@@ -289,6 +290,10 @@ class ManyConsumers(DelayingSubscription):
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position
+            bound = self.topic.read_bound
+            if bound is not None and position > bound:
+                self._caught_up()
+                return
             ahead = self._ahead * self._ahead_of_delayed
             count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
             if self._ahead_of_delayed > 1:

@@ -11,6 +11,7 @@ from broker.context import Context
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
 from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 
@@ -28,6 +29,8 @@ class Host(Protocol[S]):
     nursery: trio.Nursery
     closing: bool
     next_owner: str
+    read_bound: Position | None
+    """Nothing behind it is delivered, because a transaction is open; None: everything may be."""
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the current rules for delayed messages."""

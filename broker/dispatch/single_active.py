@@ -125,6 +125,15 @@ class SingleActiveSubscription(Subscription):
         if consumer is self.active:
             self.rewind()
 
+    def deliver_again(self, positions: Sequence[Position]) -> None:
+        """Deliver in order everything that is not acknowledged, if any of `positions` was passed."""
+        if any(position < self.cursor.read_position for position in positions):
+            self.rewind()
+        self.pump()
+
+    def release_committed(self, positions: Sequence[Position]) -> None:
+        """Do nothing: this type does not count what a consumer holds."""
+
     def _forget_deliveries(self) -> None:
         """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
@@ -142,6 +151,10 @@ class SingleActiveSubscription(Subscription):
                 self._put_off()
                 return
             position = self.cursor.read_position
+            bound = self.topic.read_bound
+            if bound is not None and position > bound:
+                self._caught_up()
+                return
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
@@ -158,12 +171,13 @@ class SingleActiveSubscription(Subscription):
 
     def _deliver(self, consumer: Consumer[Subscription], run: EntryRun) -> None:
         """Send the unacknowledged entries of `run` while there are permits; the read position follows."""
-        cursor = self.cursor
         run = self._screened(run)
         first, ledger_id = run.first_entry_id, run.ledger_id
         permits = self._permits[consumer]
         next_entry = first + len(run.payloads)
-        runs = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        runs = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self.held_in_transactions is not None:
+            runs = self._not_held(ledger_id, runs)
         if self._ranges is not None:
             runs = list(self._of_its_keys(self._ranges, run, runs))
         for start, count in runs:

@@ -9,7 +9,7 @@ when they are read."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -47,7 +47,7 @@ def why_refused(features: int) -> str:
     if features & UNREADABLE:
         return "the metadata of the message cannot be read, or lacks a required field: no consumer could take it"
     if features & TRANSACTION:
-        return "transactions are not served"
+        return "the message is of a transaction, and transactions are off or its SEND names none"
     if features & MARKER:
         return "marker_type is for brokers: replication between clusters is not served"
     return "broker entry metadata is added by brokers only"
@@ -61,10 +61,20 @@ class Screened(NamedTuple):
     """Entries of it to acknowledge on behalf of their consumers."""
 
 
+class HeldBack(Protocol):
+    """What the transactions of a topic keep from its consumers."""
+
+    def readable(self, run: EntryRun) -> EntryRun:
+        """Return the part of a run that may be delivered now."""
+
+    def hides(self, entry: Buffer) -> bool:
+        """Return whether an entry belongs to a transaction that was aborted."""
+
+
 class EntryScreen:
     """Screen of one topic."""
 
-    __slots__ = ("_counts", "_features", "_logged", "_topic", "features", "known_after", "passed_over")
+    __slots__ = ("_counts", "_features", "_logged", "_topic", "features", "known_after", "passed_over", "transactions")
 
     def __init__(self, topic: TopicName, known_after: Position, passed_over: Counter[str]) -> None:
         """Take the position behind which entries pass `published`.
@@ -77,6 +87,8 @@ class EntryScreen:
         self.features = 0
         """Features that any entry behind `known_after` has; DELAYED also if one before it has."""
         self.passed_over = passed_over
+        self.transactions: HeldBack | None = None
+        """Set by a topic with transactions, which has every entry screened."""
         self._topic = topic
         self._features: EntryFeatures | None = None
         """Set from the first entry on that was checked here."""
@@ -96,13 +108,19 @@ class EntryScreen:
         """Check entries that have not been checked; None: they can be delivered as they are."""
         if self._features is None:
             self._features = EntryFeatures()
+        whole, transactions = run, self.transactions
+        if transactions is not None:
+            run = transactions.readable(run)
         unusual = self._features.unusual(run.payloads)
         if not unusual:
-            return None
+            return None if run is whole else Screened(run, [])
         ledger_id, first, _ = run
         payloads = list(run.payloads)
         passed_over: list[Position] = []
         for index, features in unusual:
+            if features & TRANSACTION and self._is_of_transactions(features, payloads[index]):
+                passed_over.append(Position(ledger_id, first + index))
+                continue
             if features & (UNREADABLE | MARKER):
                 passed_over.append(Position(ledger_id, first + index))
                 self._note(UNREADABLE_METADATA if features & UNREADABLE else SERVER_MARKER, passed_over[-1])
@@ -110,11 +128,24 @@ class EntryScreen:
             self.features |= features & DELAYED
             if features & BROKER_METADATA:
                 payloads[index] = without_broker_metadata(payloads[index])
-            if features & TRANSACTION:
+            if features & TRANSACTION and transactions is None:
                 self._warn(
                     "of a transaction; delivered whether it was aborted or not", Position(ledger_id, first + index)
                 )
         return Screened(EntryRun(ledger_id, first, payloads), passed_over)
+
+    def _is_of_transactions(self, features: int, entry: Buffer) -> bool:
+        """Return whether an entry is a marker of a transaction, or a message of an aborted one."""
+        if features & MARKER:
+            return True
+        return self.transactions is not None and self.transactions.hides(entry)
+
+    def is_passed_over(self, entry: Buffer) -> bool:
+        """Return whether an entry, before the bound of open transactions, is not delivered to any consumer."""
+        features = features_of(entry, check=True)
+        if features & TRANSACTION and self._is_of_transactions(features, entry):
+            return True
+        return bool(features & (UNREADABLE | MARKER))
 
     def _note(self, reason: str, position: Position) -> None:
         self.passed_over[reason] += 1
@@ -134,11 +165,6 @@ class EntryScreen:
         )
 
 
-def is_passed_over(entry: Buffer) -> bool:
-    """Return whether the entry is not delivered to any consumer."""
-    return bool(features_of(entry, check=True) & (UNREADABLE | MARKER))
-
-
 __all__ = [
     "BATCH",
     "CHUNK",
@@ -147,7 +173,7 @@ __all__ = [
     "SERVER_MARKER",
     "UNREADABLE_METADATA",
     "EntryScreen",
+    "HeldBack",
     "Screened",
-    "is_passed_over",
     "why_refused",
 ]

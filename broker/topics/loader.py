@@ -16,9 +16,11 @@ from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
+from broker.transactions.txn_id import SNAPSHOT_PROPERTY, is_log_of_transactions
 from cursors.errors import CursorRecoveryError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -39,6 +41,11 @@ async def has_node(metadata: MetadataStore, path: str) -> bool:
     """Return whether the node exists. Raises MetadataUnavailableError."""
     with translated(path):
         return await metadata.get(path) is not None
+
+
+def _has_transactions(ledger: ManagedLedger) -> bool:
+    """Return whether a log has ever had messages of transactions."""
+    return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
 
 
 class Wanted(Protocol):
@@ -94,6 +101,8 @@ class TopicLoader:
             await trio.sleep(pause_s)
 
     async def _load_once(self, name: TopicName, loading: Wanted) -> Topic:
+        if is_log_of_transactions(name):
+            raise NotAllowedError(f"{name.full} is a log of transactions, and no topic for clients")
         if name.partition >= 0:
             return await self._open(name, create=await self._check_partition(name) and loading.create)
         async with self._partitioned.changing(name):
@@ -116,6 +125,11 @@ class TopicLoader:
             deduplication = None
             if policies.asks_deduplication() or DEDUPLICATION_CURSOR in ledger.cursors:
                 deduplication = await open_deduplication(ledger, self._context.options, policies)
+            topic = Topic(self._context, name, ledger, self._close_soon, policies)
+            topic.deduplication = deduplication
+            topic.restore_subscriptions()
+            if self._context.options.transactions or _has_transactions(ledger):
+                await self._recover_transactions(topic)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -123,10 +137,20 @@ class TopicLoader:
         if not ledger.is_usable:
             # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        topic = Topic(self._context, name, ledger, self._close_soon, policies)
-        topic.deduplication = deduplication
-        topic.restore_subscriptions()
         return topic
+
+    async def _recover_transactions(self, topic: Topic) -> None:
+        from broker.transactions.recovery import recover_transactions  # few topics have any
+
+        enabled = self._context.options.transactions
+        topic.transactions = await recover_transactions(topic, self._factory, self._metadata, None, with_acks=enabled)
+        if not enabled and topic.read_bound is not None:
+            log.error(
+                "messages behind an open transaction are held back, because transactions are off: "
+                "set transactionCoordinatorEnabled=true until it is over",
+                topic=topic.name.full,
+                bound=str(topic.read_bound),
+            )
 
     async def _check_partition(self, name: TopicName) -> bool:
         """Check whether a partition that has no log may be created.
