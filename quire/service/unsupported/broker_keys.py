@@ -103,7 +103,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "schemas are stored and checked as the original does, in one way": (
         "schemaRegistry* schemaLedgerForceRecovery schemaJsonAllowLegacyJacksonFormat"
     ),
-    "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
+    "tuning of transactions, which is decided by their number and their time": "transaction*",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
     "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* "
     "brokerReplicationInactiveThresholdSeconds clusterMigration*",
@@ -225,7 +225,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "managedLedgerOffloadDriver": refused(
         _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
     ),
-    "transactionCoordinatorEnabled": refused(is_true, "there are no transactions; set it to false"),
     "brokerEntryMetadataInterceptors": refused(
         _ANY, "entries are stored as they came, without broker metadata; leave it empty"
     ),
