@@ -105,7 +105,7 @@ class BufferState:
             self.committed += 1
         else:
             self.aborted_count += 1
-            if txn not in self.aborted:
+            if first is not None:  # else no message of it is in the log
                 self.aborted[txn] = Aborted(first, position.ledger_id)
 
     def ending(self, txn: TxnId) -> None:
@@ -129,11 +129,6 @@ class BufferState:
         if txn in self.open:
             return txn not in self._ended
         return txn not in self._ended and txn not in self.aborted and txn.least > self.low_watermarks.get(txn.most, -1)
-
-    def needs_marker(self, txn: TxnId) -> bool:
-        """Return whether the end of a transaction has to be written: it has messages here, or may have some on their
-        way."""
-        return txn in self.open
 
     # Low watermark
 
