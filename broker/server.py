@@ -97,6 +97,7 @@ class Broker:
 
             self.transactions = TransactionService(self.context, self.topics, factory, metadata, self.ownership)
             self.topics.delete_acks = self.transactions.delete_acks
+            self.administration.transactions = self.transactions
             self.ownership.on_lost = self._lose
             requests = TransactionRequests(self.transactions)
         self._requests = request_table(

@@ -73,6 +73,8 @@ class Administration:
         self.others: OtherBrokers | None = None
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
+        self.transactions: object = None
+        """The broker's `TransactionService`; None: transactions are off."""
 
     @property
     def schemas(self) -> Schemas:

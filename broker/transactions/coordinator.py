@@ -83,6 +83,8 @@ class Coordinator:
         self.state = state
         self.records = records
         self.closed = False
+        self.recovery_ms = (0, 0)
+        """When the replay of the log began and ended, in ms since 1970."""
         self._context = context
         self._participants = participants
         self._reserved = reserved
@@ -106,6 +108,7 @@ class Coordinator:
     ) -> Coordinator:
         """Open its log, which takes it from its former broker, and replay it. Raises ManagedLedgerError, CursorError,
         RecordError."""
+        begun_ms = context.world.clock.wall_ms()
         records = await RecordLog.open(factory, coordinator_log(coordinator_id), CURSOR)
         state = CoordinatorState(coordinator_id)
         over: list[Position] = []
@@ -125,6 +128,7 @@ class Coordinator:
         records.settle(over)
         reserved = state.last_id = max(state.last_id, int(dict(records.ledger.properties).get(MAX_ID_PROPERTY, -1)))
         made = cls(context, records, state, participants, reserved, transactions_max)
+        made.recovery_ms = (begun_ms, context.world.clock.wall_ms())
         context.nursery.start_soon(made._run, name=f"transaction coordinator {coordinator_id}")
         return made
 

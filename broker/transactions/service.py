@@ -140,6 +140,23 @@ class TransactionService:
         except Exception as error:
             log.warning("coordinator of transactions not closed cleanly", reason=repr(error))
 
+    # For operators
+
+    def now_ms(self) -> int:
+        return self._context.world.clock.wall_ms()
+
+    async def url_of(self, coordinator_id: int) -> str:
+        """Return the URL of the broker that has a coordinator; "": this one."""
+        found = await self._ownership.lookup(COORDINATORS.with_partition(coordinator_id), authoritative=False)
+        return "" if isinstance(found, Connect) and found.mine else found.broker_url
+
+    def transactions_of(self, topic: str) -> Transactions | None:
+        """Return the transactions of a topic that is loaded here."""
+        name = _parsed(topic)
+        loaded = None if name is None else self._topics.find(name)
+        found = None if loaded is None else loaded.transactions
+        return found if isinstance(found, Transactions) else None
+
     # Participants
 
     async def end_on_partition(self, topic: str, txn: TxnId, *, commit: bool, low_watermark: int) -> None:
