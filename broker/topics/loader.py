@@ -24,6 +24,7 @@ from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.recent import Recent
 from quire.wire.pulsar.names import TopicName
 from quire.world.backoff import Backoff
 
@@ -35,6 +36,12 @@ HOLD_S = 15.0
 A refused client retries ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
+NAMESPACES_MAX = 10_000
+NAMESPACE_TTL_S = 300.0
+"""Time for which it is known that Pulsar has no transactions in a namespace. A namespace is taken over once."""
+_SYSTEM_NAMESPACE = "pulsar/system"
+_SNAPSHOT_TOPICS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
+"""Source: Pulsar's SystemTopicNames."""
 
 
 async def has_node(metadata: MetadataStore, path: str) -> bool:
@@ -81,6 +88,7 @@ class TopicLoader:
         self._takeover = takeover
         self._takes_topics = takes_topics
         self._close_soon = close_soon
+        self._pulsar_transactions: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         self.stopping = False
         """The broker stops: nothing is tried again."""
 
@@ -128,8 +136,9 @@ class TopicLoader:
             topic = Topic(self._context, name, ledger, self._close_soon, policies)
             topic.deduplication = deduplication
             topic.restore_subscriptions()
-            if self._context.options.transactions or _has_transactions(ledger):
-                await self._recover_transactions(topic)
+            taken_over = not _has_transactions(ledger) and await self._had_transactions_of_pulsar(name)
+            if taken_over or self._context.options.transactions or _has_transactions(ledger):
+                await self._recover_transactions(topic, taken_over)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -139,11 +148,29 @@ class TopicLoader:
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
         return topic
 
-    async def _recover_transactions(self, topic: Topic) -> None:
+    async def _had_transactions_of_pulsar(self, name: TopicName) -> bool:
+        """Return whether topics of the namespace may have messages of transactions that Pulsar wrote: it stores
+        snapshots of them in a topic of the namespace, before the first message."""
+        namespace = name.namespace_path
+        if namespace == _SYSTEM_NAMESPACE:
+            return False
+        known = self._pulsar_transactions.get(namespace)
+        if known is None:
+            known = False
+            for local in _SNAPSHOT_TOPICS:
+                topic = TopicName(name.domain, name.tenant, name.namespace, local)
+                stored = await has_node(self._metadata, log_path(topic.managed_ledger_path))
+                known = known or stored or await self._partitioned.get(topic) > 0
+            self._pulsar_transactions.put(namespace, known)
+        return known
+
+    async def _recover_transactions(self, topic: Topic, taken_over: bool) -> None:
         from broker.transactions.recovery import recover_transactions  # few topics have any
 
         enabled = self._context.options.transactions
-        topic.transactions = await recover_transactions(topic, self._factory, self._metadata, None, with_acks=enabled)
+        topic.transactions = await recover_transactions(
+            topic, self._factory, self._metadata, whole_log=taken_over, with_acks=enabled
+        )
         if not enabled and topic.read_bound is not None:
             log.error(
                 "messages behind an open transaction are held back, because transactions are off: "

@@ -20,15 +20,17 @@ async def recover_transactions(
     topic: BufferTopic,
     factory: ManagedLedgerFactory,
     metadata: MetadataStore,
-    snapshot: Snapshot | None,
     *,
+    whole_log: bool,
     with_acks: bool,
 ) -> Transactions | None:
     """Return the transactions of a topic; None if it has none.
 
-    `snapshot`: of Pulsar, if there is one. `with_acks`: also what subscriptions acknowledged. Raises
-    ManagedLedgerError, CursorError."""
+    `whole_log`: Pulsar may have written messages of transactions, so everything is read once; what is learnt is stored.
+    `with_acks`: also what subscriptions acknowledged. Raises ManagedLedgerError, CursorError."""
     found = Transactions(topic, factory)
+    ledger = topic.ledger
+    snapshot = Snapshot(ledger.previous_position(ledger.first_position()), {}, {}) if whole_log else None
     await found.recover(await _with_logs(topic, metadata) if with_acks else (), snapshot)
     return found if found.buffer is not None or found.acks else None
 

@@ -17,7 +17,7 @@ from broker.transactions.pending_acks import PendingAcks, acknowledge
 from broker.transactions.pending_state import Ack, Result
 from broker.transactions.record_log import delete_log
 from broker.transactions.records import INDIVIDUAL, RecordError
-from broker.transactions.txn_id import SNAPSHOT_PROPERTY, TxnId
+from broker.transactions.txn_id import NO_TRANSACTIONS, SNAPSHOT_PROPERTY, TxnId
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -36,20 +36,23 @@ class Transactions:
         self.buffer: TransactionBuffer | None = None
         self.acks: dict[str, PendingAcks] = {}
         """By subscription."""
+        self.is_known = False
+        """True if the log was searched for transactions of Pulsar, or has some of ours."""
         self._topic = topic
         self._factory = factory
         self._making = trio.Lock()
 
     async def recover(self, subscriptions: Iterable[str], snapshot: Snapshot | None) -> None:
-        """Open what the topic has: its buffer, and the acknowledgements of these subscriptions. `snapshot`: of Pulsar,
-        for a topic that has none of ours. Raises ManagedLedgerError, CursorError."""
+        """Open what the topic has: its buffer, and the acknowledgements of these subscriptions. `snapshot`: where to
+        begin with a topic that was never looked at. Raises ManagedLedgerError, CursorError."""
         topic = self._topic
         try:
             stored = dict(topic.ledger.properties).get(SNAPSHOT_PROPERTY)
             if stored is not None:
-                snapshot = Snapshot.decode(stored)
+                snapshot = Snapshot.decode(stored) if stored != NO_TRANSACTIONS else None
+                self.is_known = True
             if snapshot is not None:
-                self.buffer = TransactionBuffer(topic, await recover(topic.ledger, snapshot))
+                await self._read(snapshot)
             for name in subscriptions:
                 await self._open_acks(topic.subscriptions[name])
         except (RecordError, SnapshotError) as error:
@@ -58,6 +61,20 @@ class Transactions:
         except BaseException:
             self.abandon()
             raise
+
+    async def _read(self, snapshot: Snapshot) -> None:
+        """Learn from the log behind a snapshot; store what was learnt from one that Pulsar wrote."""
+        topic = self._topic
+        state = await recover(topic.ledger, snapshot)
+        if self.is_known or state.open or state.aborted or state.committed:
+            self.buffer = TransactionBuffer(topic, state)
+        if not self.is_known and topic.ledger.entry_count:
+            log.info("topic of Pulsar searched for transactions", topic=topic.name.full, found=self.buffer is not None)
+            if self.buffer is not None:
+                await self.buffer.store_snapshot()
+            else:
+                value = (SNAPSHOT_PROPERTY, NO_TRANSACTIONS)
+                await topic.ledger.update_properties(lambda properties: dict([*properties.items(), value]))
 
     async def enable(self) -> None:
         """Let producers send in transactions. Durable on return. Raises ServiceNotReadyError."""

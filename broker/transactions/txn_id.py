@@ -11,6 +11,8 @@ COORDINATORS: Final = TopicName.parse("persistent://pulsar/system/transaction_co
 PENDING_ACKS_SUFFIX: Final = "__transaction_pending_ack"
 SNAPSHOT_PROPERTY: Final = "quire.transactions"
 """Property of the log of a topic that has transactions."""
+NO_TRANSACTIONS: Final = "none"
+"""Value for a topic of Pulsar that was searched for transactions, and has none."""
 
 
 class TxnId(NamedTuple):
