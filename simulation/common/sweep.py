@@ -22,6 +22,7 @@ from simulation.standalone.client_history import run_client_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
 from simulation.standalone.reuse_history import run_reuse_history
+from simulation.standalone.transaction_history import run_transaction_history
 
 
 class Summary(Protocol):
@@ -35,6 +36,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "standalone": run_standalone_history,
     "fencing": run_fencing_history,
     "reuse": run_reuse_history,
+    "transactions": run_transaction_history,
     "client": run_client_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,

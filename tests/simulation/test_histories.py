@@ -17,6 +17,7 @@ from tests.simulation.histories import JOBS, Histories
 SLICE = range(8)
 FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
+TRANSACTIONS_SLICE = range(8)
 
 
 def once_bad() -> Iterator[Work]:
@@ -60,12 +61,17 @@ def test_no_crash_loses_or_mixes_a_ledger_whose_id_is_used_again(histories: Hist
     assert failures(outcomes) == []
 
 
+def test_transactions_are_all_or_nothing_and_no_consumer_waits_for_ever(histories: Histories) -> None:
+    outcomes = histories.of("transactions", TRANSACTIONS_SLICE)
+    assert failures(outcomes) == []
+
+
 def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
     assert failures(histories.outcomes(list(once_bad()))) == []
 
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    outcomes = list(sweep(["standalone", "fencing", "reuse"], range(200), jobs=JOBS))
+    outcomes = list(sweep(["standalone", "fencing", "reuse", "transactions"], range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

@@ -163,6 +163,20 @@ async def test_messages_of_a_transaction_come_when_it_is_committed_and_hold_back
 
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+async def test_a_read_across_the_bound_is_cut_there(room: Room, kind: Any) -> None:
+    client, sender = await Client.of(room), await producer(room)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    for number, of in enumerate((None, txn, None)):
+        await publish(sender, b"%d" % number, number, of)
+    reader = await consumer(room, subType=kind)
+    assert await reader.payloads(1) == [b"0"]
+    assert await reader.silent()
+    await client.commit(txn)
+    assert await reader.payloads(2) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
 async def test_messages_of_an_aborted_transaction_never_come(room: Room, kind: Any) -> None:
     client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=kind)
     txn = await client.new()
