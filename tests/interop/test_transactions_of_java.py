@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from quire.servers.zookeeper.process import find_java
 from tests.support.broker_process import BrokerCluster
@@ -13,7 +14,7 @@ from tests.support.server import standalone
 from tests.support.zookeeper import ZooKeeperProcess
 
 DEADLINE_S = 240.0
-ON = {"transactionCoordinatorEnabled": "true"}
+ON: dict[str, Any] = {"transactionCoordinatorEnabled": "true"}
 
 
 def stories(url: str, *arguments: str) -> str:

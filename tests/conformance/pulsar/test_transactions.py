@@ -32,7 +32,7 @@ def topic() -> str:
     return f"persistent://public/default/txn-{next(_numbers)}"
 
 
-def bits(txn: Txn) -> dict[str, int]:
+def bits(txn: Txn) -> dict[str, Any]:
     return {"txnid_most_bits": txn[0], "txnid_least_bits": txn[1]}
 
 
