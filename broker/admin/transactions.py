@@ -33,7 +33,7 @@ from broker.transactions.coordinator import Coordinator
 from broker.transactions.coordinator_state import OPEN, Transaction, status_name
 from broker.transactions.errors import TransactionNotFoundError
 from broker.transactions.service import TransactionService
-from broker.transactions.topic_transactions import Transactions
+from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import COORDINATORS, TxnId
 
 
@@ -154,7 +154,7 @@ async def buffer_stats(call: AdminCall) -> Response:
 
     async def work(topic: Topic) -> dict[str, Any]:
         found = topic.transactions
-        buffer = found.buffer if isinstance(found, Transactions) else None
+        buffer = found.buffer if isinstance(found, TransactionsOfTopic) else None
         if buffer is None:
             return {
                 "state": "NoSnapshot",
@@ -191,7 +191,7 @@ async def in_buffer(call: AdminCall) -> Response:
 
 
 def _in_buffer(found: object, txn: TxnId) -> dict[str, Any]:
-    state = found.buffer.state if isinstance(found, Transactions) and found.buffer is not None else None
+    state = found.buffer.state if isinstance(found, TransactionsOfTopic) and found.buffer is not None else None
     first = None if state is None else state.open.get(txn)
     return {
         "startPosition": None if first is None else str(first),
@@ -231,14 +231,14 @@ async def in_acks(call: AdminCall) -> Response:
     return answer(await on_topic(call, work))
 
 
-def _acks_of(topic: Topic, name: str) -> Transactions | None:
+def _acks_of(topic: Topic, name: str) -> TransactionsOfTopic | None:
     if name not in topic.subscriptions:
         raise SubscriptionNotFoundError(f"{topic.name.full} has no subscription {name!r}")
     found = topic.transactions
-    return found if isinstance(found, Transactions) and name in found.acks else None
+    return found if isinstance(found, TransactionsOfTopic) and name in found.acks else None
 
 
-def _in_acks(found: Transactions, name: str, txn: TxnId) -> dict[str, Any]:
+def _in_acks(found: TransactionsOfTopic, name: str, txn: TxnId) -> dict[str, Any]:
     held = found.acks[name].state.open.get(txn)
     cumulative = None if held is None else held.cumulative
     return {"cumulativeAckPosition": None if cumulative is None else str(cumulative.position)}

@@ -19,7 +19,7 @@ from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
-from broker.dispatch.wanted import HeldInTransactions, Wanted, wanted_messages
+from broker.dispatch.wanted import HeldInTransactions, WantedEntries, wanted_messages
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
@@ -54,7 +54,7 @@ def key_of(payload: Buffer) -> bytes:
         return b""
 
 
-class Subscription(Wanted[Consumer["Subscription"]], ABC):
+class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
     """Common part of all types: life, seek, reads, the guard around the pump."""
 
     single_active = False

@@ -35,7 +35,7 @@ class HeldInTransactions(Protocol):
         """Return the messages of a batch to be delivered, as `Cursor.ack_set`."""
 
 
-class Wanted(ABC, Generic[C]):
+class WantedEntries(ABC, Generic[C]):
     """Part of a subscription."""
 
     cursor: Cursor

@@ -72,7 +72,7 @@ class TransactionBuffer:
         self._ending: dict[TxnId, trio.Event] = {}
         """Set when the marker of a transaction is stored, or failed."""
         self._changes = 0
-        """Transactions that ended since the last snapshot."""
+        """TransactionsOfTopic that ended since the last snapshot."""
         self.snapshot_ms = 0
         """When the last snapshot was stored, in ms since 1970; 0: not since the topic was loaded."""
         self._storing = trio.Lock()

@@ -86,7 +86,7 @@ class BufferState:
         self.committed = 0
         self.aborted_count = 0
         self._ended: OrderedDict[TxnId, None] = OrderedDict()
-        """Transactions whose end is stored here, or on its way to the log."""
+        """TransactionsOfTopic whose end is stored here, or on its way to the log."""
 
     # The log
 

@@ -56,7 +56,7 @@ class Deliverer(Protocol):
         """Deliver what an aborted transaction acknowledged."""
 
 
-class PendingAcks:
+class AcksInTransactions:
     """Acknowledgements of one subscription in transactions, from the end of the replay on."""
 
     def __init__(self, topic: PendingTopic, name: str, cursor: Cursor, records: RecordLog, state: PendingState) -> None:
@@ -73,7 +73,9 @@ class PendingAcks:
         """Set when the end of a transaction is stored, or failed."""
 
     @classmethod
-    async def open(cls, factory: ManagedLedgerFactory, topic: PendingTopic, name: str, cursor: Cursor) -> PendingAcks:
+    async def open(
+        cls, factory: ManagedLedgerFactory, topic: PendingTopic, name: str, cursor: Cursor
+    ) -> AcksInTransactions:
         """Open the log, made if it is missing, and replay it. Raises ManagedLedgerError, CursorError, RecordError."""
         records = await RecordLog.open(factory, pending_acks_log(topic.name, name), CURSOR)
         state = PendingState()

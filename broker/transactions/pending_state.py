@@ -51,7 +51,7 @@ class Ack(NamedTuple):
     """Messages of the batch; 0: not known."""
 
 
-class Held:
+class HeldAcks:
     """What one open transaction acknowledged."""
 
     __slots__ = ("cumulative", "entries", "records")
@@ -77,7 +77,7 @@ class PendingState:
     """Acknowledgements of one subscription in open transactions."""
 
     def __init__(self) -> None:
-        self.open: dict[TxnId, Held] = {}
+        self.open: dict[TxnId, HeldAcks] = {}
         """In the order of their first acknowledgement."""
         self.low_watermarks: dict[int, int] = {}
         self._entries: dict[Position, int] = {}
@@ -131,7 +131,7 @@ class PendingState:
         """Hold what was checked."""
         held = self.open.get(txn)
         if held is None:
-            held = self.open[txn] = Held()
+            held = self.open[txn] = HeldAcks()
         for ack in acks:
             if ack_type == CUMULATIVE:
                 if held.cumulative is None or _is_further(ack, held.cumulative):
@@ -160,13 +160,13 @@ class PendingState:
         held = self._take(txn)
         return Result(list(held.entries), [], held.cumulative, held.records)
 
-    def _take(self, txn: TxnId) -> Held:
+    def _take(self, txn: TxnId) -> HeldAcks:
         self._ended[txn] = None
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
         held = self.open.pop(txn, None)
         if held is None:
-            return Held()
+            return HeldAcks()
         for position in held.entries:
             self._recompute(position)
         return held

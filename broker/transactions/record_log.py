@@ -30,7 +30,7 @@ READ_BYTES_MAX = 1 << 20
 Done = Callable[[Position | None], None]
 
 
-class Replay(Protocol):
+class RecordReplay(Protocol):
     """Receiver of replayed entries."""
 
     def __call__(self, position: Position, entry: Buffer) -> None: ...
@@ -55,7 +55,7 @@ class RecordLog:
         cursor.deactivate()
         return cls(name, ledger, cursor)
 
-    async def replay(self, seen: Replay) -> None:
+    async def replay(self, seen: RecordReplay) -> None:
         """Call `seen` with each entry that matters, in order. Raises ManagedLedgerError."""
         ledger, cursor = self.ledger, self.cursor
         cursor.rewind()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.transactions.buffer import BufferTopic
 from broker.transactions.buffer_state import Snapshot
-from broker.transactions.topic_transactions import Transactions
+from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import pending_acks_log
 from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -23,12 +23,12 @@ async def recover_transactions(
     *,
     whole_log: bool,
     with_acks: bool,
-) -> Transactions | None:
+) -> TransactionsOfTopic | None:
     """Return the transactions of a topic; None if it has none.
 
     `whole_log`: Pulsar may have written messages of transactions, so everything is read once; what is learnt is stored.
     `with_acks`: also what subscriptions acknowledged. Raises ManagedLedgerError, CursorError."""
-    found = Transactions(topic, factory)
+    found = TransactionsOfTopic(topic, factory)
     ledger = topic.ledger
     snapshot = Snapshot(ledger.previous_position(ledger.first_position()), {}, {}) if whole_log else None
     await found.recover(await _with_logs(topic, metadata) if with_acks else (), snapshot)

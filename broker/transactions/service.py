@@ -34,7 +34,7 @@ from broker.transactions.errors import CoordinatorNotFoundError, InvalidStatusEr
 from broker.transactions.record_log import delete_log
 from broker.transactions.records import RecordError
 from broker.transactions.remote import RemoteBrokers
-from broker.transactions.topic_transactions import Transactions
+from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import COORDINATORS, TxnId, coordinator_log, pending_acks_log
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
@@ -150,12 +150,12 @@ class TransactionService:
         found = await self._ownership.lookup(COORDINATORS.with_partition(coordinator_id), authoritative=False)
         return "" if isinstance(found, Connect) and found.mine else found.broker_url
 
-    def transactions_of(self, topic: str) -> Transactions | None:
+    def transactions_of(self, topic: str) -> TransactionsOfTopic | None:
         """Return the transactions of a topic that is loaded here."""
         name = _parsed(topic)
         loaded = None if name is None else self._topics.find(name)
         found = None if loaded is None else loaded.transactions
-        return found if isinstance(found, Transactions) else None
+        return found if isinstance(found, TransactionsOfTopic) else None
 
     # Participants
 
@@ -191,7 +191,7 @@ class TransactionService:
         except TopicNotFoundError:
             return
         found = topic.transactions
-        if not isinstance(found, Transactions):
+        if not isinstance(found, TransactionsOfTopic):
             return
         if subscription is None:
             await found.end_on_topic(txn, commit=commit, low_watermark=low_watermark)
@@ -211,13 +211,13 @@ class TransactionService:
 
     # Topics
 
-    async def of(self, topic: Topic) -> Transactions:
+    async def of(self, topic: Topic) -> TransactionsOfTopic:
         """Return the transactions of a topic, made at the first use."""
         if topic.transactions is None:
             topic.check_open()
-            topic.transactions = Transactions(topic, self._factory)
+            topic.transactions = TransactionsOfTopic(topic, self._factory)
         found = topic.transactions
-        assert isinstance(found, Transactions), "there is one kind"
+        assert isinstance(found, TransactionsOfTopic), "there is one kind"
         return found
 
     def topic_of(self, consumer: Consumer[Subscription]) -> Topic:
@@ -283,7 +283,7 @@ class TransactionService:
         asked = 0
         async for topic in sliced(self._topics.loaded(), TOPICS_IN_STEP):
             found = topic.transactions
-            if topic.closing or not isinstance(found, Transactions):
+            if topic.closing or not isinstance(found, TransactionsOfTopic):
                 continue
             buffer = found.buffer
             if buffer is not None:

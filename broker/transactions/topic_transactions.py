@@ -13,7 +13,7 @@ from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, MetadataRefusedError, NotAllowedError, ServiceNotReadyError
 from broker.transactions.buffer import BufferTopic, TransactionBuffer, recover
 from broker.transactions.buffer_state import Snapshot, SnapshotError
-from broker.transactions.pending_acks import PendingAcks, acknowledge
+from broker.transactions.pending_acks import AcksInTransactions, acknowledge
 from broker.transactions.pending_state import Ack, Result
 from broker.transactions.record_log import delete_log
 from broker.transactions.records import INDIVIDUAL, RecordError
@@ -29,12 +29,12 @@ from quire.world.doors import Buffer
 log = get_logger(__name__)
 
 
-class Transactions:
+class TransactionsOfTopic:
     """Transactions of one topic."""
 
     def __init__(self, topic: BufferTopic, factory: ManagedLedgerFactory) -> None:
         self.buffer: TransactionBuffer | None = None
-        self.acks: dict[str, PendingAcks] = {}
+        self.acks: dict[str, AcksInTransactions] = {}
         """By subscription."""
         self.is_known = False
         """True if the log was searched for transactions of Pulsar, or has some of ours."""
@@ -96,7 +96,7 @@ class Transactions:
 
     # Acknowledgements
 
-    async def acks_of(self, subscription: Subscription) -> PendingAcks:
+    async def acks_of(self, subscription: Subscription) -> AcksInTransactions:
         """Return the acknowledgements of a subscription, made at the first use. Raises NotAllowedError,
         ServiceNotReadyError."""
         if (known := self.acks.get(subscription.name)) is not None:
@@ -112,8 +112,8 @@ class Transactions:
                     raise ServiceNotReadyError(f"acknowledgements of {subscription.name!r}: {error}") from error
             return known
 
-    async def _open_acks(self, subscription: Subscription) -> PendingAcks:
-        made = await PendingAcks.open(self._factory, self._topic, subscription.name, subscription.cursor)
+    async def _open_acks(self, subscription: Subscription) -> AcksInTransactions:
+        made = await AcksInTransactions.open(self._factory, self._topic, subscription.name, subscription.cursor)
         made.records.ledger.on_fenced = self._topic.reload
         self.acks[subscription.name] = made
         self.follow(self._topic.subscriptions.get(subscription.name, subscription))
