@@ -1,4 +1,4 @@
-"""What of a run of entries is still wanted by a subscription: not acknowledged, and not held in a transaction."""
+"""Part of a run of entries that a subscription still wants: not acknowledged, and not held in a transaction."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Screened(NamedTuple):
 
 
 class HeldBack(Protocol):
-    """What the transactions of a topic keep from its consumers."""
+    """Interface of what the transactions of a topic keep from its consumers."""
 
     def readable(self, run: EntryRun) -> EntryRun:
         """Return the part of a run that may be delivered now."""

@@ -1,4 +1,4 @@
-"""What a topic knows of the transactions in its log (pure core of `buffer`).
+"""State of the transactions in the log of a topic (pure core of `buffer`).
 
 Why this is hard: messages of open transactions lie between others in the log, and consumers read in order. Nothing
 behind the first message of an open transaction is delivered, because that transaction may still commit; messages of an
@@ -43,7 +43,7 @@ class SnapshotError(Exception):
 
 
 class Snapshot(NamedTuple):
-    """What is stored of a topic's transactions: the state at `position`, behind which the log is read."""
+    """Stored form of a topic's transactions: the state at `position`, behind which the log is read."""
 
     position: Position
     aborted: dict[TxnId, Aborted]

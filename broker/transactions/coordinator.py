@@ -52,7 +52,7 @@ RETRY_MAX_S = 5.0
 
 
 class Participants(Protocol):
-    """How participants are told: both calls return when the participant knows, durably. Raise BrokerError."""
+    """Interface to participants: both calls return when the participant knows, durably. Raise BrokerError."""
 
     async def end_on_partition(self, topic: str, txn: TxnId, *, commit: bool, low_watermark: int) -> None: ...
 
@@ -95,7 +95,7 @@ class Coordinator:
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self._scopes: set[trio.CancelScope] = set()
-        """Of the tasks that tell ends."""
+        """Scopes of the tasks that tell ends."""
 
     @classmethod
     async def open(

@@ -1,4 +1,4 @@
-"""What a coordinator knows of its transactions (pure core of `coordinator`).
+"""State of the transactions of a coordinator (pure core of `coordinator`).
 
 Why this is hard: a decision must be durable before any participant hears of it, each participant must hear of it
 however often brokers die, and no transaction may be forgotten before all have confirmed.

@@ -1,4 +1,4 @@
-"""What a subscription acknowledged in transactions that are not over (pure core of `pending_acks`).
+"""State of the acknowledgements of a subscription in transactions that are not over (pure core of `pending_acks`).
 
 Why this is hard: a message acknowledged in an open transaction is neither delivered nor acknowledged; two transactions
 must not both acknowledge it, though a batch may be shared between them message by message; and the log of it has to
@@ -31,7 +31,7 @@ ENDED_MAX = 10_000
 
 
 class Acked(Protocol):
-    """What is acknowledged for good: the cursor."""
+    """Interface of the cursor: entries acknowledged for good."""
 
     @property
     def mark_delete(self) -> Position: ...
@@ -52,7 +52,7 @@ class Ack(NamedTuple):
 
 
 class HeldAcks:
-    """What one open transaction acknowledged."""
+    """Acknowledgements of one open transaction."""
 
     __slots__ = ("cumulative", "entries", "records")
 
@@ -65,7 +65,7 @@ class HeldAcks:
 
 
 class Result(NamedTuple):
-    """What a commit acknowledges."""
+    """Result of an end: the entries that a commit acknowledges."""
 
     whole: list[Position]
     parts: list[tuple[Position, list[int]]]

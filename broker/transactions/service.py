@@ -67,7 +67,7 @@ class TransactionService:
         ownership: Owning,
     ) -> None:
         self.coordinators: dict[int, Coordinator] = {}
-        """Those that this broker has, by number."""
+        """Coordinators of this broker, by number."""
         self._context = context
         self._topics = topics
         self._factory = factory

@@ -32,7 +32,7 @@ SINK = "persistent://public/default/sink"
 SUBSCRIPTION = "movers"
 MESSAGES = 60
 COORDINATORS = 2
-"""Those that the movers use, of 16."""
+"""Coordinators that the movers use, of 16."""
 LIVENESS_S = 180.0
 """Virtual seconds in which a healed system moves what is left."""
 QUIET_S = 0.5
@@ -73,7 +73,7 @@ class Story:
         self.outcomes: Counter[str] = Counter()
         """Ends of transactions, as their clients saw them."""
         self.found: dict[Place, bytes] = {}
-        """What a reader found in the sink."""
+        """Messages that a reader found in the sink."""
         self.published = 0
         self.ready = trio.Event()
         rng = self.rng

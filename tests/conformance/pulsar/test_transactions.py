@@ -105,7 +105,7 @@ STEPS = ("open", "named", "sent", "acknowledged", "asked", "ended")
 def test_a_kill_at_each_step_leaves_all_or_nothing(
     serving: StandaloneProcess, topic: str, step: str, commit: bool
 ) -> None:
-    """Of a transaction that sends and acknowledges: `asked` is killed while the end is under way."""
+    """The transaction sends and acknowledges: `asked` is killed while the end is under way."""
     source, sink = f"{topic}-in", f"{topic}-out"
     reached = STEPS.index(step)
     with Coordinator(serving.port) as tc, RawClient(serving.port) as sender, RawClient(serving.port) as feeder:

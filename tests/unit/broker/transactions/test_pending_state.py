@@ -16,7 +16,7 @@ A, B = TxnId(0, 1), TxnId(0, 2)
 
 
 class Cursor:
-    """What is acknowledged for good."""
+    """Entries that are acknowledged for good."""
 
     def __init__(self) -> None:
         self.acked: set[Position] = set()
