@@ -397,6 +397,31 @@ class BrokerOptions(LifeOptions):
         minimum=1,
         doc="Minutes between two such lines about one subscription.",
     )
+    transactions: bool = conf_key(
+        "transactionCoordinatorEnabled",
+        False,
+        doc="Serve transactions: this broker runs coordinators, and topics and subscriptions take part.",
+    )
+    transactions_per_coordinator_max: int = conf_key(
+        "maxActiveTransactionsPerCoordinator",
+        0,
+        minimum=0,
+        doc="Transactions of one coordinator that are not over. 0: no limit.",
+    )
+    transaction_snapshot_count: int = conf_key(
+        "transactionBufferSnapshotMaxTransactionCount",
+        1000,
+        minimum=1,
+        doc="Transactions that end on a topic until its state is stored again, so that less of its log is read when "
+        "it is loaded.",
+    )
+    transaction_snapshot_interval_s: float = conf_key(
+        "transactionBufferSnapshotMinTimeInMillis",
+        5000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="Time after which the state of a topic whose transactions changed is stored again.",
+    )
     resubscribe_grace_s: float = 60.0
     """Time that the subscription of a reader is kept after a SEEK disconnected it."""
     acks_in_command_max: int = 100_000

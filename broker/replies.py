@@ -314,6 +314,33 @@ _RESPONSES = {
 }
 
 
+def coordinator_connected(request_id: int) -> bytes:
+    reply = command(pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE)
+    reply.tcClientConnectResponse.request_id = request_id
+    return encode(reply)
+
+
+def transaction_opened(request_id: int, most: int, least: int) -> bytes:
+    """Return the answer to NEW_TXN. Both parts of the id are set even if 0: Go's client reads them without a check."""
+    reply = command(pb.BaseCommand.NEW_TXN_RESPONSE)
+    body = reply.newTxnResponse
+    body.request_id = request_id
+    body.txnid_most_bits = most
+    body.txnid_least_bits = least
+    return encode(reply)
+
+
+def of_transaction(request: pb.BaseCommand, most: int, least: int) -> bytes:
+    """Return the success of a command about a transaction, in its own response type."""
+    field, kind, answer_field, _ = _RESPONSES[request.type]
+    reply = command(kind)
+    body = getattr(reply, answer_field)
+    body.request_id = getattr(request, field).request_id
+    body.txnid_most_bits = most
+    body.txnid_least_bits = least
+    return encode(reply)
+
+
 def own_error(request: pb.BaseCommand, code: pb.ServerError, message: str) -> bytes:
     """Return a failure in the request's own response type if that has an error field, else ERROR."""
     for field, body in request.ListFields():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -42,6 +43,10 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
 from quire.wire.pulsar.names import PERSISTENT, TopicName
 from quire.world.doors import Stream, World
+
+if TYPE_CHECKING:
+    from broker.connections.transactions import TransactionRequests
+    from broker.transactions.service import TransactionService
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
@@ -97,11 +102,27 @@ class Broker:
         self.idle = IdleTopics(self.topics, self.policies, options, delete)
         self.lookups = LookupCounts()
         self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
+        self.transactions: TransactionService | None = None
+        requests: TransactionRequests | None = None
+        if options.transactions:
+            from broker.connections.transactions import TransactionRequests  # heavy, and off by default
+            from broker.transactions.service import TransactionService
+
+            self.transactions = TransactionService(self.context, self.topics, factory, metadata, self.ownership)
+            self.topics.delete_acks = self.transactions.delete_acks
+            self.administration.transactions = self.transactions
+            requests = TransactionRequests(self.transactions)
         self._requests = request_table(
             Lookups(self.topics, self.direct, self.ownership, self.lookups),
-            Creations(self.topics, self.policies, DirectCreations(self.direct, self.topics.schemas)),
+            Creations(
+                self.topics,
+                self.policies,
+                DirectCreations(self.direct, self.topics.schemas),
+                None if self.transactions is None else self.transactions.enable,
+            ),
             SchemaRequests(self.topics, self.direct),
             Watchers(self.topic_lists),
+            requests,
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""
@@ -126,6 +147,8 @@ class Broker:
         self.context.nursery.start_soon(self._compact, name="compaction monitor")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
+        if self.transactions is not None:
+            self.context.nursery.start_soon(self.transactions.run, name="transactions")
 
     async def handle(self, stream: Stream) -> None:
         """Serve one connection until it ends; the caller closes the stream."""
@@ -214,13 +237,19 @@ class Broker:
     def _lose(self, bundle: Bundle) -> None:
         self.topics.lose(bundle)
         self.direct.lose(bundle)
+        if self.transactions is not None:
+            self.transactions.lose(bundle)
 
     async def _unload(self, bundle: Bundle, next_owner: str | None) -> None:
+        if self.transactions is not None:
+            await self.transactions.unload(bundle)
         await self.direct.unload(bundle, next_owner or "")
         await self.topics.unload(bundle, next_owner or "")
         self.context.turn.flush()
 
     async def _close(self) -> None:
+        if self.transactions is not None:
+            await self.transactions.close()
         await self.ownership.release_all()
         await self.direct.close_all()
         await self.topics.close_all()

@@ -80,6 +80,8 @@ class Administration:
         """None: this broker serves every topic."""
         self.ledgers_root = LEDGERS_ROOT
         self.check_quotas: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self.transactions: object = None
+        """The broker's `TransactionService`; None: transactions are off."""
 
     @property
     def schemas(self) -> Schemas:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from broker.admin import (
@@ -26,21 +27,24 @@ from broker.admin import (
     tenants,
     topics,
 )
+from broker.admin.errors import Statuses
 from broker.admin.life_policies import quotas
 from broker.admin.life_policies.routes import life_routes
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
-from broker.admin.requests import Service
-from broker.admin.resource import NotServed, Resource
+from broker.admin.requests import AdminCall, Service
+from broker.admin.resource import Handler, NotServed, Resource
 from broker.admin.stats import handlers as stats
 from broker.explain import rest as explanations
+from broker.transactions.errors import CoordinatorNotFoundError, InvalidStatusError, TransactionNotFoundError
 
 _PERSISTENT = "/admin/v2/persistent/{tenant}/{namespace}"
 _NON_PERSISTENT = "/admin/v2/non-persistent/{tenant}/{namespace}"
 _TOPIC = f"{_PERSISTENT}/{{topic}}"
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+_TRANSACTIONS = "/admin/v3/transactions"
 _LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
@@ -96,6 +100,38 @@ def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
             PUT=non_persistent.create_subscription,
             DELETE=non_persistent.delete_subscription,
         ),
+    ]
+
+
+def _of_transactions(name: str) -> Handler:
+    """Return a handler of transactions, whose module is imported at the first request."""
+
+    async def run(call: AdminCall) -> Response | None:
+        from broker.admin import transactions
+
+        handler: Handler = getattr(transactions, name)
+        return await handler(call)
+
+    return run
+
+
+def transaction_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of transactions."""
+    txn, topic = "{most}/{least}", "{tenant}/{namespace}/{topic}"
+    missing: Statuses = {TransactionNotFoundError: 404, InvalidStatusError: 409, CoordinatorNotFoundError: 503}
+    return [
+        at(f"{_TRANSACTIONS}/{path}", statuses={method: missing}, **{method: _of_transactions(name)})
+        for method, path, name in (
+            ("GET", "coordinators", "coordinators"),
+            ("GET", "coordinatorStats", "coordinator_stats"),
+            ("GET", f"transactionMetadata/{txn}", "metadata"),
+            ("GET", "slowTransactions/{timeout}", "slow"),
+            ("GET", f"transactionBufferStats/{topic}", "buffer_stats"),
+            ("GET", f"transactionInBufferStats/{topic}/{txn}", "in_buffer"),
+            ("GET", f"pendingAckStats/{topic}/{{subscription}}", "acks_stats"),
+            ("GET", f"transactionInPendingAckStats/{topic}/{{subscription}}/{txn}", "in_acks"),
+            ("POST", f"abortTransaction/{txn}", "abort"),
+        )
     ]
 
 
@@ -235,6 +271,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/admin/v2/bookies/all", GET=brokers.bookies),
         at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
+        *transaction_routes(at),
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),
         NotServed("/lookup/"),

@@ -161,11 +161,16 @@ def _finish(
 
 
 def refusal(
-    connection: Connection, consumer: Consumer[Subscription], ack: pb.CommandAck, count: int
+    connection: Connection,
+    consumer: Consumer[Subscription],
+    ack: pb.CommandAck,
+    count: int,
+    *,
+    in_transaction: bool = False,
 ) -> tuple[pb.ServerError, str] | None:
     """Return why an ACK of `count` ids cannot be applied, as (code, message), or None."""
-    if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-        return pb.NotAllowedError, "transactions are not served"
+    if (ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits")) and not in_transaction:
+        return pb.NotAllowedError, "transactions are off, or the ACK has too many ids for one"
     if count > connection.context.options.acks_in_command_max:
         return pb.NotAllowedError, f"{count} message ids in one ACK are too many"
     if len(ack.properties) > PROPERTIES_MAX or any(len(pair.key) > PROPERTY_NAME_MAX for pair in ack.properties):

@@ -82,7 +82,7 @@ async def get_last_message_id(connection: Connection, command: pb.BaseCommand) -
     subscription = consumer.subscription
     topic = subscription.topic
     try:
-        last, batch_index = await last_message(topic.ledger, topic.screen)
+        last, batch_index = await last_message(topic.ledger, topic.screen, topic.read_bound)
         view = None if topic.compaction is None else topic.compaction.view
         if consumer.read_compacted and view is not None and last <= view.horizon:
             last, batch_index = await view.last_message(connection.context.world.offload)
@@ -152,3 +152,12 @@ def close_consumer(connection: Connection, command: pb.BaseCommand) -> None:
 def close(consumer: Consumer[Subscription]) -> None:
     """Close at the client's request, without notifying it."""
     consumer.subscription.end_consumer(consumer, End.CLIENT)
+
+
+def refuse_transaction(connection: Connection, command: pb.BaseCommand) -> None:
+    """Refuse a command of transactions where they are off, with an ERROR as the original does.
+
+    Source: Pulsar's ServerCnx.checkTransactionEnableAndSendError."""
+    for field, body in command.ListFields():
+        if field.name != "type":
+            connection.write((replies.error(body.request_id, pb.NotAllowedError, "Transactions are not enabled."),))

@@ -115,10 +115,18 @@ Maker: TypeAlias = Callable[[Connection, pb.BaseCommand, Creation], Awaitable[No
 class Creations:
     """Makes producers and consumers on the broker's topics."""
 
-    def __init__(self, topics: Topics, policies: TopicPolicies, direct: DirectCreations) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        policies: TopicPolicies,
+        direct: DirectCreations,
+        enable_transactions: Callable[[Topic], Awaitable[None]] | None = None,
+    ) -> None:
+        """`enable_transactions`: lets producers of a topic send in transactions; None: they are off."""
         self._topics = topics
         self._policies = policies
         self._direct = direct
+        self._enable_transactions = enable_transactions
 
     async def producer(self, connection: Connection, command: pb.BaseCommand, creation: Creation) -> None:
         """Connect a producer to a topic, which is loaded or created if needed."""
@@ -147,6 +155,8 @@ class Creations:
             if follow_policies(topic, policies):
                 break
             topic = await self._topics.get(name)
+        if request.txn_enabled and self._enable_transactions is not None:
+            await self._enable_transactions(topic)
         rules = self._topics.schemas.rules_of(name, policies)
         del policies  # kept until the topic is loaded, so that they are read once
         version = await version_of_producer(self._topics.schemas, topic, request, rules)
@@ -165,7 +175,7 @@ class Creations:
         request = command.producer
         if creation.is_taken or request.producer_id in connection.producers or request.initial_subscription_name:
             return False
-        if request.producer_access_mode != pb.Shared:
+        if request.producer_access_mode != pb.Shared or request.txn_enabled:
             return False
         if len(request.metadata) > PROPERTIES_IN_PASS or request.HasField("schema"):
             return False  # to check these may take long
@@ -191,8 +201,6 @@ class Creations:
     @staticmethod
     def _wanted(connection: Connection, request: pb.CommandProducer) -> TopicName:
         """Return the topic that a producer is wanted on. Raises BrokerError if it asks for what is not served."""
-        if request.txn_enabled:
-            raise NotAllowedError("transactions are not served")
         check_properties(connection, request.metadata)
         check_size(request.producer_name, "producer name")
         return served(connection, parse_topic(request.topic))

@@ -7,8 +7,9 @@ the pass on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
 from broker.connections import acks, commands
 from broker.connections.connection import Connection, RequestTable
@@ -23,9 +24,41 @@ InPass = Callable[[Connection, pb.BaseCommand], None]
 Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
 
 
-def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequests, watchers: Watchers) -> RequestTable:
-    """Return the handler of each served command. Any other command is refused."""
+TRANSACTION_COMMANDS = (
+    pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST,
+    pb.BaseCommand.NEW_TXN,
+    pb.BaseCommand.ADD_PARTITION_TO_TXN,
+    pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN,
+    pb.BaseCommand.END_TXN,
+)
+
+
+class InTransactions(Protocol):
+    """Handlers of commands of transactions."""
+
+    @property
+    def works(self) -> Mapping[int, Work]:
+        """Return the handler of each command, to be run in a task."""
+
+    def acknowledge(self, connection: Connection, command: pb.BaseCommand) -> Iterator[None] | None:
+        """Apply an ACK, whether or not it is one in a transaction."""
+
+
+def request_table(
+    lookups: Lookups,
+    creations: Creations,
+    schemas: SchemaRequests,
+    watchers: Watchers,
+    transactions: InTransactions | None = None,
+) -> RequestTable:
+    """Return the handler of each served command. Any other command is refused. `transactions`: None: they are off."""
     kind = pb.BaseCommand
+    of_transactions: dict[int, Callable[[Connection, pb.BaseCommand], Iterator[None] | None]]
+    if transactions is None:
+        of_transactions = dict.fromkeys(TRANSACTION_COMMANDS, commands.refuse_transaction)
+    else:
+        of_transactions = {each: _task(work) for each, work in transactions.works.items()}
+        of_transactions[kind.ACK] = transactions.acknowledge
     return RequestTable(
         by_type={
             kind.CONNECT: commands.connect,
@@ -49,6 +82,7 @@ def request_table(lookups: Lookups, creations: Creations, schemas: SchemaRequest
             kind.GET_TOPICS_OF_NAMESPACE: _task(lookups.get_topics),
             kind.WATCH_TOPIC_LIST: _task(watchers.watch),
             kind.WATCH_TOPIC_LIST_CLOSE: close_watcher,
+            **of_transactions,
         },
         large=acks.large,
     )

@@ -16,18 +16,13 @@ from operator import itemgetter
 import trio
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.entries import key_of
 from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.ports import Host
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.stops import Stop
-from broker.dispatch.entries import key_of, wanted_messages
-    READ_BACKOFF_MAX_S,
-    READ_BACKOFF_MIN_S,
-    RUN_COST,
-    Subscription,
-    key_of,
-    wanted_messages,
-)
+from broker.dispatch.subscription import READ_BACKOFF_MAX_S, READ_BACKOFF_MIN_S, RUN_COST, Subscription
+from broker.dispatch.wanted import wanted_messages
 from broker.positions import position_of
 from broker.topics.compaction.view import CompactedLedgerLostError, CompactedView, Entries
 from cursors.cursor import Cursor

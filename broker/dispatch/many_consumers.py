@@ -15,7 +15,6 @@ from itertools import islice
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.delayed.delays import Delays
 from broker.dispatch.delaying import DELAYED_COST
-from broker.dispatch.entries import wanted_messages
 from broker.dispatch.limited import Assigned, LimitedSubscription
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
@@ -23,6 +22,7 @@ from broker.dispatch.policies.refusal import Refusal
 from broker.dispatch.ports import Host
 from broker.dispatch.stops import Stop
 from broker.dispatch.subscription import Subscription
+from broker.dispatch.wanted import wanted_messages
 from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor
@@ -264,10 +264,10 @@ class ManyConsumers(LimitedSubscription):
                 self._take_due(delays)
             if not stuck and (ready := self._replay.first_run(self._entries_for(permits), self._policy.ready_groups())):
                 position, count = ready
-                if self.cursor.is_acked(position):
+                if self._is_unwanted(position):
                     # The cursor advanced without acks: waiting entries were trimmed.
                     self._replay.discard_acked(
-                        self.cursor.is_acked, position.ledger_id, position.entry_id, position.entry_id + count
+                        self._unwanted(), position.ledger_id, position.entry_id, position.entry_id + count
                     )
                     continue
                 span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
@@ -282,6 +282,10 @@ class ManyConsumers(LimitedSubscription):
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position
+            bound = self.topic.read_bound
+            if bound is not None and position > bound:
+                self._caught_up()
+                return Stop.TRANSACTION
             ahead = self._ahead * self._ahead_of_delayed
             count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
             if self._ahead_of_delayed > 1:

@@ -14,6 +14,7 @@ from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
 from broker.topics.rates.dispatching import DispatchLimit
 from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 
@@ -32,6 +33,8 @@ class Host(Protocol[S]):
     nursery: trio.Nursery
     closing: bool
     next_owner: str
+    read_bound: Position | None
+    """Nothing behind it is delivered, because a transaction is open; None: everything may be."""
 
     @property
     def policies(self) -> Said | None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.entries import key_of
-from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.policies.hashing import murmur
 from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.redelivery import PendingAcks
 from broker.dispatch.policies.shared import Chunk, Shared
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
+from broker.dispatch.transacted import TransactedConsumers
 from broker.topics.entry_screen import CHUNK
 from cursors.cursor import Cursor
 from managed_ledger.managed_ledger import EntryRun
@@ -25,7 +25,7 @@ AHEAD_MAX = 64
 """Key_Shared: maximum ratio of entries read to permits while the keys that arrive are held up."""
 
 
-class SharedSubscription(ManyConsumers):
+class SharedSubscription(TransactedConsumers):
     """Subscription with round robin over the consumers of the highest priority that have permits. Chunks of a message
     stay together."""
 
@@ -50,7 +50,10 @@ class SharedSubscription(ManyConsumers):
         chunked = not self.topic.screen.has_only(~CHUNK, ledger_id, first)
         progress = False
         taken_to = first
-        for start, count in self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads)):
+        runs = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self.held_in_transactions is not None:
+            runs = self._not_held(ledger_id, runs)
+        for start, count in runs:
             payloads = run.payloads[start - first : start - first + count]
             counts = self._message_counts(ledger_id, start, payloads)
             self._read_size.seen(count, sum(counts))
@@ -73,7 +76,7 @@ class SharedSubscription(ManyConsumers):
             progress = progress or not replay
         if replay:
             # Entries acknowledged since need not be delivered again.
-            self._replay.discard_acked(self.cursor.is_acked, ledger_id, first, taken_to)
+            self._replay.discard_acked(self._unwanted(), ledger_id, first, taken_to)
         else:
             self._advance(ledger_id, taken_to)
         return progress
@@ -106,7 +109,7 @@ class SharedSubscription(ManyConsumers):
         return taken, bool(assigned)
 
 
-class KeySharedSubscription(ManyConsumers):
+class KeySharedSubscription(TransactedConsumers):
     """Subscription in which all messages of a key go to one consumer, in order, as consumers join and leave."""
 
     entry_cost = 8
@@ -150,7 +153,10 @@ class KeySharedSubscription(ManyConsumers):
         waiting = self._replay
         progress = False
         held_up = 0
-        for start, count in self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads)):
+        runs = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self.held_in_transactions is not None:
+            runs = self._not_held(ledger_id, runs)
+        for start, count in runs:
             payloads = run.payloads[start - first : start - first + count]
             counts = self._message_counts(ledger_id, start, payloads)
             self._read_size.seen(count, sum(counts))
@@ -168,7 +174,7 @@ class KeySharedSubscription(ManyConsumers):
                     waiting.add(Position(ledger_id, start + index), hashes[index], again=False)
                 held_up += len(blocked)
         if replay:
-            waiting.discard_acked(self.cursor.is_acked, ledger_id, first, last + 1)
+            waiting.discard_acked(self._unwanted(), ledger_id, first, last + 1)
         else:
             self._ahead = min(2 * self._ahead, AHEAD_MAX) if 2 * held_up > len(run.payloads) else 1
             self._advance(ledger_id, last + 1)

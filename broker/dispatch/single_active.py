@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import trio
@@ -136,6 +136,15 @@ class SingleActiveSubscription(FilteringSubscription):
         if consumer is self.active:
             self.rewind()
 
+    def deliver_again(self, positions: Sequence[Position]) -> None:
+        """Deliver in order everything that is not acknowledged, if any of `positions` was passed."""
+        if any(position < self.cursor.read_position for position in positions):
+            self.rewind()
+        self.pump()
+
+    def release_committed(self, positions: Sequence[Position]) -> None:
+        """Do nothing: this type does not count what a consumer holds."""
+
     def _forget_deliveries(self) -> None:
         """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
@@ -155,6 +164,10 @@ class SingleActiveSubscription(FilteringSubscription):
                 self._put_off()
                 return Stop.PUT_OFF
             position = self.cursor.read_position
+            bound = self.topic.read_bound
+            if bound is not None and position > bound:
+                self._caught_up()
+                return Stop.TRANSACTION
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
@@ -174,12 +187,14 @@ class SingleActiveSubscription(FilteringSubscription):
 
     def _deliver(self, consumer: Consumer[Subscription], run: EntryRun) -> None:
         """Send the unacknowledged entries of `run` while there are permits; the read position follows."""
-        cursor = self.cursor
         run = self._screened(run)
         first, ledger_id = run.first_entry_id, run.ledger_id
         permits = self._permits[consumer]
         next_entry = first + len(run.payloads)
-        runs: Iterable[tuple[int, int]] = cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        wanted = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        if self.held_in_transactions is not None:
+            wanted = self._not_held(ledger_id, wanted)
+        runs: Iterable[tuple[int, int]] = wanted
         if self._ranges is not None:
             runs = list(self._of_its_keys(self._ranges, run, runs))
         if self.rules.filters:

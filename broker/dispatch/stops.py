@@ -22,4 +22,5 @@ class Stop(Enum):
     READING = "a read was under way"
     FAILOVER_DELAY = "the new active consumer has to wait a moment"
     WAITING_FULL = "too many entries that were read wait for their consumers"
+    TRANSACTION = "what follows is held back until a transaction ends"
     CAUGHT_UP = "everything confirmed was read"

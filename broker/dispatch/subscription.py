@@ -15,12 +15,12 @@ import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
-from broker.dispatch.entries import wanted_messages
 from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
 from broker.dispatch.stops import Stop
+from broker.dispatch.wanted import HeldInTransactions, WantedEntries, wanted_messages
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ServiceNotReadyError
 from broker.topics.entry_screen import BATCH
@@ -47,7 +47,7 @@ RUN_COST = 32
 """Cost of a run of entries in the work of a pass, beside its entries."""
 
 
-class Subscription(ABC):
+class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
     """Common part of all types: life, seek, reads, the guard around the pump."""
 
     single_active = False
@@ -57,9 +57,10 @@ class Subscription(ABC):
     """Cost of an entry in the work of a pass."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
-        self.topic = topic
+        self.topic: Host[Subscription] = topic
         self.name = name
         self.cursor = cursor
+        self.held_in_transactions: HeldInTransactions | None = None
         self.kind = kind
         self.durable = durable
         self.consumers: dict[Consumer[Subscription], None] = {}
@@ -350,10 +351,9 @@ class Subscription(ABC):
     def _ack_sets(self, ledger_id: int, entry_ids: Sequence[int]) -> list[list[int] | None] | None:
         """Return per entry the messages still wanted of a partly acknowledged batch; None where that applies to no
         entry."""
-        cursor = self.cursor
-        if not cursor.has_ack_sets:
+        if not self.cursor.has_ack_sets and self.held_in_transactions is None:
             return None
-        return [cursor.ack_set(Position(ledger_id, entry_id)) for entry_id in entry_ids]
+        return [self._wanted_words(Position(ledger_id, entry_id)) for entry_id in entry_ids]
 
     def _message_counts(self, ledger_id: int, first_entry_id: int, payloads: Sequence[Buffer]) -> list[int]:
         """Return the messages of each entry that are still wanted: its cost in permits."""
@@ -361,10 +361,9 @@ class Subscription(ABC):
             counts = [1] * len(payloads)
         else:
             counts = batch_counts(payloads)
-        cursor = self.cursor
-        if cursor.has_ack_sets:
+        if self.cursor.has_ack_sets or self.held_in_transactions is not None:
             for index in range(len(counts)):
-                words = cursor.ack_set(Position(ledger_id, first_entry_id + index))
+                words = self._wanted_words(Position(ledger_id, first_entry_id + index))
                 if words is not None:
                     counts[index] = wanted_messages(words)
         return counts

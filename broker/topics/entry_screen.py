@@ -9,7 +9,7 @@ when they are read."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -47,7 +47,7 @@ def why_refused(features: int) -> str:
     if features & UNREADABLE:
         return "the metadata of the message cannot be read, or lacks a required field: no consumer could take it"
     if features & TRANSACTION:
-        return "transactions are not served"
+        return "the message is of a transaction, and transactions are off or its SEND names none"
     if features & MARKER:
         return "marker_type is for brokers: replication between clusters is not served"
     return "broker entry metadata is added by brokers only"
@@ -61,8 +61,18 @@ class Screened(NamedTuple):
     """Entries of it to acknowledge on behalf of their consumers."""
 
 
-_PUBLIC = ("features", "known_after", "passed_over")
+_PUBLIC = ("features", "known_after", "passed_over", "transactions")
 _NEVER = Position(1 << 63, 0)
+
+
+class HeldBack(Protocol):
+    """Interface of what the transactions of a topic keep from its consumers."""
+
+    def readable(self, run: EntryRun) -> EntryRun:
+        """Return the part of a run that may be delivered now."""
+
+    def hides(self, entry: Buffer) -> bool:
+        """Return whether an entry belongs to a transaction that was aborted."""
 
 
 class EntryScreen:
@@ -81,6 +91,8 @@ class EntryScreen:
         self.features = 0
         """Features that any entry behind `known_after` has; DELAYED also if one before it has."""
         self.passed_over = passed_over
+        self.transactions: HeldBack | None = None
+        """Set by a topic with transactions, which has every entry screened."""
         self._topic = topic
         self._stamped_after = _NEVER
         """Entries behind it are published, and have metadata of this broker in front."""
@@ -107,20 +119,26 @@ class EntryScreen:
 
     def screen(self, run: EntryRun) -> Screened | None:
         """Check entries that have not been checked; None: they can be delivered as they are."""
-        if (run.ledger_id, run.first_entry_id) > self._stamped_after:
+        if self.transactions is None and (run.ledger_id, run.first_entry_id) > self._stamped_after:
             if self._keeps:
                 return None
             plain = list(map(without_broker_metadata, run.payloads))
             return Screened(EntryRun(run.ledger_id, run.first_entry_id, plain), [])
         if self._features is None:
             self._features = EntryFeatures()
+        whole, transactions = run, self.transactions
+        if transactions is not None:
+            run = transactions.readable(run)
         unusual = self._features.unusual(run.payloads)
         if not unusual:
-            return None
+            return None if run is whole else Screened(run, [])
         ledger_id, first, _ = run
         payloads = list(run.payloads)
         passed_over: list[Position] = []
         for index, features in unusual:
+            if features & TRANSACTION and self._is_of_transactions(features, payloads[index]):
+                passed_over.append(Position(ledger_id, first + index))
+                continue
             if features & (UNREADABLE | MARKER):
                 passed_over.append(Position(ledger_id, first + index))
                 self._note(UNREADABLE_METADATA if features & UNREADABLE else SERVER_MARKER, passed_over[-1])
@@ -128,11 +146,24 @@ class EntryScreen:
             self.features |= features & DELAYED
             if features & BROKER_METADATA and not self._keeps:
                 payloads[index] = without_broker_metadata(payloads[index])
-            if features & TRANSACTION:
+            if features & TRANSACTION and transactions is None:
                 self._warn(
                     "of a transaction; delivered whether it was aborted or not", Position(ledger_id, first + index)
                 )
         return Screened(EntryRun(ledger_id, first, payloads), passed_over)
+
+    def _is_of_transactions(self, features: int, entry: Buffer) -> bool:
+        """Return whether an entry is a marker of a transaction, or a message of an aborted one."""
+        if features & MARKER:
+            return True
+        return self.transactions is not None and self.transactions.hides(entry)
+
+    def is_passed_over(self, entry: Buffer) -> bool:
+        """Return whether an entry, before the bound of open transactions, is not delivered to any consumer."""
+        features = features_of(entry, check=True)
+        if features & TRANSACTION and self._is_of_transactions(features, entry):
+            return True
+        return bool(features & (UNREADABLE | MARKER))
 
     def _note(self, reason: str, position: Position) -> None:
         self.passed_over[reason] += 1
@@ -152,11 +183,6 @@ class EntryScreen:
         )
 
 
-def is_passed_over(entry: Buffer) -> bool:
-    """Return whether the entry is not delivered to any consumer."""
-    return bool(features_of(entry, check=True) & (UNREADABLE | MARKER))
-
-
 __all__ = [
     "BATCH",
     "CHUNK",
@@ -165,7 +191,7 @@ __all__ = [
     "SERVER_MARKER",
     "UNREADABLE_METADATA",
     "EntryScreen",
+    "HeldBack",
     "Screened",
-    "is_passed_over",
     "why_refused",
 ]

@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 from broker.context import Context
 from broker.topics.policies import Held
-from broker.topics.producer import Producer, PublishSink
+from broker.topics.producer import Producer
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerReadError, ManagedLedgerUnavailableError
 from managed_ledger.ledger_list import LedgerList
-from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from quire.service.errors import ConfigError
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, encode_varint
@@ -136,7 +136,7 @@ class StampingTopic(Topic):
         self.stamp = stamp
         self.screen.expect_broker_metadata(keep=context.options.expose_entry_metadata)
 
-    def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:
+    def append(self, producer: Producer, run: SendRun, size: int, sink: AppendSink | None = None) -> None:
         if sink is not None or self.deduplication is None:  # else it comes again, if it is new
             self.stamp.stamp(run)
         super().append(producer, run, size, sink)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 
@@ -86,6 +86,7 @@ class Topics:
         self.load_times = Histogram()
         """Milliseconds of each load that succeeded."""
         self.loads_failed = 0
+        self.delete_acks: Callable[[TopicName, Sequence[str]], Awaitable[None]] | None = None  # in transactions
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
         self.first_use = FirstUse(metadata, policies, context.options, self.namespaces)
@@ -117,7 +118,6 @@ class Topics:
 
     @property
     def count(self) -> int:
-        """Return how many are loaded."""
         return len(self._loaded)
 
     def find(self, name: TopicName) -> Topic | None:
@@ -223,7 +223,6 @@ class Topics:
 
     def when_loaded(self, name: TopicName, then: Callable[[Topic | BrokerError], None]) -> bool:
         """Call `then` with the topic in this step, or when it is loaded, or with the error if it cannot be.
-
         Cheaper than a task that waits for `get`. Return False if more than that may have to be waited for: `get` does
         so, and `then` is not called. `then` must not raise."""
         full = name.full
@@ -320,7 +319,6 @@ class Topics:
 
     def lose(self, bundle: Bundle) -> None:
         """Drop the topics of a bundle that another broker has, including those being closed. Nothing is written.
-
         If there are many, the first go in this step and the rest in later steps."""
         steps = self._lose(bundle)
         if next(steps, _DONE) is not _DONE:
@@ -416,7 +414,10 @@ class Topics:
                 # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
                 # its topic.
                 await (self.forget(name) if name.partition < 0 else self.schemas.settle(name))
+                names = [] if self.delete_acks is None else await self.partitioned.subscriptions(name)
                 await delete_log(self._factory, self._metadata, name, None if topic is None else topic.compaction)
+                if self.delete_acks is not None:
+                    await self.delete_acks(name, names)
                 log.info("topic deleted", topic=full)
             except NoSuchManagedLedgerError as error:
                 raise TopicNotFoundError(f"topic {full} does not exist") from error

@@ -22,12 +22,15 @@ from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.following import follow_rates
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
+from broker.transactions.txn_id import SNAPSHOT_PROPERTY, is_log_of_transactions
 from cursors.errors import CursorRecoveryError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.recent import Recent
 from quire.wire.pulsar.names import TopicName
 from quire.world.backoff import Backoff
 
@@ -39,12 +42,23 @@ HOLD_S = 15.0
 A refused client retries ever more slowly, long after they are back. Less than clients wait for an answer (30 s)."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
+NAMESPACES_MAX = 10_000
+NAMESPACE_TTL_S = 300.0
+"""Time for which it is known that Pulsar has no transactions in a namespace. A namespace is taken over once."""
+_SYSTEM_NAMESPACE = "pulsar/system"
+_SNAPSHOT_TOPICS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
+"""Source: Pulsar's SystemTopicNames."""
 
 
 async def has_node(metadata: MetadataStore, path: str) -> bool:
     """Return whether the node exists. Raises MetadataUnavailableError."""
     with translated(path):
         return await metadata.get(path) is not None
+
+
+def _has_transactions(ledger: ManagedLedger) -> bool:
+    """Return whether a log has ever had messages of transactions."""
+    return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
 
 
 class Wanted(Protocol):
@@ -85,6 +99,7 @@ class TopicLoader:
         self._first_use = first_use
         self._close_soon = close_soon
         self._stamping = stamp_kinds(context.options.entry_metadata)
+        self._pulsar_transactions: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         self.stopping = False
         """The broker stops: nothing is tried again."""
 
@@ -105,6 +120,8 @@ class TopicLoader:
             await trio.sleep(pause_s)
 
     async def _load_once(self, name: TopicName, loading: Wanted) -> Topic:
+        if is_log_of_transactions(name):
+            raise NotAllowedError(f"{name.full} is a log of transactions, and no topic for clients")
         if name.partition >= 0:
             return await self._open(name, create=await self._check_partition(name) and loading.create)
         async with self._partitioned.changing(name):
@@ -132,6 +149,15 @@ class TopicLoader:
             stamp: EntryStamp | None = None
             if any(self._stamping):
                 stamp = await open_stamp(ledger, self._stamping, self._context.world.clock)
+            if stamp is None:
+                topic = Topic(self._context, name, ledger, self._close_soon, policies)
+            else:
+                topic = StampingTopic(self._context, name, ledger, self._close_soon, policies, stamp)
+            topic.deduplication = deduplication
+            topic.restore_subscriptions()
+            taken_over = not _has_transactions(ledger) and await self._had_transactions_of_pulsar(name)
+            if taken_over or self._context.options.transactions or _has_transactions(ledger):
+                await self._recover_transactions(topic, taken_over)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -139,17 +165,42 @@ class TopicLoader:
         if not ledger.is_usable:
             # Taken over or closed since: no later event would report it.
             raise ManagedLedgerFencedError(f"{name.full} was lost while it was being loaded")
-        if stamp is None:
-            topic = Topic(self._context, name, ledger, self._close_soon, policies)
-        else:
-            topic = StampingTopic(self._context, name, ledger, self._close_soon, policies, stamp)
-        topic.deduplication = deduplication
         if COMPACTION_CURSOR in ledger.cursors:
             topic.compaction = Compaction(topic)
             topic.compaction.recover()
-        topic.restore_subscriptions()
         follow_rates(topic, self._rates)
         return topic
+
+    async def _had_transactions_of_pulsar(self, name: TopicName) -> bool:
+        """Return whether topics of the namespace may have messages of transactions that Pulsar wrote: it stores
+        snapshots of them in a topic of the namespace, before the first message."""
+        namespace = name.namespace_path
+        if namespace == _SYSTEM_NAMESPACE:
+            return False
+        known = self._pulsar_transactions.get(namespace)
+        if known is None:
+            known = False
+            for local in _SNAPSHOT_TOPICS:
+                topic = TopicName(name.domain, name.tenant, name.namespace, local)
+                stored = await has_node(self._metadata, log_path(topic.managed_ledger_path))
+                known = known or stored or await self._partitioned.get(topic) > 0
+            self._pulsar_transactions.put(namespace, known)
+        return known
+
+    async def _recover_transactions(self, topic: Topic, taken_over: bool) -> None:
+        from broker.transactions.recovery import recover_transactions  # few topics have any
+
+        enabled = self._context.options.transactions
+        topic.transactions = await recover_transactions(
+            topic, self._factory, self._metadata, whole_log=taken_over, with_acks=enabled
+        )
+        if not enabled and topic.read_bound is not None:
+            log.error(
+                "messages behind an open transaction are held back, because transactions are off: "
+                "set transactionCoordinatorEnabled=true until it is over",
+                topic=topic.name.full,
+                bound=str(topic.read_bound),
+            )
 
     async def _check_partition(self, name: TopicName) -> bool:
         """Check whether a partition that has no log may be created.

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from broker.context import Context
+from broker.dispatch.subscription import Subscription
 from broker.ends import End
 from broker.topics.delayed_delivery import DelayedDelivery
+from managed_ledger.managed_ledger import AppendSink
 from quire.service.log import Logger
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import SendRun
@@ -15,6 +17,28 @@ from quire.world.doors import Buffer
 
 P = TypeVar("P", contravariant=True)
 """The producers of a topic, or of a connection."""
+
+
+class TopicTransactions(Protocol):
+    """Transactions of a topic and of its subscriptions, as the topic uses them."""
+
+    def refusal(self, entry: Buffer) -> str:
+        """Return why a message sent in a transaction is not taken, "" if it is."""
+
+    def sink(self, payloads: Sequence[Buffer], inner: AppendSink) -> AppendSink:
+        """Return the sink of messages of transactions that are given to the log now."""
+
+    def follow(self, subscription: Subscription) -> None:
+        """Note that a subscription was made, or made anew for another type."""
+
+    async def delete(self, subscription: str) -> None:
+        """Delete what a deleted subscription acknowledged in transactions. Raises ServiceNotReadyError."""
+
+    async def close(self) -> None:
+        """Store what is known, and close the logs of acknowledgements."""
+
+    def abandon(self) -> None:
+        """Write nothing more, because another broker has the topic."""
 
 
 class ProducerHome(Protocol[P]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import trio
 
 from broker import replies
 from broker.connections.client_versions import refusal_code
@@ -11,6 +13,7 @@ from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
 from broker.topics.ports import ProducerClient, ProducerHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
+from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
 from quire.wire.pulsar.messages import ReceiptEncoder
 from quire.wire.pulsar.metadata import delay_of, metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
@@ -71,8 +74,11 @@ class Producer:
         same = self.connection is connection and self.producer_id == producer_id
         return (same and epoch > self.epoch) or self.connection.closed
 
-    def accepted(self, run: SendRun) -> Iterator[tuple[SendRun, int]]:
-        """Yield the parts of `run` that may be stored, with their features.
+    def accepted(
+        self, run: SendRun, in_transaction: Callable[[Buffer], str] | None = None
+    ) -> Iterator[tuple[SendRun, int]]:
+        """Yield the parts of `run` that may be stored, with their features. `in_transaction`: returns why a message of
+        a transaction may not; None: none may.
 
         Each has to be published before the next is requested: the sends between them are answered with SEND_ERROR in
         order."""
@@ -81,7 +87,13 @@ class Producer:
         size_max = self.topic.context.options.message_size_max
         for index, payload in enumerate(run.payloads):
             found = features_of(payload)
-            why = _why_flags(run.flags) or (why_refused(found) if found & REFUSED else "")
+            flags, refused = run.flags, found & REFUSED
+            in_one = bool(flags & TRANSACTION or found & OF_TRANSACTION) and in_transaction is not None
+            if in_one:
+                flags, refused = flags & ~TRANSACTION, refused & ~OF_TRANSACTION
+            why = _why_flags(flags) or (why_refused(refused) if refused else "")
+            if not why and in_one and in_transaction is not None:
+                why = in_transaction(payload)
             if not why and len(payload) > size_max and not run.flags & CHUNK:
                 why = _why_size(payload, size_max)
             if not why and found & DELAYED:
@@ -90,11 +102,11 @@ class Producer:
                 features |= found
                 continue
             if start < index:
-                yield run.part(start, index), features
+                yield _accepted_part(run, start, index, features), features
             start, features = index + 1, 0
             self._refuse(run.sequence_ids[index], why)
         if start < len(run.payloads):
-            yield run.part(start, len(run.payloads)), features
+            yield _accepted_part(run, start, len(run.payloads), features), features
 
     def _refuse(self, sequence_id: int, why: str) -> None:
         connection = self.connection
@@ -188,9 +200,17 @@ class Producer:
             self._deferred.append((self.sent, None, False))
 
 
+def _accepted_part(run: SendRun, start: int, stop: int, features: int) -> SendRun:
+    """Return a part of a run, marked if it has messages of transactions: the id (0, 0) is none for the splitter."""
+    part = run.part(start, stop)
+    if features & OF_TRANSACTION:
+        part.flags |= TRANSACTION
+    return part
+
+
 def _why_flags(flags: int) -> str:
     if flags & TRANSACTION:
-        return "transactions are not served"
+        return "transactions are off, or the producer was not created for them"
     if flags & MARKER:
         return "markers are for brokers: replication between clusters is not served"
     if flags & SHADOW:
@@ -241,3 +261,18 @@ class PublishSink:
         self._topic.context.publishing.give(self._size)
         self._topic.publish_failed(error)
         self._producer.failed(self._run, self._done, str(error))
+
+
+async def cut_in_next_step(producers: Sequence[Producer]) -> None:
+    """Cut off producers after the SEND_ERRORs of this pass, so that the client receives them in order."""
+    await trio.lowlevel.checkpoint()
+    for producer in producers:
+        producer.topic.end_producer(producer, End.CUT)
+
+
+async def cut_later(waiting: trio.CancelScope, producers: Sequence[Producer], after_s: float) -> None:
+    """Cut off pending sends, so that unresponsive bookies do not keep clients from the next owner."""
+    with waiting:
+        await trio.sleep(after_s)
+        for producer in producers:
+            producer.topic.end_producer(producer, End.CUT)

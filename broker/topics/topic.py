@@ -29,8 +29,8 @@ from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
 from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
-from broker.topics.ports import ProducerClient
-from broker.topics.producer import Producer, PublishSink
+from broker.topics.ports import ProducerClient, TopicTransactions
+from broker.topics.producer import Producer, PublishSink, cut_in_next_step, cut_later
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
 from broker.topics.rates.dispatching import DispatchLimit
@@ -39,7 +39,7 @@ from broker.topics.subscription_cursors import Pairs, delete_cursor, open_durabl
 from broker.topics.subscription_kinds import make_subscription, serves
 from broker.topics.system_names import is_system_cursor
 from managed_ledger.errors import ManagedLedgerFencedError
-from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
@@ -52,7 +52,6 @@ log = get_logger(__name__)
 RECEIPTS_GRACE_S = 5.0
 """Time that producers of a topic being closed wait for receipts of pending sends."""
 NOT_SERVED = TRANSACTION | MARKER | SHADOW
-"""SENDs with these flags are refused."""
 
 
 class Topic:
@@ -76,9 +75,11 @@ class Topic:
         "policies",
         "producers",
         "rates",
+        "read_bound",
         "screen",
         "subscriptions",
         "too_old",
+        "transactions",
         "used_at",
     )
 
@@ -102,6 +103,8 @@ class Topic:
         self.deduplication: Deduplication | None = None
         """Set by the loader, if duplicates are dropped."""
         self.compaction: Compaction | None = None  # from the first one on
+        self.read_bound: Position | None = None
+        self.transactions: TopicTransactions | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.closing = False
         self.next_owner = ""
@@ -195,7 +198,8 @@ class Topic:
             or size > self.context.options.message_size_max
             or (features & DELAYED and self.delayed_delivery().max_delay_ms)
         ):
-            for part, has in producer.accepted(run):
+            why_not = None if self.transactions is None else self.transactions.refusal
+            for part, has in producer.accepted(run, why_not):
                 # an append failed: nothing may be stored behind the gap
                 if self.producers.get(producer.name) is not producer:
                     producer.connection.sends_answered(len(part.sequence_ids))
@@ -211,7 +215,7 @@ class Topic:
         held = self.policies
         return of_broker(self.context.options) if held is None else held.delayed_delivery()
 
-    def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:
+    def append(self, producer: Producer, run: SendRun, size: int, sink: AppendSink | None = None) -> None:
         """Give a run to the log. `sink`: of deduplication, which knows that the run is new."""
         if sink is None and self.deduplication is not None:
             self.deduplication.publish(self, producer, run, size)
@@ -225,7 +229,10 @@ class Topic:
             self.rates.published(producer.connection, messages, size)
         self.context.publishing.take(size)
         producer.sent += len(payloads)
-        self.ledger.append(payloads, sink or PublishSink(producer, run, self, size))
+        sink = sink or PublishSink(producer, run, self, size)
+        if run.flags & TRANSACTION and self.transactions is not None:
+            sink = self.transactions.sink(payloads, sink)
+        self.ledger.append(payloads, sink)
 
     def _refuse(self, producer: Producer, run: SendRun, error: Exception) -> None:
         """Store nothing of a run, and make the producers reconnect, which returns the reason to them."""
@@ -250,13 +257,7 @@ class Topic:
             # From here on their sends are ignored: nothing may be stored behind a gap before the failed sends are
             # repeated.
             self.end_producer(producer, End.FAILED)
-        self.nursery.start_soon(self._disconnect_later, producers, name="disconnect producers")
-
-    async def _disconnect_later(self, producers: list[Producer]) -> None:
-        # After the SEND_ERRORs of this pass, so that the client receives them in order.
-        await trio.lowlevel.checkpoint()
-        for producer in producers:
-            self.end_producer(producer, End.CUT)
+        self.nursery.start_soon(cut_in_next_step, producers, name="disconnect producers")
 
     def reload(self) -> None:
         """Close the topic in the background; the next use of it opens it."""
@@ -304,6 +305,8 @@ class Topic:
         found.stop()
         changed = make_subscription(self, found.name, found.cursor, subscribe)
         self.subscriptions[found.name] = changed
+        if self.transactions is not None:
+            self.transactions.follow(changed)
         return changed
 
     def restore_subscriptions(self) -> None:
@@ -367,6 +370,8 @@ class Topic:
             if self.subscriptions.get(subscription.name) is subscription:
                 del self.subscriptions[subscription.name]
             self.used_at = trio.current_time()
+            if self.transactions is not None:
+                await self.transactions.delete(subscription.name)
 
         # Not in a task of the connection: if it breaks meanwhile, the deletion must still be completed.
         await see_through(self.nursery, delete, name=f"delete subscription {subscription.name}")
@@ -418,25 +423,22 @@ class Topic:
         self._disconnect_all()
         waiting = trio.CancelScope()
         if leaving:  # skipped for thousands of silent topics
-            self.nursery.start_soon(self._cut_off, waiting, leaving, name=f"cut off {self.name.full}")
+            self.nursery.start_soon(cut_later, waiting, leaving, RECEIPTS_GRACE_S, name=f"cut off {self.name.full}")
         try:
+            if self.transactions is not None:
+                await self.transactions.close()
             await self.ledger.close()
         finally:
             waiting.cancel()
             for producer in leaving:
                 self.end_producer(producer, End.CUT)
 
-    async def _cut_off(self, waiting: trio.CancelScope, producers: list[Producer]) -> None:
-        """Cut off pending sends, so that unresponsive bookies do not keep clients from the next owner."""
-        with waiting:
-            await trio.sleep(RECEIPTS_GRACE_S)
-            for producer in producers:
-                self.end_producer(producer, End.CUT)
-
     def abandon(self) -> None:
         """Disconnect all clients at once, because another broker has the topic. Nothing more is written, neither
         entries nor positions."""
         self._disconnect_all()
+        if self.transactions is not None:
+            self.transactions.abandon()
         self.ledger.abandon()
 
     def _disconnect_all(self) -> None:

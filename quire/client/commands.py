@@ -24,8 +24,17 @@ ANSWERS = {
     int(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE): "getLastMessageIdResponse",
     int(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE): "getTopicsOfNamespaceResponse",
     int(pb.BaseCommand.ACK_RESPONSE): "ackResponse",
+    int(pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE): "addPartitionToTxnResponse",
+    int(pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE): "endTxnOnPartitionResponse",
+    int(pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE): "endTxnOnSubscriptionResponse",
 }
 """Field of each answer that has a request_id."""
+_OF_TRANSACTIONS = (
+    pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
+    pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
+    pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+)
+"""Answers among brokers."""
 
 
 def connect(client_name: str, proxy_to: str) -> pb.BaseCommand:
@@ -177,4 +186,7 @@ def refusal(answer: pb.BaseCommand) -> ServerRefusedError | None:
         route = answer.lookupTopicResponse
         failed = route.response == pb.CommandLookupTopicResponse.Failed or route.HasField("error")
         return ServerRefusedError(route.error, route.message) if failed else None
+    if kind in _OF_TRANSACTIONS:
+        over = getattr(answer, ANSWERS[kind])
+        return ServerRefusedError(over.error, over.message) if over.HasField("error") else None
     return None

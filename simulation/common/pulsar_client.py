@@ -41,13 +41,24 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
     return _U32.pack(4 + len(body) + len(tail)) + _U32.pack(len(body)) + body + tail
 
 
-def entry(producer: str, sequence_id: int, payload: bytes, key: str, publish_ms: int, deliver_at_ms: int = 0) -> bytes:
-    """Return magic, checksum, metadata, payload: the part of a SEND behind the command."""
+def entry(
+    producer: str,
+    sequence_id: int,
+    payload: bytes,
+    key: str,
+    publish_ms: int,
+    deliver_at_ms: int = 0,
+    transaction: tuple[int, int] | None = None,
+) -> bytes:
+    """Return magic, checksum, metadata, payload: the part of a SEND behind the command. `transaction`: its id, most
+    significant bits first."""
     metadata = pb.MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=publish_ms)
     if key:
         metadata.partition_key = key
     if deliver_at_ms:
         metadata.deliver_at_time = deliver_at_ms
+    if transaction is not None:
+        metadata.txnid_most_bits, metadata.txnid_least_bits = transaction
     packed = metadata.SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
     return b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked
@@ -191,6 +202,11 @@ class Connection:
             return answer
         self.close()
         raise ClientError("no answer in 30 s")
+
+    async def ask(self, command: pb.BaseCommand, request_id: int) -> pb.BaseCommand:
+        """Send a command with this request id; return its answer. Raises ClientError for a missing answer."""
+        self.send(command)
+        return await self._answer(request_id)
 
     def next_id(self) -> int:
         self._request_id += 1

@@ -24,6 +24,7 @@ from simulation.standalone.explain_history import run_explain_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
 from simulation.standalone.reuse_history import run_reuse_history
+from simulation.standalone.transaction_history import run_transaction_history
 
 
 class Summary(Protocol):
@@ -38,6 +39,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "fencing": run_fencing_history,
     "reuse": run_reuse_history,
     "compaction": run_compaction_history,
+    "transactions": run_transaction_history,
     "client": run_client_history,
     "explain": run_explain_history,
     "ledger": run_ledger_history,

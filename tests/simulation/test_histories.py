@@ -19,6 +19,7 @@ FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
 COMPACTION_SLICE = range(6)
 EXPLAIN_SLICE = range(9)
+TRANSACTIONS_SLICE = range(8)
 
 
 def once_bad() -> Iterator[Work]:
@@ -75,12 +76,18 @@ def test_messages_flow_when_the_cause_that_was_named_is_removed(histories: Histo
     assert removed >= {"key-held", "delivered-unacknowledged", "failover-delay", "delayed"}
 
 
+def test_transactions_are_all_or_nothing_and_no_consumer_waits_for_ever(histories: Histories) -> None:
+    outcomes = histories.of("transactions", TRANSACTIONS_SLICE)
+    assert failures(outcomes) == []
+
+
 def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
     assert failures(histories.outcomes(list(once_bad()))) == []
 
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    outcomes = list(sweep(["standalone", "fencing", "reuse", "compaction", "explain"], range(200), jobs=JOBS))
+    names = ["standalone", "fencing", "reuse", "compaction", "explain", "transactions"]
+    outcomes = list(sweep(names, range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

@@ -94,7 +94,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
     "bookkeeperClientAuthenticationParameters*",
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
-    "tuning of transactions; see transactionCoordinatorEnabled": "transaction* maxActiveTransactionsPerCoordinator",
+    "tuning of transactions, which is decided by their number and their time": "transaction*",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
     "createTopicToRemoteClusterForReplication dispatchThrottlingRatePerReplicator* "
     "brokerReplicationInactiveThresholdSeconds clusterMigration*",
@@ -205,7 +205,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "managedLedgerOffloadDriver": refused(
         _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
     ),
-    "transactionCoordinatorEnabled": refused(is_true, "there are no transactions; set it to false"),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
     "bookkeeperClientIsolationGroups": refused(
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"

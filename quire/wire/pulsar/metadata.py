@@ -249,3 +249,18 @@ def encode_entry(payload: bytes, *, producer_name: str, sequence_id: int = 0, pu
     packed = metadata.SerializeToString()
     checked = len(packed).to_bytes(4, "big") + packed + payload
     return MAGIC.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def encode_marker(marker_type: int, producer_name: str, transaction: tuple[int, int], publish_time_ms: int) -> bytes:
+    """Return the entry by which a broker ends a transaction (most and least significant bits of its id) in a topic."""
+    metadata = MessageMetadata(
+        producer_name=producer_name,
+        sequence_id=(1 << 64) - 1,
+        publish_time=publish_time_ms,
+        marker_type=marker_type,
+        txnid_most_bits=transaction[0],
+        txnid_least_bits=transaction[1],
+    )
+    packed = metadata.SerializeToString()
+    checked = len(packed).to_bytes(4, "big") + packed
+    return MAGIC.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked

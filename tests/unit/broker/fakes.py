@@ -175,6 +175,7 @@ class Stage:
             nursery=nursery,
             closing=False,
             next_owner="",
+            read_bound=None,
             screen=EntryScreen(TopicName.parse(topic), Position(LEDGER, 1 << 40 if stored else -1), Counter()),
             drop_if_unused=self.dropped.append,
         )

@@ -133,7 +133,6 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
                 "encryptionRequireOnProducer=true",
                 "managedLedgerDigestType=MAC",
                 "managedLedgerPassword=secret",
-                "transactionCoordinatorEnabled=true",
                 "maxTenants=10",
                 "maxNamespacesPerTenant=10",
                 "subscriptionTypesEnabled=Exclusive",

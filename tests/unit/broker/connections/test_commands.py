@@ -335,8 +335,6 @@ async def test_names_and_properties_have_bounds(room: Room) -> None:
 
 async def test_what_is_not_served_of_producing_and_subscribing_is_refused(room: Room) -> None:
     peer = await room.connect()
-    peer.ask_producer(txn_enabled=True)
-    assert (await peer.error())[0] == pb.NotAllowedError
     peer.ask_subscribe(subType=SUB.Shared, read_compacted=True)
     assert (await peer.error())[0] == pb.NotAllowedError
     await peer.subscribe(name="durable")

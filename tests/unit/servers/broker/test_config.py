@@ -55,7 +55,6 @@ def test_a_configuration_of_the_original_starts_a_broker_of_ours() -> None:
         "brokerServicePortTls=6651",
         "webServicePortTls=8443",
         "advertisedListeners=internal:pulsar://a:6650",
-        "transactionCoordinatorEnabled=true",
         "managedLedgerDigestType=MAC",
         "managedLedgerOffloadDriver=aws-s3",
         "encryptionRequireOnProducer=true",

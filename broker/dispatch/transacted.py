@@ -1,0 +1,69 @@
+"""Shared and Key_Shared: what consumers acknowledge in transactions.
+
+An entry that was acknowledged in a transaction is held by no consumer. If the transaction is aborted, it waits to be
+delivered again like any other; its key, by which it finds its consumer, is read from the log then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.dispatch.consumer import Consumer
+from broker.dispatch.many_consumers import ManyConsumers
+from broker.dispatch.subscription import Subscription
+from managed_ledger.errors import ManagedLedgerError
+from quire.ledger.position import Position
+
+
+class TransactedConsumers(ManyConsumers):
+    """Part of Shared and Key_Shared."""
+
+    def hold_in_transaction(self, consumer: Consumer[Subscription], positions: Sequence[Position]) -> None:
+        for position in positions:
+            self._release(consumer, position)
+
+    def release_committed(self, positions: Sequence[Position]) -> None:
+        consumer = next(iter(self._pending), None)
+        if consumer is None:
+            return
+        for position in positions:
+            if self.cursor.is_acked(position):
+                self._release(consumer, position)
+            else:
+                self._release_part(consumer, position)
+
+    def deliver_again(self, positions: Sequence[Position]) -> None:
+        unknown: list[Position] = []
+        for position in positions:
+            if position >= self.cursor.read_position or self.cursor.is_acked(position):
+                continue  # it is read anyway, or was acknowledged without a transaction
+            for consumer, pending in self._pending.items():
+                if (entry := pending.pop(position)) is not None:  # a part of a batch
+                    self._unacked -= entry.messages
+                    self._replay.add(position, entry.key_hash, again=True)
+                    self._released(consumer, entry.key_hash)
+                    break
+            else:
+                unknown.append(position)
+        if unknown and self.consumers:  # the first consumer begins with a rewind
+            name = f"deliver again {self.name}"
+            self.topic.nursery.start_soon(self._deliver_unknown, unknown, self._epoch, name=name)
+        self.pump()
+
+    async def _deliver_unknown(self, positions: Sequence[Position], epoch: int) -> None:
+        """Let entries wait to be delivered again, whose keys have to be read."""
+        for position in sorted(positions):
+            try:
+                run = await self.topic.ledger.read(position, 1, 1, replay=True)
+            except ManagedLedgerError as error:
+                self.log.warning("entries are delivered again from the log", reason=str(error))
+                if not self.stopped:
+                    self.rewind()
+                    self.pump()
+                return
+            if self.stopped or epoch != self._epoch:
+                return  # everything is read again
+            is_it = bool(run.payloads) and (run.ledger_id, run.first_entry_id) == position
+            if is_it and not self._is_unwanted(position) and position < self.cursor.read_position:
+                self._replay.add(position, self._hash_in_replay(run.payloads[0]), again=True)
+        self.pump()

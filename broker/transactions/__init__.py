@@ -1,0 +1,1 @@
+"""Transactions: coordinators, and what topics and subscriptions keep of transactions that are not over."""

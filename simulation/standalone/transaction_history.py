@@ -1,0 +1,316 @@
+"""A standalone server whose clients move messages from one topic to another in transactions, while it crashes.
+
+Each transaction takes some messages of the source, sends one message for each to the sink, acknowledges them, and then
+commits, aborts, or is left to its time-out. In the end harm ends and everything is moved. What holds:
+- AllOrNothing: the sink has each message of the source exactly once, whatever was aborted, left, or cut by a crash.
+- NobodyWaitsForEver: every message of the source is moved within a bounded time after the last harm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from quire.servers.addresses import Addresses
+from quire.servers.standalone.config import STANDALONE, StandaloneConfig
+from quire.servers.standalone.process import run_standalone
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.doors import World
+from simulation.common.checkers import Place, ViolationError, require
+from simulation.common.histories import watched
+from simulation.common.pulsar_client import ClientError, Connection, entry
+from simulation.machines.world import Universe, run
+from simulation.standalone.clients import Clients
+
+SERVER = "server"
+PORT = 6650
+SOURCE = "persistent://public/default/source"
+SINK = "persistent://public/default/sink"
+SUBSCRIPTION = "movers"
+MESSAGES = 60
+COORDINATORS = 2
+"""Coordinators that the movers use, of 16."""
+LIVENESS_S = 180.0
+"""Virtual seconds in which a healed system moves what is left."""
+QUIET_S = 0.5
+"""Time without a message after which a mover ends its transaction with what it has."""
+
+Txn = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSummary:
+    """Summary of one history."""
+
+    seed: int
+    digest: str
+    moved: int
+    crashes: int
+    outcomes: str
+    virtual_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.moved} moved once, {self.crashes} crashes, {self.outcomes}"
+            f", {self.virtual_s:.1f} virtual s, digest {self.digest[:16]}"
+        )
+
+
+class Story:
+    """One run of the history."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.universe = universe
+        self.rng = universe.derive("story")
+        self.server = universe.host(SERVER)
+        self.clients = Clients(universe, SERVER, PORT, (0,))
+        self.kind = self.rng.choice((pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared))
+        self.per_txn = self.rng.choice((1, 3, 8))
+        self.crashes = self.rng.randrange(3, 7)
+        self.outcomes: Counter[str] = Counter()
+        """Ends of transactions, as their clients saw them."""
+        self.found: dict[Place, bytes] = {}
+        """Messages that a reader found in the sink."""
+        self.published = 0
+        self.ready = trio.Event()
+        rng = self.rng
+        self.config: StandaloneConfig = STANDALONE.build(
+            {
+                "brokerServicePort": PORT,
+                "bindAddress": SERVER,
+                "transactionCoordinatorEnabled": "true",
+                "transactionBufferSnapshotMaxTransactionCount": rng.choice((1, 3, 1000)),
+                "managedLedgerMaxEntriesPerLedger": rng.choice((5, 20, 50_000)),
+                "managedLedgerMinLedgerRolloverTimeMinutes": 0,
+                "managedLedgerCursorMaxEntriesPerLedger": rng.choice((3, 20, 50_000)),
+                "quireCursorFlushDelayMillis": rng.choice((0, 10, 50)),
+                "defaultRetentionTimeInMinutes": -1,
+                "defaultRetentionSizeInMB": -1,
+                "journalMaxSizeMB": 1,
+                "journalPreAllocSizeMB": 1,
+                "quireDiskReserveMb": 1,
+                "dbStorage_writeCacheMaxSizeMb": 2,
+                "dbStorage_readAheadCacheMaxSizeMb": 1,
+                "logSizeLimit": 1 << 20,
+                "brokerShutdownTimeoutMs": 2000,
+                "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
+            }
+        )
+
+    async def serve(self, world: World, stop: trio.Event) -> None:
+        def ready(_: Addresses) -> None:
+            self.universe.trace.event(SERVER, "ServerReady")
+            self.ready.set()
+
+        await run_standalone(world, self.config, data_dir="/data", ready=ready, stop=stop, http=False)
+
+    # Clients
+
+    async def feed(self, world: World, connection: Connection) -> None:
+        """Publish the messages one by one; one without a receipt may be there twice, and counts as two."""
+        await connection.subscribe(SOURCE, SUBSCRIPTION, 1, self.kind)
+        close = connection.next_id()
+        await connection.ask(
+            pb.BaseCommand(
+                type=pb.BaseCommand.CLOSE_CONSUMER,
+                close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=close),
+            ),
+            close,
+        )
+        await connection.producer(SOURCE, 1, "feeder")
+        while self.published < MESSAGES:
+            number = self.published
+            connection.publish(1, "feeder", number, [(f"k{number % 5}", b"m%d" % number)])
+            while not connection.receipts:
+                await connection.changed()
+            connection.receipts.popleft()
+            self.published += 1
+            await trio.sleep(world.rng.uniform(0, 0.05))
+        await trio.sleep_forever()
+
+    async def move(self, name: str, world: World, connection: Connection) -> None:
+        """Move messages in transactions, until the connection breaks."""
+        rng = world.rng
+        coordinator = rng.randrange(COORDINATORS)
+        number = connection.next_id()
+        connect = pb.CommandTcClientConnectRequest(request_id=number, tc_id=coordinator)
+        found = await connection.ask(
+            pb.BaseCommand(type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=connect), number
+        )
+        _check(found.tcClientConnectResponse)
+        number = connection.next_id()
+        producer = pb.CommandProducer(
+            topic=SINK, producer_id=1, request_id=number, producer_name=name, txn_enabled=True
+        )
+        await connection.ask(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer), number)
+        await connection.subscribe(SOURCE, SUBSCRIPTION, 1, self.kind)
+        connection.flow(1, 1000)
+        sent = 0
+        while True:
+            while not connection.messages:
+                await connection.changed()
+            ttl_ms = rng.choice((500, 3000, 10_000))
+            txn = await self._begin(connection, coordinator, ttl_ms)
+            taken = 0
+            while taken < self.per_txn:
+                with trio.move_on_after(QUIET_S) as quiet:
+                    while not connection.messages:
+                        await connection.changed()
+                if quiet.cancelled_caught:
+                    break
+                _, message = connection.messages.popleft()
+                self._send(world, connection, name, sent, txn, (message.ledger_id, message.entry_id))
+                sent += 1
+                taken += 1
+                await self._ack(connection, txn, (message.ledger_id, message.entry_id))
+            while len(connection.receipts) < sent:
+                await connection.changed()
+            outcome = rng.choices(("commit", "abort", "left"), (8, 2, 1))[0]
+            if outcome != "left":
+                await self._end(connection, txn, commit=outcome == "commit")
+            self.outcomes[outcome] += 1
+
+    async def _begin(self, connection: Connection, coordinator: int, ttl_ms: int) -> Txn:
+        number = connection.next_id()
+        new = pb.CommandNewTxn(request_id=number, txn_ttl_seconds=ttl_ms, tc_id=coordinator)
+        opened = (await connection.ask(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=new), number)).newTxnResponse
+        _check(opened)
+        txn = opened.txnid_most_bits, opened.txnid_least_bits
+        number = connection.next_id()
+        partition = pb.CommandAddPartitionToTxn(request_id=number, partitions=[SINK])
+        partition.txnid_most_bits, partition.txnid_least_bits = txn
+        added = await connection.ask(
+            pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=partition), number
+        )
+        _check(added.addPartitionToTxnResponse)
+        number = connection.next_id()
+        named = [pb.Subscription(topic=SOURCE, subscription=SUBSCRIPTION)]
+        subscription = pb.CommandAddSubscriptionToTxn(request_id=number, subscription=named)
+        subscription.txnid_most_bits, subscription.txnid_least_bits = txn
+        added = await connection.ask(
+            pb.BaseCommand(type=pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, addSubscriptionToTxn=subscription), number
+        )
+        _check(added.addSubscriptionToTxnResponse)
+        return txn
+
+    @staticmethod
+    def _send(world: World, connection: Connection, name: str, number: int, txn: Txn, place: Place) -> None:
+        body = pb.CommandSend(producer_id=1, sequence_id=number, num_messages=1)
+        body.txnid_most_bits, body.txnid_least_bits = txn
+        payload = b"%d:%d" % place
+        tail = entry(name, number, payload, "", world.clock.wall_ms(), transaction=txn)
+        connection.send(pb.BaseCommand(type=pb.BaseCommand.SEND, send=body), tail)
+
+    @staticmethod
+    async def _ack(connection: Connection, txn: Txn, place: Place) -> None:
+        number = connection.next_id()
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=number)
+        ack.txnid_most_bits, ack.txnid_least_bits = txn
+        ack.message_id.add(ledgerId=place[0], entryId=place[1])
+        answer = await connection.ask(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack), number)
+        _check(answer.ackResponse)
+
+    @staticmethod
+    async def _end(connection: Connection, txn: Txn, *, commit: bool) -> None:
+        number = connection.next_id()
+        end = pb.CommandEndTxn(request_id=number, txn_action=pb.COMMIT if commit else pb.ABORT)
+        end.txnid_most_bits, end.txnid_least_bits = txn
+        answer = await connection.ask(pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=end), number)
+        if answer.endTxnResponse.error not in (pb.InvalidTxnStatus, pb.TransactionNotFound):  # it was too late
+            _check(answer.endTxnResponse)
+
+    async def watch(self, world: World, connection: Connection) -> None:
+        """Read the sink from its beginning."""
+        self.found.clear()
+        await connection.subscribe(SINK, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
+        connection.flow(1, 1_000_000)
+        while True:
+            while connection.messages:
+                _, got = connection.messages.popleft()
+                self.found[got.ledger_id, got.entry_id] = got.payload
+            await connection.changed()
+
+    def _moved(self) -> Counter[bytes]:
+        return Counter(self.found.values())
+
+    # The run
+
+    async def nemesis(self) -> None:
+        rng = self.rng
+        for _ in range(self.crashes):
+            with trio.fail_after(LIVENESS_S):
+                await self.ready.wait()
+            await trio.sleep(rng.uniform(0, 2.0))
+            kind = rng.choice(("power", "kill", "fuse", "sync"))
+            self.universe.trace.event(SERVER, "Nemesis", kind=kind)
+            if kind == "fuse":
+                self.server.crash_after(rng.randrange(1, 16))
+            elif kind == "sync":
+                self.server.crash_at_sync(rng.randrange(0, 5))
+            if kind in ("fuse", "sync"):
+                with trio.move_on_after(0.5):
+                    await self.server.wait_down()
+            await self.server.crash(lose_unsynced=kind != "kill")
+            self.ready = trio.Event()
+            await self.server.restart()
+
+    async def run(self) -> TransactionSummary:
+        self.universe.trace.event("", "Drawn", config=str(self.config), per_txn=self.per_txn, crashes=self.crashes)
+        self.server.start(self.serve)
+        self.clients.start("feeder", self.feed)
+        for name in ("mover-0", "mover-1"):
+            self.clients.start(name, partial(self.move, name))
+        await self.nemesis()
+        with trio.fail_after(LIVENESS_S):
+            while self.published < MESSAGES:
+                await trio.sleep(0.1)
+        source = await self.clients.read_all(SOURCE)
+        wanted = Counter(b"%d:%d" % place for place in source)
+        self.clients.start("reader of the sink", self.watch)
+        with trio.move_on_after(LIVENESS_S):
+            while self._moved() != wanted:
+                twice = {place: count for place, count in self._moved().items() if count > wanted[place]}
+                if twice:
+                    raise ViolationError("AllOrNothing", f"in the sink more than once, or never sent: {twice}")
+                await trio.sleep(0.5)
+        sink = self._moved()
+        require(sink == wanted, "NobodyWaitsForEver", f"not moved: {sorted(wanted - sink)[:5]}, {len(wanted - sink)}")
+        await trio.sleep(QUIET_S)
+        require(self._moved() == wanted, "AllOrNothing", f"too much: {self._moved() - wanted}")
+        return TransactionSummary(
+            seed=self.universe.seed,
+            digest=self.universe.trace.digest(),
+            moved=sum(sink.values()),
+            crashes=len(self.server.crashes),
+            outcomes=" ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items())),
+            virtual_s=trio.current_time(),
+        )
+
+
+def _check(
+    answer: pb.CommandTcClientConnectResponse
+    | pb.CommandNewTxnResponse
+    | pb.CommandAddPartitionToTxnResponse
+    | pb.CommandAddSubscriptionToTxnResponse
+    | pb.CommandEndTxnResponse
+    | pb.CommandAckResponse,
+) -> None:
+    if answer.HasField("error"):
+        raise ClientError(answer.message)
+
+
+def run_transaction_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> TransactionSummary:
+    """Run one history. Raises ViolationError if an invariant does not hold; see `run_standalone_history`."""
+    with watched() as log:
+
+        async def main(universe: Universe) -> TransactionSummary:
+            if lines is not None:
+                universe.trace.lines = lines
+            return await Story(universe).run()
+
+        summary = run(seed, main, keep=lines is not None, steps=steps)
+        log.check([])
+        return summary

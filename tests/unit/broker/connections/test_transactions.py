@@ -1,0 +1,434 @@
+"""Transactions, through the commands of clients: all or nothing, whatever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+
+from quire.metadata.store import Create
+from quire.wire.pulsar import PulsarApi_pb2 as pb
+from tests.support.pulsar_frames import SUB, C, entry
+from tests.support.waiting import until
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.managed_ledger.fake_ledgers import Sink
+
+OTHER = "persistent://public/default/payments"
+ASSIGN = "persistent://pulsar/system/transaction_coordinator_assign"
+
+
+@pytest.fixture
+async def room() -> AsyncIterator[Room]:
+    async with in_broker(transactions=True) as room:
+        await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
+        yield room
+
+
+class Client:
+    """A client with a connection for transactions, and one for each role, so that answers do not mix."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.control: Peer
+
+    @classmethod
+    async def of(cls, room: Room) -> Client:
+        client = cls(room)
+        client.control = await room.connect()
+        await client.connect()
+        return client
+
+    async def ask(self, kind: Any, field: str, answer: str, **fields: Any) -> Any:
+        """Send a command of transactions; return its answer."""
+        command = C(type=kind)
+        part = getattr(command, field)
+        part.request_id = self.control.next_id()
+        for name, value in fields.items():
+            if isinstance(value, list):
+                getattr(part, name).extend(value)
+            else:
+                setattr(part, name, value)
+        self.control.send(command)
+        found, _ = await self.control.receive()
+        assert found.HasField(answer), found
+        return getattr(found, answer)
+
+    async def connect(self, coordinator: int = 0) -> Any:
+        await until(lambda: self.room.broker.topics.partitioned.known(_assign()) == 16)
+        return await self.ask(
+            C.TC_CLIENT_CONNECT_REQUEST, "tcClientConnectRequest", "tcClientConnectResponse", tc_id=coordinator
+        )
+
+    async def new(self, ttl_ms: int = 60_000, coordinator: int = 0) -> tuple[int, int]:
+        found = await self.ask(C.NEW_TXN, "newTxn", "newTxnResponse", txn_ttl_seconds=ttl_ms, tc_id=coordinator)
+        assert not found.HasField("error"), found
+        return found.txnid_most_bits, found.txnid_least_bits
+
+    async def add_partition(self, txn: tuple[int, int], *topics: str) -> Any:
+        return await self.ask(
+            C.ADD_PARTITION_TO_TXN, "addPartitionToTxn", "addPartitionToTxnResponse", **_id(txn), partitions=[*topics]
+        )
+
+    async def add_subscription(self, txn: tuple[int, int], topic: str = TOPIC, name: str = "s") -> Any:
+        return await self.ask(
+            C.ADD_SUBSCRIPTION_TO_TXN,
+            "addSubscriptionToTxn",
+            "addSubscriptionToTxnResponse",
+            **_id(txn),
+            subscription=[pb.Subscription(topic=topic, subscription=name)],
+        )
+
+    async def end(self, txn: tuple[int, int], *, commit: bool) -> Any:
+        action = pb.COMMIT if commit else pb.ABORT
+        return await self.ask(C.END_TXN, "endTxn", "endTxnResponse", **_id(txn), txn_action=action)
+
+    async def commit(self, txn: tuple[int, int]) -> None:
+        answer = await self.end(txn, commit=True)
+        assert not answer.HasField("error"), answer
+
+    async def abort(self, txn: tuple[int, int]) -> None:
+        answer = await self.end(txn, commit=False)
+        assert not answer.HasField("error"), answer
+
+
+def _assign() -> Any:
+    from broker.transactions.txn_id import COORDINATORS
+
+    return COORDINATORS
+
+
+def _id(txn: tuple[int, int]) -> dict[str, int]:
+    return {"txnid_most_bits": txn[0], "txnid_least_bits": txn[1]}
+
+
+def send(
+    peer: Peer, payload: bytes, sequence_id: int, txn: tuple[int, int] | None = None, producer_id: int = 1
+) -> None:
+    body = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=1)
+    fields: dict[str, Any] = {}
+    if txn is not None:
+        fields = _id(txn)
+        body.txnid_most_bits, body.txnid_least_bits = txn
+    peer.send(C(type=C.SEND, send=body), entry(payload, sequence_id=sequence_id, **fields))
+
+
+async def publish(peer: Peer, payload: bytes, sequence_id: int, txn: tuple[int, int] | None = None) -> pb.MessageIdData:
+    send(peer, payload, sequence_id, txn)
+    return (await peer.expect(C.SEND_RECEIPT)).send_receipt.message_id
+
+
+async def producer(room: Room, topic: str = TOPIC, **options: Any) -> Peer:
+    peer = await room.connect()
+    await peer.producer(topic, txn_enabled=True, **options)
+    return peer
+
+
+async def consumer(room: Room, topic: str = TOPIC, **options: Any) -> Peer:
+    peer = await room.connect()
+    await peer.subscribe(topic, **options)
+    peer.flow(100)
+    return peer
+
+
+def crash(room: Room) -> None:
+    """Drop everything in memory, as a kill does; the next use opens it from what is durable."""
+    broker = room.broker
+    for connection in list(broker.connections):
+        connection.abort("killed")
+    service = broker.transactions
+    assert service is not None
+    for coordinator in list(service.coordinators.values()):
+        coordinator.abandon()
+    service.coordinators.clear()
+    for topic in broker.topics.loaded():
+        topic.abandon()
+        del broker.topics._loaded[topic.name.full]
+
+
+async def test_messages_of_a_transaction_come_when_it_is_committed_and_hold_back_what_follows(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"before", 0)
+    await publish(sender, b"one", 1, txn)
+    await publish(sender, b"between", 2)
+    await publish(sender, b"two", 3, txn)
+    assert await reader.payloads(1) == [b"before"]
+    assert await reader.silent()
+    await client.commit(txn)
+    assert await reader.payloads(3) == [b"one", b"between", b"two"]
+    assert await reader.silent()
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+async def test_a_read_across_the_bound_is_cut_there(room: Room, kind: Any) -> None:
+    client, sender = await Client.of(room), await producer(room)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    for number, of in enumerate((None, txn, None)):
+        await publish(sender, b"%d" % number, number, of)
+    reader = await consumer(room, subType=kind)
+    assert await reader.payloads(1) == [b"0"]
+    assert await reader.silent()
+    await client.commit(txn)
+    assert await reader.payloads(2) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+async def test_messages_of_an_aborted_transaction_never_come(room: Room, kind: Any) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=kind)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"one", 0, txn)
+    await publish(sender, b"kept", 1)
+    assert await reader.silent()
+    await client.abort(txn)
+    message, payload = await reader.message()
+    assert payload == b"kept"
+    await reader.answered_ack(message.message_id)
+    topic = await room.topic()
+    assert topic.subscriptions["s"].backlog == 0  # what is passed over is acknowledged
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_transaction_is_all_or_nothing_over_a_crash(room: Room, commit: bool, ended: bool) -> None:
+    """Killed after the end of the transaction, or before it: the decision is made after the restart then."""
+    client, sender = await Client.of(room), await producer(room)
+    second = await producer(room, OTHER)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC, OTHER)
+    await publish(sender, b"a", 0, txn)
+    await publish(second, b"b", 0, txn)
+    await publish(sender, b"plain", 1)
+    if ended:
+        await client.end(txn, commit=commit)
+    crash(room)
+    client = await Client.of(room)
+    reader, other = await consumer(room), await consumer(room, OTHER)
+    if not ended:
+        assert await reader.silent()
+        assert await other.silent()
+        await client.end(txn, commit=commit)
+    assert await reader.payloads(2 if commit else 1) == ([b"a", b"plain"] if commit else [b"plain"])
+    if commit:
+        assert await other.payloads(1) == [b"b"]
+    assert await reader.silent()
+    assert await other.silent()
+
+
+async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(room: Room) -> None:
+    client, sender = await Client.of(room), await producer(room)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"a", 0, txn)
+    service = room.broker.transactions
+    assert service is not None
+    coordinator = service.coordinators[0]
+    told = trio.Event()
+
+    async def dies(topic: str, txn: Any, **how: Any) -> None:
+        told.set()
+        await trio.sleep_forever()
+
+    coordinator._participants.end_on_partition = dies  # type: ignore[method-assign]
+    client.control.send(C(type=C.END_TXN, endTxn=pb.CommandEndTxn(request_id=99, txn_action=pb.COMMIT, **_id(txn))))
+    await told.wait()  # the decision is durable
+    del coordinator._participants.end_on_partition
+    crash(room)
+    reader = await consumer(room)
+    assert await reader.payloads(1) == [b"a"]
+
+
+async def test_a_transaction_that_is_open_for_too_long_is_aborted(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
+    txn = await client.new(ttl_ms=5000)
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"late", 0, txn)
+    await publish(sender, b"plain", 1)
+    begun = trio.current_time()
+    assert await reader.payloads(1) == [b"plain"]
+    assert 4 < trio.current_time() - begun < 7
+    answer = await client.end(txn, commit=True)
+    assert answer.error == pb.InvalidTxnStatus
+    send(sender, b"later", 2, txn)
+    assert (await sender.expect(C.SEND_ERROR)).send_error.error == pb.NotAllowedError
+    assert await reader.silent()
+
+
+async def test_a_message_of_a_transaction_that_is_over_holds_nothing_back_for_ever(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
+    txn = await client.new()
+    await client.commit(txn)  # the topic is no participant, so it is not told
+    await publish(sender, b"stray", 0, txn)
+    await publish(sender, b"plain", 1)
+    assert await reader.payloads(1) == [b"plain"]
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(
+    room: Room, kind: Any, commit: bool, crashes: bool
+) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=kind)
+    ids = [await publish(sender, b"%d" % number, number) for number in range(3)]
+    assert await reader.payloads(3) == [b"0", b"1", b"2"]
+    txn = await client.new()
+    await client.add_subscription(txn)
+    assert not (await reader.answered_ack(ids[0], ids[1], **_id(txn))).HasField("error")
+    if crashes:
+        crash(room)
+        client, reader = await Client.of(room), await consumer(room, subType=kind)
+        assert await reader.payloads(1) == [b"2"]  # what is held in the transaction is not delivered
+    await client.end(txn, commit=commit)
+    if commit:
+        assert await reader.silent()
+        topic = await room.topic()
+        assert topic.subscriptions["s"].backlog == 1
+    else:
+        again = 3 if kind == SUB.Exclusive else 2
+        assert await reader.payloads(again) == [b"0", b"1", b"2"][:again]
+    crash(room)
+    reader = await consumer(room, subType=kind)
+    assert await reader.payloads(1 if commit else 3) == ([b"2"] if commit else [b"0", b"1", b"2"])
+
+
+async def test_two_transactions_do_not_both_acknowledge_a_message(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=SUB.Shared)
+    place = await publish(sender, b"m", 0)
+    await reader.message()
+    first, second = await client.new(), await client.new()
+    for txn in (first, second):
+        await client.add_subscription(txn)
+    assert not (await reader.answered_ack(place, **_id(first))).HasField("error")
+    assert (await reader.answered_ack(place, **_id(second))).error == pb.TransactionConflict
+    await client.abort(first)
+    assert await reader.payloads(1) == [b"m"]
+    assert not (await reader.answered_ack(place, **_id(second))).HasField("error")
+    await client.commit(second)
+    third = await client.new()
+    assert (await reader.answered_ack(place, **_id(third))).error == pb.TransactionConflict
+
+
+async def test_a_batch_is_shared_by_transactions_message_by_message(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=SUB.Shared)
+    sender.send_message(b"batch", 0, num_messages_in_batch=4)
+    place = (await sender.expect(C.SEND_RECEIPT)).send_receipt.message_id
+    await reader.message()
+    first, second = await client.new(), await client.new()
+    for txn in (first, second):
+        await client.add_subscription(txn)
+    of_first, of_second, both = [_batch(place, words) for words in (0b1100, 0b0011, 0b1010)]
+    assert not (await reader.answered_ack(of_first, **_id(first))).HasField("error")
+    assert (await reader.answered_ack(both, **_id(second))).error == pb.TransactionConflict
+    assert not (await reader.answered_ack(of_second, **_id(second))).HasField("error")
+    await client.commit(first)
+    await client.abort(second)
+    message, _ = await reader.message()
+    assert list(message.ack_set) == [0b1100]
+    topic = await room.topic()
+    assert topic.subscriptions["s"].backlog == 1
+
+
+def _batch(place: pb.MessageIdData, words: int) -> pb.MessageIdData:
+    return pb.MessageIdData(ledgerId=place.ledgerId, entryId=place.entryId, ack_set=[words], batch_size=4)
+
+
+async def test_cumulative_acknowledgements_take_part(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
+    ids = [await publish(sender, b"%d" % number, number) for number in range(3)]
+    await reader.payloads(3)
+    txn, other = await client.new(), await client.new()
+    await client.add_subscription(txn)
+    assert not (await reader.answered_ack(ids[1], cumulative=True, **_id(txn))).HasField("error")
+    assert (await reader.answered_ack(ids[2], cumulative=True, **_id(other))).error == pb.TransactionConflict
+    topic = await room.topic()
+    assert topic.subscriptions["s"].backlog == 3
+    await client.commit(txn)
+    assert topic.subscriptions["s"].backlog == 1
+
+
+async def test_the_last_message_is_none_of_an_open_or_aborted_transaction(room: Room) -> None:
+    client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
+    place = await publish(sender, b"plain", 0)
+    await reader.message()
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"open", 1, txn)
+    assert (await reader.last_message_id())[:2] == (place.ledgerId, place.entryId)
+    await client.abort(txn)
+    assert (await reader.last_message_id())[:2] == (place.ledgerId, place.entryId)
+
+
+async def test_numbers_of_transactions_are_never_given_twice(room: Room) -> None:
+    seen = set()
+    for _ in range(3):
+        client = await Client.of(room)
+        for _ in range(3):
+            txn = await client.new()
+            assert txn not in seen
+            seen.add(txn)
+            await client.abort(txn)
+        crash(room)
+
+
+async def test_errors_name_what_is_wrong(room: Room) -> None:
+    client = await Client.of(room)
+    txn = await client.new()
+    await client.commit(txn)
+    assert (await client.add_partition(txn, TOPIC)).error == pb.TransactionNotFound
+    assert (await client.add_partition((0, 5000), TOPIC)).error == pb.TransactionNotFound
+    assert (await client.add_partition((3, 1), TOPIC)).error == pb.TransactionCoordinatorNotFound
+    assert not (await client.end(txn, commit=True)).HasField("error")  # its answer may have been lost
+    assert (await client.end(txn, commit=False)).error == pb.InvalidTxnStatus
+    assert (await client.connect(77)).error == pb.TransactionCoordinatorNotFound
+
+
+async def test_clients_cannot_open_the_logs_of_transactions(room: Room) -> None:
+    peer = await room.connect()
+    for name in ("persistent://pulsar/system/__transaction_log_0", f"{TOPIC}-s__transaction_pending_ack"):
+        peer.ask_producer(name)
+        assert (await peer.error())[0] == pb.NotAllowedError
+
+
+async def test_where_transactions_are_off_their_commands_are_refused() -> None:
+    async with in_broker() as room:
+        peer = await room.connect()
+        peer.send(C(type=C.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest={"request_id": 7, "tc_id": 0}))
+        assert await peer.error() == (pb.NotAllowedError, "Transactions are not enabled.")
+        await peer.producer(txn_enabled=True)
+        send(peer, b"m", 0, (0, 1))
+        assert (await peer.expect(C.SEND_ERROR)).send_error.error == pb.NotAllowedError
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_messages_of_transactions_that_pulsar_aborted_are_never_delivered(on: bool) -> None:
+    """A topic is taken over, with the markers that Pulsar wrote, whether or not transactions are on here."""
+    async with in_broker(transactions=on) as room:
+        snapshots = "/managed-ledgers/public/default/persistent/__transaction_buffer_snapshot"
+        await room.broker.metadata.multi([Create(path=snapshots, make_parents=True)])
+        peer = await room.connect()
+        await peer.producer()
+        topic = await room.topic()
+        for payload, fields in (
+            (b"aborted", _id((3, 7))),
+            (b"committed", _id((3, 8))),
+            (b"plain", {}),
+            (b"", {**_id((3, 7)), "marker_type": 22, "producer_name": "pulsar.txn.marker"}),
+            (b"", {**_id((3, 8)), "marker_type": 21, "producer_name": "pulsar.txn.marker"}),
+        ):
+            topic.ledger.append([entry(payload, **fields)], Sink())
+        await until(lambda: topic.ledger.entry_count == 5)
+        topic.abandon()
+        del room.broker.topics._loaded[TOPIC]
+        for _ in range(2):  # the second time from what was stored
+            reader = await consumer(room, name=f"s{on}", subType=SUB.Shared, durable=False)
+            assert await reader.payloads(2) == [b"committed", b"plain"]
+            assert await reader.silent()
+            topic = await room.topic()
+            assert dict(topic.ledger.properties)["quire.transactions"] != "none"
+            topic.abandon()
+            del room.broker.topics._loaded[TOPIC]
