@@ -34,6 +34,7 @@ from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.quotas.checks import QuotaChecks
+from broker.topics.topic import Topic
 from broker.topics.topic_policies.change_events import ChangeEvents
 from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
@@ -52,6 +53,19 @@ CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
 """Connections that a round of housekeeping looks at before other tasks run."""
 HEALTH_ENTRY = encode_entry(b"healthcheck", producer_name="healthcheck")
+
+
+def counters_of(topic: Topic) -> TopicCounters:
+    """Return the counts of a loaded topic."""
+    subscriptions = topic.subscriptions.values()
+    return TopicCounters(
+        topic.name,
+        topic.messages_in,
+        topic.bytes_in,
+        sum(each.messages_out for each in subscriptions),
+        len(topic.producers),
+        sum(len(each.consumers) for each in subscriptions),
+    )
 
 
 class Broker:
@@ -232,7 +246,7 @@ class Broker:
         self.context.nursery.start_soon(self._close, name="close topics")
 
     def _counters(self) -> Iterable[TopicCounters]:
-        return chain(self.topics.counters(), self.direct.counters())
+        return chain(map(counters_of, self.topics.loaded()), self.direct.counters())
 
     def _lose(self, bundle: Bundle) -> None:
         self.topics.lose(bundle)

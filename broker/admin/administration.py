@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import trio
 
-from broker.admin import internal_stats
-from broker.admin.internal_stats import InternalStats
 from broker.admin.other_brokers import OtherBrokers, RemoteTopic
+from broker.admin.stats import internal_stats
+from broker.admin.stats.internal_stats import InternalStats
 from broker.background import for_all, see_through
 from broker.config import BrokerOptions
 from broker.dispatch.publish_time import first_published_at
@@ -42,7 +42,6 @@ from broker.topics.subscription_cursors import Pairs
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
-from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.errors import InvalidNameError, PulsarWireError
@@ -340,25 +339,9 @@ class Administration:
 
         Raises IsPartitionedError."""
         topic = await self.plain_topic(name)
+        schemas = [place.ledger_id for place in await self._topics.schemas.places(name)]
         read = partial(internal_stats.read_metadata, self._metadata, self.ledgers_root)
-        ids = {max(topic.ledger.index.current_id, internal_stats.NONE)}
-        if metadata:
-            ids |= {info.ledger_id for info in topic.ledger.ledgers}
-        known: dict[int, LedgerMetadata] = {}
-        for ledger_id in ids - {internal_stats.NONE}:
-            if (found := await read(ledger_id)) is not None:
-                known[ledger_id] = found
-        schemas: list[tuple[int, int, int]] = []
-        for place in await self._topics.schemas.places(name):
-            if (found := await read(place.ledger_id)) is not None:
-                schemas.append((place.ledger_id, found.last_entry_id + 1, found.length))
-        compacted = (internal_stats.NONE,) * 3
-        view = None if topic.compaction is None else topic.compaction.view
-        if view is not None and (found := await read(view.ledger_id)) is not None:
-            compacted = (view.ledger_id, found.last_entry_id + 1, found.length)
-        topic.check_open()
-        taken = internal_stats.take(topic, known, show_metadata=metadata)
-        return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted)
+        return await internal_stats.gather(topic, read, schemas, show_metadata=metadata)
 
     async def internal_stats_json(self, name: TopicName) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""

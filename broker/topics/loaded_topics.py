@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from itertools import takewhile
 
@@ -20,7 +20,6 @@ from broker.errors import (
     translated,
 )
 from broker.ownership.bundles import Bundle
-from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
 from broker.topics.compaction.leftovers import delete_log
@@ -301,19 +300,6 @@ class Topics:
                     await self._metadata.create(path, new_list(properties), make_parents=True)
                 except NodeExistsError as error:
                     raise TopicExistsError(f"topic {name.full} exists") from error
-
-    def counters(self) -> Iterator[TopicCounters]:
-        """Return the counts of the loaded topics."""
-        for topic in list(self._loaded.values()):
-            subscriptions = topic.subscriptions.values()
-            yield TopicCounters(
-                topic.name,
-                topic.messages_in,
-                topic.bytes_in,
-                sum(each.messages_out for each in subscriptions),
-                len(topic.producers),
-                sum(len(each.consumers) for each in subscriptions),
-            )
 
     # Closing and deleting
 

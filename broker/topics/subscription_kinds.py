@@ -7,6 +7,7 @@ from broker.dispatch.ports import Host
 from broker.dispatch.shared_subscription import KeySharedSubscription, SharedSubscription
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
+from broker.errors import ConsumerBusyError, ServiceNotReadyError
 from cursors.cursor import Cursor
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -28,3 +29,13 @@ def make_subscription(
 def serves(subscription: Subscription, subscribe: pb.CommandSubscribe) -> bool:
     """Return whether the subscription is what SUBSCRIBE asks for."""
     return subscription.kind == subscribe.subType and subscription.serves_compacted >= subscribe.read_compacted
+
+
+def stop_for_another_kind(found: Subscription) -> None:
+    """Stop a subscription that continues as one of another type. Raises ConsumerBusyError (it has consumers),
+    ServiceNotReadyError (it is being moved or closed)."""
+    if found.consumers:
+        raise ConsumerBusyError(f"subscription {found.name!r} has consumers of another type")
+    if found.stopped or found.seeking:
+        raise ServiceNotReadyError("Subscription is fenced")
+    found.stop()

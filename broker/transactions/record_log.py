@@ -112,7 +112,7 @@ class RecordLog:
             try:
                 self.cursor.ack_individual(over)
             except CursorError as error:  # they are replayed once more
-                log.warning("records are kept", log=self.name.full, reason=str(error))
+                log.warning("records are kept", topic=self.name.full, reason=str(error))
 
     @property
     def is_usable(self) -> bool:
@@ -139,7 +139,7 @@ class _Sink:
         self._done(Position(ledger_id, first_entry_id))
 
     def failed(self, error: Exception) -> None:
-        log.warning("record not stored", log=self._log.name.full, reason=str(error))
+        log.warning("record not stored", topic=self._log.name.full, reason=str(error))
         self._done(None)
 
 

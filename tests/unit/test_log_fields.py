@@ -32,7 +32,7 @@ BOUND = {
     "broker/topics/topic.py": ("Topic", {"self.log"}),
     "broker/dispatch/subscription.py": ("Subscription", {"self.log"}),
     "managed_ledger/writing/appends.py": ("Appends", {"self._log"}),
-    "managed_ledger/managed_ledger.py": ("ManagedLedger", {"self._log"}),
+    "managed_ledger/managed_ledger.py": ("ManagedLedger", {"topic_log(log, self.name)"}),
     "managed_ledger/log_cursors.py": ("LogCursors", {"topic_log(log, self._name)"}),
     "managed_ledger/trimmer.py": ("Trimmer", {"topic_log(log, self._log.name)"}),
     "managed_ledger/writing/switching.py": ("Switching", {"self._log"}),

@@ -10,9 +10,9 @@ import httpx2
 import trio
 
 from broker.admin.administration import Administration
-from broker.admin.internal_stats import InternalStats
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.admin.stats.internal_stats import InternalStats
 from broker.config import BrokerOptions
 from broker.ownership.bundles import Bundle
 from broker.topics.non_persistent.loaded import NonPersistentTopics

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from broker.admin.administration import LATEST
-from broker.admin.internal_stats import take
+from broker.admin.stats.internal_stats import take
 from broker.errors import IsPartitionedError
 from quire.ledger.position import Position
 from quire.metadata import ledger_codec

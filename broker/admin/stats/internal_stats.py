@@ -8,7 +8,7 @@ open ledger in the list without entries and size, and with them as currentLedger
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -186,6 +186,34 @@ class InternalStats(NamedTuple):
             },
             "properties": dict(self.properties),
         }
+
+
+async def gather(
+    topic: Topic,
+    read: Callable[[int], Awaitable[LedgerMetadata | None]],
+    schema_ledgers: Iterable[int],
+    *,
+    show_metadata: bool,
+) -> InternalStats:
+    """Return the state with what the metadata of ledgers say. `read` returns the metadata of a ledger."""
+
+    async def shape(ledger_id: int) -> tuple[int, int, int] | None:
+        found = await read(ledger_id)
+        return None if found is None else (ledger_id, found.last_entry_id + 1, found.length)
+
+    ids = {max(topic.ledger.index.current_id, NONE)}
+    if show_metadata:
+        ids |= {info.ledger_id for info in topic.ledger.ledgers}
+    known: dict[int, LedgerMetadata] = {}
+    for ledger_id in ids - {NONE}:
+        if (found := await read(ledger_id)) is not None:
+            known[ledger_id] = found
+    schemas = [each for ledger_id in schema_ledgers if (each := await shape(ledger_id)) is not None]
+    view = None if topic.compaction is None else topic.compaction.view
+    compacted = None if view is None else await shape(view.ledger_id)
+    topic.check_open()
+    taken = take(topic, known, show_metadata=show_metadata)
+    return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted or (NONE, NONE, NONE))
 
 
 def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
