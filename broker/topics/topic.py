@@ -12,7 +12,6 @@ from broker.context import Context
 from broker.dispatch.subscription import Subscription
 from broker.ends import PRODUCER, Do, End, after
 from broker.errors import (
-    ConsumerBusyError,
     NoRoomError,
     NotAllowedError,
     ProducerBusyError,
@@ -36,7 +35,7 @@ from broker.topics.quotas.backlog import check_producer
 from broker.topics.rates.dispatching import DispatchLimit
 from broker.topics.rates.following import TopicRates, limit_of
 from broker.topics.subscription_cursors import Pairs, delete_cursor, open_durable, open_subscribed, position_before
-from broker.topics.subscription_kinds import make_subscription, serves
+from broker.topics.subscription_kinds import make_subscription, serves, stop_for_another_kind
 from broker.topics.system_names import is_system_cursor
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.managed_ledger import AppendSink, ManagedLedger
@@ -298,11 +297,7 @@ class Topic:
         return found
 
     def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
-        if found.consumers:
-            raise ConsumerBusyError(f"subscription {found.name!r} has consumers of another type")
-        if found.stopped or found.seeking:
-            raise ServiceNotReadyError("Subscription is fenced")
-        found.stop()
+        stop_for_another_kind(found)
         changed = make_subscription(self, found.name, found.cursor, subscribe)
         self.subscriptions[found.name] = changed
         if self.transactions is not None:
