@@ -72,7 +72,7 @@ def test_a_method_that_is_not_allowed_is_told_which_are(method: str, path: str, 
         ("GET", f"{TOPICS}/t/partitions/"),
         ("PUT", "/admin/v2/resource-quotas"),
         ("POST", "/admin/v2/non-persistent/public/default/t/terminate"),
-        ("GET", "/admin/v3/transactions/transactionMetadata/0/0"),
+        ("GET", "/admin/v3/functions/public/default"),
         ("GET", "/lookup/v2/destination/persistent/public/default/t"),
     ],
 )

@@ -15,6 +15,7 @@ from broker.connections.topic_lists.hashes import topics_hash
 from broker.connections.topic_lists.patterns import topic_pattern
 from broker.connections.topic_lists.views import change, view_of
 from broker.errors import NotAllowedError
+from managed_ledger.stored_list import log_path
 from quire.metadata.errors import MetadataUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -162,7 +163,7 @@ async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_misse
         raise MetadataUnavailableError("away")
 
     monkeypatch.setattr(store, "children", away)
-    await make(room, "orders")
+    await store.create(log_path("public/default/persistent/orders"), make_parents=True)
     await trio.sleep(3)
     monkeypatch.setattr(store, "children", children)
     assert (await update(peer))[0] == full("orders")

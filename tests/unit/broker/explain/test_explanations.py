@@ -290,7 +290,7 @@ async def test_the_log_says_once_in_a_while_why_messages_wait() -> None:
             assert not _told(events)
             await trio.sleep(30)
             [told] = _told(events)
-            assert (told["level"], told["cause"], told["topic"]) == ("info", "consumer-unacked", TOPIC)
+            assert (told["level"], told["reason"], told["topic"]) == ("info", "consumer-unacked", TOPIC)
             assert 0 <= told["since_ms"] - since <= 5_000
             assert (await ask(room))["since_ms"] == told["since_ms"]
             await trio.sleep(500)
