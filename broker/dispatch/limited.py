@@ -40,17 +40,19 @@ class LimitedSubscription(DelayingSubscription):
     _policy: Shared[Consumer[Subscription]] | KeyShared[Consumer[Subscription]]
     _replay: Redelivery
 
+    # Set in few subscriptions: see Subscription.
+    _unacked_counted = 0
+    """Part of the unacknowledged messages that `context.unacked` has counted."""
+    _over_limit = False
+    _over_broker_limit = False
+    _rescheduled: deque[tuple[float, Consumer[Subscription], list[Position]]] | None = None
+    """Entries that filters have rescheduled, which the consumer holds until they are offered again at a time."""
+    _rescheduled_count = 0
+
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
         self._pending: dict[Consumer[Subscription], PendingAcks] = {}
         self._unacked = 0
-        self._unacked_counted = 0
-        """Part of them that `context.unacked` has counted."""
-        self._over_limit = False
-        self._over_broker_limit = False
-        self._rescheduled: deque[tuple[float, Consumer[Subscription], list[Position]]] | None = None
-        """Entries that filters have rescheduled, which the consumer holds until they are offered again at a time."""
-        self._rescheduled_count = 0
 
     @abstractmethod
     def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:

@@ -34,22 +34,22 @@ class SingleActiveSubscription(FilteringSubscription):
     permits."""
 
     single_active = True
+    waiting: trio.CancelScope | None = None
+    """Set while a new active consumer waits for acks of the one before, or for a filter."""
+    _held_back = 0
+    """While it waits for a filter: the entry that is offered to it again."""
+    _ranges: Ranges[Consumer[Subscription]] | None = None
+    """Exclusive: the key hashes that the consumer asked for; None: all. Entries of other keys are passed over and not
+    acknowledged."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
         self.active: Consumer[Subscription] | None = None
         self._permits: dict[Consumer[Subscription], int] = {}
         self._read_size = ReadSize()
-        self._ranges: Ranges[Consumer[Subscription]] | None = None
-        """Exclusive: the key hashes that the consumer asked for; None: all. Entries of other keys are passed over and
-        not acknowledged."""
         self._failover = kind == pb.CommandSubscribe.Failover
         hashing = topic.context.options.failover_consistent_hashing
         self._choice = FailoverChoice(topic.name.full, topic.name.partition, consistent_hashing=hashing)
-        self.waiting: trio.CancelScope | None = None
-        """Set while a new active consumer waits for acks of the one before, or for a filter."""
-        self._held_back = 0
-        """While it waits for a filter: the entry that is offered to it again."""
 
     # Consumers
 
