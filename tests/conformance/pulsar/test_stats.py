@@ -91,11 +91,11 @@ def test_access_and_deduplication_of_a_topic(admin: Admin, client: pulsar.Client
     assert [each["accessMode"] for each in stats["publishers"]] == ["Shared"]
     shared.close()
     alone = client.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
-    admin.do("POST", topic, "/deduplicationEnabled", json=True)
     alone.send(b"1")
     stats = admin.get(topic, "/stats")
     assert [each["accessMode"] for each in stats["publishers"]] == ["Exclusive"]
     assert stats["topicEpoch"] == 0
+    admin.do("POST", topic, "/deduplicationEnabled", json=True)  # which loads the topic again
     for _ in range(100):
         if admin.get(topic, "/stats")["deduplicationStatus"] == "Enabled":
             break
