@@ -224,6 +224,11 @@ class Held:
         return self.value(catalog.SUBSCRIPTION_DISPATCH_RATE) if own is None else own
 
 
+def value_of(held: Held | None, policy: Policy[T], options: BrokerOptions) -> T:
+    """Return the value of a policy that holds for a topic; broker.conf's if it has no policies."""
+    return policy.of_broker(options) if held is None else held.value(policy)
+
+
 def is_of_system(name: TopicName) -> bool:
     """Return whether the topic is one of those that the original keeps for itself. Source: Pulsar's SystemTopicNames.
 

@@ -1,4 +1,4 @@
-"""What the first use of a topic or a subscription makes, by policy, over a whole broker."""
+"""Topics and subscriptions that a first use makes, by policy, over a whole broker."""
 
 from __future__ import annotations
 
