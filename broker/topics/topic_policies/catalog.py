@@ -77,25 +77,24 @@ class Policy(Generic[T]):
 
     def of_topic(self, fields: Fields) -> T | None:
         """Return what the policies of a topic say; None: nothing."""
-        return self._said(fields, self.topic, self.entry) if self.topic else None
+        return None if fields is None else self._said(fields.get(self.topic), self.entry)
 
     def of_namespace(self, fields: Fields, cluster: str) -> T | None:
         """Return what the policies of a namespace say; None: nothing."""
-        if self.by_cluster and not cluster:
+        if fields is None or (self.by_cluster and not cluster):
             return None
         entry = cluster if self.by_cluster else self.entry
-        said = (self._said(fields, key, entry) for key in self.namespace)
-        return next((each for each in said if each is not None), None)
-
-    def effective(self, topic: Fields, namespace: Fields, cluster: str, options: BrokerOptions) -> T:
-        """Return the value that holds."""
-        for said in (self.of_topic(topic), self.of_namespace(namespace, cluster)):
-            if said is not None:
+        for key in self.namespace:
+            if (said := self._said(fields.get(key), entry)) is not None:
                 return said
-        return self.of_broker(options)
+        return None
 
-    def _said(self, fields: Fields, key: str, entry: str) -> T | None:
-        value = None if fields is None else fields.get(key)
+    def said(self, topic: Fields, namespace: Fields, cluster: str) -> T | None:
+        """Return what the policies of a topic say, or else those of its namespace; None: nothing."""
+        own = self.of_topic(topic)
+        return self.of_namespace(namespace, cluster) if own is None else own
+
+    def _said(self, value: Any, entry: str) -> T | None:
         if entry and value is not None:
             value = value.get(entry) if isinstance(value, Mapping) else None
         if value is None:
@@ -301,7 +300,7 @@ ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     namespace=("entryFilters",),
     read=kinds.entry_filters,
     json=kinds.entry_filters_json,
-    of_broker=lambda options: (),
+    of_broker=lambda options: options.entry_filter_names,
 )
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     topic="dispatcherPauseOnAckStatePersistentEnabled",

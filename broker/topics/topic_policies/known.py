@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -33,12 +33,21 @@ T = TypeVar("T")
 class Defaults:
     """Values of broker.conf."""
 
-    __slots__ = ("delayed", "logs", "options")
+    __slots__ = ("_values", "delayed", "logs", "options")
 
     def __init__(self, logs: LogConfig, options: BrokerOptions) -> None:
         self.logs = logs
         self.options = options
         self.delayed = of_broker(options)
+        self._values: dict[Policy[Any], Any] = {}
+
+    def value(self, policy: Policy[T]) -> T:
+        """Return the value of a policy."""
+        found = self._values.get(policy)
+        if found is None:
+            found = self._values[policy] = policy.of_broker(self.options)
+        value: T = found
+        return value
 
 
 def topic_path(name: TopicName) -> str:
@@ -210,8 +219,9 @@ class Held:
 
         It is read anew at each call: keep it where it is needed for each entry, and ask again when `changes` differs.
         """
-        options = self._defaults.options
-        return policy.effective(self.of_topic, self._namespace.own, options.cluster_name, options)
+        defaults = self._defaults
+        said = policy.said(self.of_topic, self._namespace.own, defaults.options.cluster_name)
+        return defaults.value(policy) if said is None else said
 
     @property
     def changes(self) -> int:

@@ -88,6 +88,8 @@ WHY: Final[Mapping[str, str]] = {
     "offloadPolicies": "there is no tiered storage",
     "subscription_types_enabled": "every type of subscription is allowed",
     "subscriptionTypesEnabled": "every type of subscription is allowed",
+    "maxMessageSize": "the size that broker.conf has holds for every topic",
+    "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
     "resource_group_name": "there are no resource groups",
     "resourceGroupName": "there are no resource groups",
     "deleted": "the namespace was being deleted",

@@ -36,12 +36,14 @@ OPTIONS = BrokerOptions(
     partitions_default=13,
     allow_auto_subscription_creation=False,
     topics_per_namespace_max=14,
+    entry_filter_names=("f",),
 )
 RATE = {"dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 2}
 
 
 def value(policy: Policy[Any], topic: dict[str, Any] | None, namespace: dict[str, Any] | None) -> Any:
-    return policy.effective(topic, namespace, "c", OPTIONS)
+    said = policy.said(topic, namespace, "c")
+    return policy.of_broker(OPTIONS) if said is None else said
 
 
 @pytest.mark.parametrize(
@@ -144,6 +146,7 @@ def test_what_is_read_is_stored_as_it_was(policy: Policy[Any], stored: Any) -> N
         (catalog.AUTO_TOPIC_CREATION, kinds.AutoTopicCreation(False, True, 13)),
         (catalog.AUTO_SUBSCRIPTION_CREATION, False),
         (catalog.MAX_TOPICS, 14),
+        (catalog.ENTRY_FILTERS, ("f",)),
     ],
 )
 def test_where_no_policy_says_otherwise_broker_conf_holds(policy: Policy[Any], expected: Any) -> None:
