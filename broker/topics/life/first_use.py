@@ -34,7 +34,7 @@ class FirstUse:
         if (found := self.at_once(name)) is not None:
             return found
         await self._namespaces.exists(name)
-        return topic_creation(await self._policies.load(name), name)
+        return topic_creation(await self._policies.load(name, only_namespace=True), name)
 
     def at_once(self, name: TopicName) -> AutoTopicCreation | None:
         """Return `rule` from memory; None: ask."""
@@ -46,7 +46,7 @@ class FirstUse:
         of them. `held`: the policies, if they are known.
 
         Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace."""
-        held = held or await self._policies.load(name)
+        held = held or await self._policies.load(name, only_namespace=True)
         limit = held.value(MAX_TOPICS)
         if not limit or is_system_topic(name):
             return  # the rule
