@@ -22,14 +22,14 @@ def register_life(metrics: Metrics, broker: Broker, labels: tuple[str, ...], top
         "pulsar_storage_backlog_quota_limit",
         "Bytes that it may be behind; -1: no limit",
         labels,
-        topics(lambda topic: quotas_of(topic).storage.size),
+        topics(lambda topic: quotas_of(topic).storage.limit_bytes),
     )
     metrics.family(
         "gauge",
         "pulsar_storage_backlog_quota_limit_time",
         "Seconds for which a message may be left unacknowledged; -1: no limit",
         labels,
-        topics(lambda topic: quotas_of(topic).age.seconds),
+        topics(lambda topic: quotas_of(topic).age.limit_s),
     )
     metrics.family(
         "counter",

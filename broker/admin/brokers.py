@@ -7,6 +7,7 @@ GET      brokers/{cluster}/{broker}/ownedNamespaces          bundle -> {"broker_
                                                              307 to that broker, 404
 GET      brokers/version                                     text
 GET      brokers/internal-configuration                      where the metadata is
+GET      brokers/backlog-quota-check                         204: all loaded topics of this broker were checked
 GET      bookies/all                                         {"bookies":[{"bookieId":"host:3181"}]}
 
 `brokers/health` and `brokers/ready` are the web port's own. Source: Pulsar's BrokersBase and Bookies.
@@ -116,3 +117,8 @@ async def living(call: AdminCall) -> list[str]:
 async def _node(call: AdminCall, path: str) -> Node | None:
     with translated(path):
         return await call.cluster.metadata.get(path)
+
+
+async def check_backlog_quotas(call: AdminCall) -> None:
+    """Check the backlogs of all loaded topics of this broker against their quotas, now."""
+    await call.administration.check_quotas()

@@ -122,7 +122,8 @@ async def create(call: AdminCall) -> None:
     for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])
-    given |= check_policy(call, lambda value: checked_namespace(given), given)
+    options = call.cluster.policies.defaults.options
+    given |= check_policy(call, lambda value: checked_namespace(given, options), given)
     await call.cluster.namespaces.create(namespace, given)
 
 

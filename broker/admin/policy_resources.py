@@ -4,20 +4,22 @@ GET, POST, DELETE   {topic}/RESOURCE        what the topic says itself, 204 if n
                                             with ?isGlobal=true what it says for all clusters
 GET, POST, DELETE   {namespace}/RESOURCE    the same of a namespace
 GET                 .../backlogQuotaMap     {"destination_storage":{"limitSize":9,"limitTime":-1,"policy":"..."}}
-POST, DELETE        .../backlogQuota?backlogQuotaType=     one of them
+POST, DELETE        .../backlogQuota?backlogQuotaType=     one of them; 412: it is above the retention
 GET, POST, DELETE   {topic}/{subscription}/dispatchRate    of one subscription
 GET, DELETE         .../offloadPolicies, {topic}/replication, {topic}/shadowTopics     204: there are none
 GET, POST, DELETE   {topic}/quireTopicPolicies             between brokers
 
 A POST answers 204; 412 an invalid value, or one that would not be obeyed, which is then not stored. The owner of the
-topic's `__change_events` carries out a change of a topic's policies; other brokers redirect to it (307).
+topic's `__change_events` carries out a change of a topic's policies; other brokers redirect to it (307). A namespace's
+rates are stored for this cluster.
 
 Source: Pulsar's PersistentTopics, PersistentTopicsBase, Namespaces, NamespacesBase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -28,8 +30,10 @@ from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, Resource, answer
 from broker.ownership.values import Json
+from broker.topics.policy_values import NAMESPACE_RETENTION, retention_of
+from broker.topics.quotas.quota import fits
 from broker.topics.topic_policies import catalog
-from broker.topics.topic_policies.catalog import Policy
+from broker.topics.topic_policies.catalog import SUBSCRIPTION_POLICIES, Policy
 from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, QUOTA_TYPES
 from broker.topics.topic_policies.source import position_of
 from quire.service.unsupported.policies import create_problem
@@ -107,7 +111,7 @@ def with_value(fields: Json, key: str, entry: str, value: Any) -> Json:
 
 def checked(call: AdminCall, policy: Policy[Any], value: object, key: str, entry: str) -> Any:
     """Return the stored form of a value. Raises PreconditionError if it may not be set, or would not be obeyed."""
-    stored = check_policy(call, policy.checked, value)
+    stored = check_policy(call, partial(policy.checked, options=call.cluster.policies.defaults.options), value)
     problem = create_problem({key: {entry: stored} if entry else stored})
     if problem is not None:
         raise PreconditionError(problem)
@@ -140,10 +144,18 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
 
 
 def _namespace_handlers(resource: str, policy: Policy[Any]) -> Handlers:
-    key = policy.namespace[0]
-
     def entry(call: AdminCall) -> str:
         return call.cluster.cluster_name if policy.by_cluster else ""
+
+    async def change(call: AdminCall, value: Any) -> None:
+        """Set the policy under each of its keys, of which older brokers read the later ones; None takes it away."""
+
+        def changed(fields: Json) -> Json:
+            for key in policy.namespace:
+                fields = with_value(fields, key, entry(call), value)
+            return fields
+
+        await _change_namespace(call, changed)
 
     async def get(call: AdminCall) -> Response | None:
         fields = await call.cluster.namespaces.policies(call.namespace())
@@ -156,16 +168,10 @@ def _namespace_handlers(resource: str, policy: Policy[Any]) -> Handlers:
         return None
 
     async def post(call: AdminCall) -> None:
-        value = checked(call, policy, await _given(call, resource), key, entry(call))
-        await _change_namespace(call, lambda fields: with_value(fields, key, entry(call), value))
+        await change(call, checked(call, policy, await _given(call, resource), policy.namespace[0], entry(call)))
 
     async def delete(call: AdminCall) -> None:
-        def without(fields: Json) -> Json:
-            for each in policy.namespace:
-                fields = with_value(fields, each, entry(call), None)
-            return fields
-
-        await _change_namespace(call, without)
+        await change(call, None)
 
     return Handlers(get, post, delete)
 
@@ -178,10 +184,21 @@ async def _change_namespace(call: AdminCall, change: Change) -> None:
 
 
 def _quota_type(call: AdminCall) -> str:
-    found = call.request.query_params.get("backlogQuotaType", DESTINATION_STORAGE)
+    found = call.request.query_params.get("backlogQuotaType") or DESTINATION_STORAGE
     if found not in QUOTA_TYPES:
         raise MalformedRequestError(f"backlogQuotaType must be one of {', '.join(QUOTA_TYPES)}, not {found[:100]!a}")
     return found
+
+
+async def _given_quota(call: AdminCall, kind: str, key: str, retention: Mapping[str, Any] | None) -> Any:
+    """Return the quota that a request sets. Raises PreconditionError, also for one that the retention exceeds."""
+    policy = _QUOTAS[kind]
+    value = checked(call, policy, await call.json(), key, kind)
+    if not fits(policy.read(value), retention):
+        raise PreconditionError(
+            "Backlog Quota exceeds configured retention quota. Please increase retention quota and retry"
+        )
+    return value
 
 
 async def _topic_quotas(call: AdminCall) -> Response:
@@ -199,8 +216,8 @@ async def _namespace_quotas(call: AdminCall) -> Response:
 
 async def _put_topic_quota(call: AdminCall) -> None:
     name, kind = await policy_topic(call), _quota_type(call)
-    key = catalog.BACKLOG_SIZE_QUOTA.topic
-    value = checked(call, _QUOTAS[kind], await call.json(), key, kind)
+    key, held = catalog.BACKLOG_SIZE_QUOTA.topic, await call.cluster.policies.fresh(name)
+    value = await _given_quota(call, kind, key, retention_of(held()))
     await change_own(call, name, lambda fields: with_value(fields, key, kind, value))
 
 
@@ -212,7 +229,8 @@ async def _delete_topic_quota(call: AdminCall) -> None:
 
 async def _put_namespace_quota(call: AdminCall) -> None:
     kind, key = _quota_type(call), catalog.BACKLOG_SIZE_QUOTA.namespace[0]
-    value = checked(call, _QUOTAS[kind], await call.json(), key, kind)
+    kept = (await call.cluster.namespaces.policies(call.namespace())).get(NAMESPACE_RETENTION)
+    value = await _given_quota(call, kind, key, kept)
     await _change_namespace(call, lambda fields: with_value(fields, key, kind, value))
 
 
@@ -222,8 +240,6 @@ async def _delete_namespace_quota(call: AdminCall) -> None:
 
 
 # One subscription of a topic
-
-_OF_SUBSCRIPTIONS: Final = "subscriptionPolicies"
 
 
 async def _get_subscription_rate(call: AdminCall) -> Response | None:
@@ -237,17 +253,16 @@ async def _get_subscription_rate(call: AdminCall) -> Response | None:
 
 async def _put_subscription_rate(call: AdminCall) -> None:
     name, subscription = await policy_topic(call), call.subscription()
-    rate = check_policy(call, catalog.SUBSCRIPTION_DISPATCH_RATE.checked, await call.json())
-    problem = create_problem({_OF_SUBSCRIPTIONS: {subscription: {"dispatchRate": rate}}})
-    if problem is not None:
-        raise PreconditionError(problem)
-    value = {"dispatchRate": rate}
-    await change_own(call, name, lambda fields: with_value(fields, _OF_SUBSCRIPTIONS, subscription, value))
+    policy = catalog.SUBSCRIPTION_DISPATCH_RATE
+    value = {"dispatchRate": checked(call, policy, await call.json(), SUBSCRIPTION_POLICIES, subscription)}
+    await change_own(call, name, lambda fields: with_value(fields, SUBSCRIPTION_POLICIES, subscription, value))
 
 
 async def _delete_subscription_rate(call: AdminCall) -> None:
     name, subscription = await policy_topic(call), call.subscription()
-    await change_own(call, name, lambda fields: with_value(fields, _OF_SUBSCRIPTIONS, subscription, None), removes=True)
+    await change_own(
+        call, name, lambda fields: with_value(fields, SUBSCRIPTION_POLICIES, subscription, None), removes=True
+    )
 
 
 # What is not obeyed

@@ -28,8 +28,6 @@ from broker.admin import (
     topics,
 )
 from broker.admin.errors import Statuses
-from broker.admin.life_policies import quotas
-from broker.admin.life_policies.routes import life_routes
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
@@ -239,7 +237,6 @@ def routes(service: Service) -> list[BaseRoute]:
                 ("unsubscribe/{subscription}", of_namespace.unsubscribe),
             )
         ],
-        *life_routes(at, _NAMESPACE, _TOPIC),
         at(f"{_NAMESPACE}/bundles", GET=namespaces.bundles),
         at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
         at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload),
@@ -265,7 +262,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/admin/v2/brokers/version", GET=brokers.version),
         at("/admin/v2/brokers/internal-configuration", GET=brokers.internal_configuration),
         at("/admin/v2/brokers/configuration", GET=brokers.configuration),
-        at("/admin/v2/brokers/backlog-quota-check", GET=quotas.check),
+        at("/admin/v2/brokers/backlog-quota-check", GET=brokers.check_backlog_quotas),
         at("/admin/v2/brokers/{cluster}", GET=brokers.names_of_cluster),
         at("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", GET=brokers.owned),
         at("/admin/v2/bookies/all", GET=brokers.bookies),

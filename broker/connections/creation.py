@@ -339,11 +339,8 @@ def check_new_subscription(topic: Topic, name: str) -> None:
     """Raise SubscriptionNotFoundError if there is no such subscription, and a consumer does not make one.
 
     Source: Pulsar's ServerCnx.handleSubscribe."""
-    if name not in topic.subscriptions:
-        held, options = topic.policies, topic.context.options
-        policies = (None, None) if held is None else (held.of_namespace, held.of_topic)
-        if not subscriptions_allowed(options, *policies, topic.name):
-            raise SubscriptionNotFoundError(f"Subscription does not exist: {name!r} of {topic.name.full}")
+    if name not in topic.subscriptions and not subscriptions_allowed(topic.policies, topic.context.options, topic.name):
+        raise SubscriptionNotFoundError(f"Subscription does not exist: {name!r} of {topic.name.full}")
 
 
 def make_consumer(

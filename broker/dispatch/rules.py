@@ -10,19 +10,12 @@ Order: topic, namespace, broker.conf. Source: Pulsar's HierarchyTopicPolicies, A
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from broker.config import BrokerOptions
 from broker.entry_filters.entry_filter import EntryFilter
 from broker.entry_filters.loading import EntryFilters, UnknownFilterError
-from broker.topics.topic_policies.catalog import (
-    ENTRY_FILTERS,
-    MAX_UNACKED_OF_CONSUMER,
-    MAX_UNACKED_OF_SUBSCRIPTION,
-    Policy,
-)
-
-T = TypeVar("T")
+from broker.topics.topic_policies.catalog import ENTRY_FILTERS, MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION
 
 
 class DeliveryRules(NamedTuple):
@@ -61,22 +54,16 @@ def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Said | N
     if not topic and not namespace:
         return broker
     found = broker
-    consumer, subscription = (
-        _said(policy, topic, namespace) for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION)
-    )
+    consumer = MAX_UNACKED_OF_CONSUMER.said(topic, namespace, "")
+    subscription = MAX_UNACKED_OF_SUBSCRIPTION.said(topic, namespace, "")
     if consumer is not None:
         found = found._replace(unacked_per_consumer=consumer)
     if subscription is not None:
         found = found._replace(unacked_per_subscription=subscription)
-    names = _said(ENTRY_FILTERS, topic, namespace)
+    names = ENTRY_FILTERS.said(topic, namespace, "")
     if names and filters.may_be_overridden:
         try:
             found = found._replace(filters=filters.named(names))
         except UnknownFilterError as error:
             found = found._replace(problem=str(error))
     return broker if found == broker else found
-
-
-def _said(policy: Policy[T], topic: Mapping[str, Any], namespace: Mapping[str, Any]) -> T | None:
-    own = policy.of_topic(topic)
-    return policy.of_namespace(namespace, "") if own is None else own

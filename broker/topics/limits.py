@@ -26,6 +26,7 @@ from broker.topics.topic_policies.catalog import (
     MAX_SUBSCRIPTIONS,
     Policy,
 )
+from broker.topics.topic_policies.known import value_of
 from quire.wire.pulsar.names import TopicName
 
 
@@ -44,8 +45,7 @@ class Limited(Protocol):
 
 def limit_of(topic: Limited, policy: Policy[int]) -> int:
     """Return the limit that holds for a topic; 0: none, as for topics of the servers."""
-    held, options = topic.policies, topic.context.options
-    found = policy.of_broker(options) if held is None else held.value(policy)
+    found = value_of(topic.policies, policy, topic.context.options)
     return 0 if found and is_system_topic(topic.name) else found
 
 

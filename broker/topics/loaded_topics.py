@@ -150,7 +150,7 @@ class Topics:
         count = 0 if name.partition >= 0 else self.partitioned.known(name)
         if count == 0:
             rule = self.first_use.at_once(name) if create else None
-            if (rule is None or not rule.allow or rule.partitions) and name.full not in self._loaded:
+            if (rule is None or not rule.allow or rule.made) and name.full not in self._loaded:
                 return None
         return count
 
@@ -163,7 +163,7 @@ class Topics:
             return count
         rule = await self.first_use.rule(name) if create else None
         create = rule is not None and rule.allow
-        if rule is not None and create and not rule.partitions:
+        if rule is not None and create and not rule.made:
             return 0
         if await self.exists(name):
             return 0
@@ -174,8 +174,8 @@ class Topics:
         try:
             async with self.partitioned.changing(name):
                 await self.namespaces.takes_topics(name)
-                await self.first_use.check_room(name, rule.partitions)
-                await self.partitioned.create(name, rule.partitions)
+                await self.first_use.check_room(name, rule.made)
+                await self.partitioned.create(name, rule.made)
         except TopicExistsError:
             pass  # another client created it meanwhile, of one kind or the other
         return await self.partitioned.get(name)

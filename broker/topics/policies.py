@@ -84,14 +84,16 @@ class TopicPolicies:
             return None
         return Held(self.defaults, namespace, name)
 
-    async def load(self, name: TopicName) -> Held:
+    async def load(self, name: TopicName, *, only_namespace: bool = False) -> Held:
         """Read unknown policies; return a function that gives the topic's effective policies at each call.
+        `only_namespace`: those of the namespace suffice.
 
         The function answers from memory and never raises. Raises MetadataUnavailableError."""
         namespace = self._namespaces.get(name.namespace_path)
         if namespace is None or not namespace.is_known or self._tasks.nursery is None:
             # A log of change events has no policies of its own, and the others wait for it.
-            namespace = await self._known(name.namespace_name, only_own=is_change_events(name))
+            only_own = only_namespace or is_change_events(name)
+            namespace = await self._known(name.namespace_name, only_own=only_own)
         return Held(self.defaults, namespace, name)
 
     async def config_of(self, log_name: str) -> Callable[[], LogConfig]:

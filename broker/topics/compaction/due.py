@@ -12,13 +12,13 @@ from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.catalog import COMPACTION_THRESHOLD
+from broker.topics.topic_policies.known import value_of
 from managed_ledger.managed_ledger import ManagedLedger
 
 
 def compact_if_due(topic: Topic) -> None:
     """Compact a topic in the background if more was added to it than its policies allow."""
-    held, options = topic.policies, topic.context.options
-    threshold = COMPACTION_THRESHOLD.of_broker(options) if held is None else held.value(COMPACTION_THRESHOLD)
+    threshold = value_of(topic.policies, COMPACTION_THRESHOLD, topic.context.options)
     if not threshold or topic.closing or is_system_topic(topic.name):
         return
     if topic.compaction is not None and topic.compaction.status == RUNNING:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from broker.config import BrokerOptions
 from broker.errors import NotAllowedError, translated
-from broker.topics.life.creation import AutoTopics, topics_max, topics_of
+from broker.topics.life.creation import topic_creation
 from broker.topics.life.tombstones import Tombstones
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.system_names import is_system_name, is_system_topic
+from broker.topics.topic_policies.catalog import MAX_TOPICS
+from broker.topics.topic_policies.kinds import AutoTopicCreation
 from managed_ledger.stored_list import log_path
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import MetadataStore
@@ -23,30 +25,29 @@ class FirstUse:
     ) -> None:
         self._metadata = metadata
         self._policies = policies
-        self._options = options
         self._namespaces = namespaces
         self.tombstones = Tombstones(options.tombstone_s)
 
-    async def rule(self, name: TopicName) -> AutoTopics:
+    async def rule(self, name: TopicName) -> AutoTopicCreation:
         """Return whether a first use makes the topic, and of which kind. Raises TopicNotFoundError (no such namespace),
         MetadataUnavailableError."""
         if (found := self.at_once(name)) is not None:
             return found
         await self._namespaces.exists(name)
-        return topics_of(self._options, (await self._policies.load(name)).of_namespace, name)
+        return topic_creation(await self._policies.load(name, only_namespace=True), name)
 
-    def at_once(self, name: TopicName) -> AutoTopics | None:
+    def at_once(self, name: TopicName) -> AutoTopicCreation | None:
         """Return `rule` from memory; None: ask."""
         held = self._policies.known(name)
-        return None if held is None else topics_of(self._options, held.of_namespace, name)
+        return None if held is None else topic_creation(held, name)
 
     async def check_room(self, name: TopicName, count: int = 1, held: Held | None = None) -> None:
         """Raise NotAllowedError if the namespace cannot have so many more topics or partitions. One that exists is none
         of them. `held`: the policies, if they are known.
 
         Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace."""
-        held = held or await self._policies.load(name)
-        limit = topics_max(self._options, held.of_namespace)
+        held = held or await self._policies.load(name, only_namespace=True)
+        limit = held.value(MAX_TOPICS)
         if not limit or is_system_topic(name):
             return  # the rule
         path = name.namespace_path

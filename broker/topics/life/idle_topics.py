@@ -13,12 +13,14 @@ import trio
 from broker.background import for_all
 from broker.config import BrokerOptions
 from broker.errors import BrokerError, TopicBusyError, TopicNotFoundError
-from broker.topics.life.inactivity import InactiveRule, Usage, is_active, is_retained, rule_of
+from broker.topics.life.inactivity import Usage, is_active, is_retained
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
-from broker.topics.topic_policies.catalog import SUBSCRIPTION_EXPIRATION
+from broker.topics.topic_policies.catalog import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
+from broker.topics.topic_policies.kinds import InactiveTopics
+from broker.topics.topic_policies.known import value_of
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import TopicName
 
@@ -83,9 +85,8 @@ class IdleTopics:
             self.unloaded += 1
             self._topics.close_soon(topic)
 
-    def _rule(self, topic: Topic) -> InactiveRule:
-        held = topic.policies
-        return rule_of(self._options, *((None, None) if held is None else (held.of_namespace, held.of_topic)))
+    def _rule(self, topic: Topic) -> InactiveTopics:
+        return value_of(topic.policies, INACTIVE_TOPICS, self._options)
 
     def _may_rest(self, topic: Topic, usage: Usage) -> bool:
         """Return whether nothing of the topic changes with time alone."""

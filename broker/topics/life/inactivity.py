@@ -1,44 +1,13 @@
-"""When a topic counts as inactive, and what then becomes of it (pure).
+"""When a topic counts as inactive, and is kept nevertheless (pure).
 
-    policies of a namespace    "inactive_topic_policies"  {"inactiveTopicDeleteMode":"delete_when_no_subscriptions",
-                                                           "maxInactiveDurationSeconds":60,"deleteWhileInactive":true}
-    policies of one topic      "inactiveTopicPolicies"    the same
-
-Order: topic, namespace, broker.conf; each as a whole. What cannot be read counts as not said.
-
-Source: Pulsar's InactiveTopicPolicies, PersistentTopic (isActive, checkGC, shouldTopicBeRetained).
+Source: Pulsar's PersistentTopic (isActive, checkGC, shouldTopicBeRetained).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
-from broker.life_config import CAUGHT_UP, INACTIVE_MODES, LifeOptions
-from broker.ownership.values import Json
-from broker.topics.policy_values import INT32_MAX, PolicyError
-
-NAMESPACE_INACTIVE: Final = "inactive_topic_policies"
-TOPIC_INACTIVE: Final = "inactiveTopicPolicies"
-
-Policies = Mapping[str, Any] | None
-
-
-class InactiveRule(NamedTuple):
-    """Rule for inactive topics: deleted or not, after being inactive for so long, as `mode` has it."""
-
-    delete: bool
-    mode: str
-    after_s: float
-
-    @property
-    def shown(self) -> Json:
-        """Return the value as it is answered."""
-        return {
-            "inactiveTopicDeleteMode": self.mode,
-            "maxInactiveDurationSeconds": int(self.after_s),
-            "deleteWhileInactive": self.delete,
-        }
+from broker.life_config import CAUGHT_UP
 
 
 class Usage(NamedTuple):
@@ -48,22 +17,6 @@ class Usage(NamedTuple):
     """Producers and consumers."""
     subscriptions: int
     has_backlog: bool
-
-
-def rule_of(options: LifeOptions, namespace: Policies, topic: Policies) -> InactiveRule:
-    """Return the rule for a topic."""
-    for policies, key in ((topic, TOPIC_INACTIVE), (namespace, NAMESPACE_INACTIVE)):
-        said = (policies or {}).get(key)
-        if said is not None:
-            try:
-                value = inactive_policies(said)
-            except PolicyError:
-                continue
-            return InactiveRule(
-                value["deleteWhileInactive"], value["inactiveTopicDeleteMode"], value["maxInactiveDurationSeconds"]
-            )
-    after_s = options.inactive_s or options.inactive_check_interval_s
-    return InactiveRule(options.delete_inactive, options.inactive_mode, after_s)
 
 
 def is_active(mode: str, usage: Usage) -> bool:
@@ -86,22 +39,3 @@ def is_retained(retention_minutes: int, idle_s: float) -> bool:
     [True, False, False, True]
     """
     return retention_minutes < 0 or idle_s < 60 * retention_minutes
-
-
-def inactive_policies(value: object) -> Json:
-    """Return a checked rule, as it is stored. Raises PolicyError."""
-    if not isinstance(value, Mapping):
-        raise PolicyError("inactiveTopicPolicies must be an object")
-    mode, seconds = value.get("inactiveTopicDeleteMode"), value.get("maxInactiveDurationSeconds")
-    delete = value.get("deleteWhileInactive", False)
-    if mode not in INACTIVE_MODES:
-        raise PolicyError(f"inactiveTopicDeleteMode must be one of {', '.join(INACTIVE_MODES)}")
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= INT32_MAX:
-        raise PolicyError("maxInactiveDurationSeconds must be a whole number above 0")
-    if not isinstance(delete, bool):
-        raise PolicyError("deleteWhileInactive must be true or false")
-    return {
-        "inactiveTopicDeleteMode": mode,
-        "maxInactiveDurationSeconds": seconds,
-        "deleteWhileInactive": delete,
-    }

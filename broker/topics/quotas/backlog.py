@@ -12,8 +12,11 @@ from broker.errors import ProducerBlockedError, QuotaExceededError
 from broker.life_config import EVICTION, HOLD
 from broker.topics.backlog_size import size_behind
 from broker.topics.policies import Held
-from broker.topics.quotas.quota import Quota, Quotas, effective, is_too_large, of_broker
+from broker.topics.quotas.quota import Quotas, is_too_large
 from broker.topics.system_names import is_system_cursor, is_system_topic
+from broker.topics.topic_policies.catalog import BACKLOG_SIZE_QUOTA, BACKLOG_TIME_QUOTA
+from broker.topics.topic_policies.kinds import BacklogQuota
+from broker.topics.topic_policies.known import value_of
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
@@ -44,8 +47,8 @@ class Backlogged(Protocol):
 
 def quotas_of(topic: Backlogged) -> Quotas:
     """Return the quotas of a topic."""
-    held, default = topic.policies, of_broker(topic.context.options)
-    return default if held is None else effective(default, held.of_namespace, held.of_topic)
+    held, options = topic.policies, topic.context.options
+    return Quotas(value_of(held, BACKLOG_SIZE_QUOTA, options), value_of(held, BACKLOG_TIME_QUOTA, options))
 
 
 def slowest(topic: Backlogged) -> Subscription | None:
@@ -70,19 +73,19 @@ def aged_ledgers(topic: Backlogged, seconds: int) -> Position | None:
     return last if last is not None and last > mark_delete else None
 
 
-def exceeded(topic: Backlogged, quotas: Quotas) -> list[Quota]:
+def exceeded(topic: Backlogged, quotas: Quotas) -> list[BacklogQuota]:
     """Return the quotas that the topic is above, as far as that is known without reads."""
     found = []
-    if quotas.storage.size >= 0 and is_too_large(size_of(topic), quotas.storage):
+    if quotas.storage.limit_bytes >= 0 and is_too_large(size_of(topic), quotas.storage):
         found.append(quotas.storage)
-    if quotas.age.seconds > 0 and _is_too_old(topic, quotas.age):
+    if quotas.age.limit_s > 0 and _is_too_old(topic, quotas.age):
         found.append(quotas.age)
     return found
 
 
-def _is_too_old(topic: Backlogged, quota: Quota) -> bool:
+def _is_too_old(topic: Backlogged, quota: BacklogQuota) -> bool:
     if not topic.context.options.quota_precise_age:
-        return aged_ledgers(topic, quota.seconds) is not None
+        return aged_ledgers(topic, quota.limit_s) is not None
     known, found = topic.too_old, slowest(topic)
     return known is not None and found is not None and found.cursor.mark_delete < known
 
@@ -92,7 +95,7 @@ def check_producer(topic: Backlogged) -> None:
 
     Source: Pulsar's AbstractTopic.checkBacklogQuotaExceeded."""
     quotas = quotas_of(topic)
-    if quotas.storage.size < 0 and quotas.age.seconds <= 0:
+    if not quotas.limit:
         return  # the rule
     if is_system_topic(topic.name):
         return

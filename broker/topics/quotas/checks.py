@@ -17,9 +17,10 @@ from broker.errors import BrokerError
 from broker.life_config import EVICTION, LifeOptions
 from broker.topics.backlog_size import size_behind
 from broker.topics.quotas.backlog import aged_ledgers, quotas_of, slowest
-from broker.topics.quotas.quota import AGE, STORAGE, Quota, entries_to_skip, is_too_large, seconds_kept
+from broker.topics.quotas.quota import entries_to_skip, is_too_large, seconds_kept
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
+from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, MESSAGE_AGE, BacklogQuota
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
 from quire.world.tasks import for_each
@@ -51,10 +52,9 @@ class QuotaChecks:
             self._at = trio.current_time() + self._options.quota_check_interval_s
             due: list[Topic] = []
             for count, topic in enumerate(self._loaded(), 1):
-                if not topic.closing and topic.subscriptions and not is_system_topic(topic.name):
-                    quotas = quotas_of(topic)
-                    if quotas.storage.size >= 0 or quotas.age.seconds > 0:
-                        due.append(topic)
+                used = topic.subscriptions and not topic.closing and not is_system_topic(topic.name)
+                if used and quotas_of(topic).limit:
+                    due.append(topic)
                 if not count % TOPICS_IN_STEP:
                     await trio.lowlevel.checkpoint()
             await for_each(due, self.check, at_once=AT_ONCE_MAX, name="check backlog quotas")
@@ -66,23 +66,23 @@ class QuotaChecks:
         quotas = quotas_of(topic)
         try:
             if await self._is_too_old(topic, quotas.age):
-                await self._act(topic, AGE, quotas.age)
-            if quotas.storage.size >= 0 and is_too_large(_size(topic), quotas.storage):
-                await self._act(topic, STORAGE, quotas.storage)
+                await self._act(topic, MESSAGE_AGE, quotas.age)
+            if quotas.storage.limit_bytes >= 0 and is_too_large(_size(topic), quotas.storage):
+                await self._act(topic, DESTINATION_STORAGE, quotas.storage)
         except (BrokerError, ManagedLedgerError) as error:
             if not topic.closing:
                 topic.log.warning("backlog quota not checked", reason=str(error))
 
-    async def _is_too_old(self, topic: Topic, quota: Quota) -> bool:
+    async def _is_too_old(self, topic: Topic, quota: BacklogQuota) -> bool:
         topic.too_old = None
-        if quota.seconds <= 0:
+        if quota.limit_s <= 0:
             return False
         if not self._options.quota_precise_age:
-            return aged_ledgers(topic, quota.seconds) is not None
-        topic.too_old = await _older_than(topic, quota.seconds)
+            return aged_ledgers(topic, quota.limit_s) is not None
+        topic.too_old = await _older_than(topic, quota.limit_s)
         return topic.too_old is not None
 
-    async def _act(self, topic: Topic, kind: str, quota: Quota) -> None:
+    async def _act(self, topic: Topic, kind: str, quota: BacklogQuota) -> None:
         if topic.closing:
             return
         self.exceeded[kind] += 1
@@ -95,18 +95,18 @@ class QuotaChecks:
             topic.context.turn.flush()
             return
         before = _size(topic)
-        if kind == STORAGE:
+        if kind == DESTINATION_STORAGE:
             await _evict_bytes(topic, quota)
         else:
             await self._evict_older(topic, quota)
         topic.log.info("backlog quota exceeded, messages let go", quota=kind, bytes=before - _size(topic))
 
-    async def _evict_older(self, topic: Topic, quota: Quota) -> None:
+    async def _evict_older(self, topic: Topic, quota: BacklogQuota) -> None:
         if self._options.quota_precise_age:
             through = await _older_than(topic, seconds_kept(quota))
             topic.too_old = None
         else:
-            through = aged_ledgers(topic, quota.seconds)
+            through = aged_ledgers(topic, quota.limit_s)
         for subscription in list(topic.subscriptions.values()):
             if through is not None and _is_movable(subscription) and subscription.cursor.mark_delete < through:
                 await moving.expire_through(subscription, through)
@@ -121,7 +121,7 @@ async def _older_than(topic: Topic, seconds: int) -> Position | None:
     return await moving.expired_through(topic.ledger, found.cursor.mark_delete, before_ms)
 
 
-async def _evict_bytes(topic: Topic, quota: Quota) -> None:
+async def _evict_bytes(topic: Topic, quota: BacklogQuota) -> None:
     """Let the slowest subscription skip its oldest entries, one after the other, until all are below the quota."""
     while (found := slowest(topic)) is not None and _is_movable(found):
         before = size_behind(topic.ledger, found.cursor.mark_delete)

@@ -18,8 +18,16 @@ from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
 from broker.topics.rates.dispatching import DispatchLimit
 from broker.topics.rates.publishing import Client, PublishThrottle
-from broker.topics.rates.values import OF_SUBSCRIPTIONS
 from broker.topics.system_names import is_system_topic
+from broker.topics.topic_policies.catalog import (
+    DISPATCH_RATE,
+    PUBLISH_RATE,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_POLICIES,
+)
+from broker.topics.topic_policies.kinds import DispatchRate
+from broker.topics.topic_policies.known import value_of
 from quire.wire.pulsar.names import TopicName
 
 
@@ -75,14 +83,13 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     """Hold a topic to the rates that its policies have now. What was used of a rate that stays counts on."""
     if is_system_topic(topic.name):
         return
-    held = topic.policies
-    namespace, own = (None, None) if held is None else (held.of_namespace, held.of_topic)
-    rules, now, nursery = shared.rules, trio.current_time(), topic.context.nursery
-    publish, dispatch = rules.publish(namespace, own), rules.dispatch(namespace, own)
-    subscribe = rules.subscribe(namespace, own)
-    by_name = {name: rules.subscription(namespace, own, name) for name in topic.subscriptions}
-    any_subscription = rules.subscription(namespace, own, "") or (own or {}).get(OF_SUBSCRIPTIONS)
-    limited = publish or dispatch or subscribe or any_subscription or shared.publish or shared.dispatch
+    held, options = topic.policies, topic.context.options
+    now, nursery = trio.current_time(), topic.context.nursery
+    publish = Rate(*value_of(held, PUBLISH_RATE, options))
+    dispatch = _rate(value_of(held, DISPATCH_RATE, options))
+    subscribe = value_of(held, SUBSCRIBE_RATE, options)
+    subscriptions = value_of(held, SUBSCRIPTION_DISPATCH_RATE, options).limits or _has_own_rates(held)
+    limited = publish or dispatch or subscribe.limits or subscriptions or shared.publish or shared.dispatch
     if topic.rates is None and not limited:
         return  # the rule
     rates = topic.rates = topic.rates or TopicRates(shared)
@@ -91,11 +98,10 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
             rates.publish.end()
         rates.publish = PublishThrottle(publish, nursery, topic.name.full) if publish else None
     rates.dispatch = _kept(rates.dispatch, dispatch, now)
-    window = (subscribe.messages, subscribe.period_s)
-    if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != window:
-        rates.subscribe = SubscribeWindow(*window, now) if subscribe else None
+    if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != subscribe:
+        rates.subscribe = SubscribeWindow(*subscribe, now) if subscribe.limits else None
     for name, subscription in list(topic.subscriptions.items()):
-        bucket = _kept(rates.subscriptions.get(name), by_name[name], now)
+        bucket = _kept(rates.subscriptions.get(name), _rate_of_subscription(topic, name), now)
         rates.subscriptions.pop(name, None)
         if bucket is not None:
             rates.subscriptions[name] = bucket
@@ -108,11 +114,8 @@ def limit_of(topic: RatedTopic, subscription: Subscription) -> DispatchLimit | N
     rates = topic.rates
     if rates is None:
         return None
-    held, name = topic.policies, subscription.name
-    namespace, own = (None, None) if held is None else (held.of_namespace, held.of_topic)
-    found = _kept(
-        rates.subscriptions.get(name), rates.shared.rules.subscription(namespace, own, name), trio.current_time()
-    )
+    name = subscription.name
+    found = _kept(rates.subscriptions.get(name), _rate_of_subscription(topic, name), trio.current_time())
     if found is not None:
         rates.subscriptions[name] = found
     buckets = rates.buckets(name)
@@ -136,6 +139,23 @@ def check_subscribe(topic: RatedTopic, consumer: tuple[str, str, int]) -> None:
     if rates is None or rates.subscribe is None or rates.subscribe.take(consumer, trio.current_time()):
         return
     raise NotAllowedError(f"Subscribe limited by subscribe rate limit per consumer: {topic.name.full}")
+
+
+def _rate(rate: DispatchRate) -> Rate:
+    return Rate(rate.messages, rate.bytes, rate.period_s)
+
+
+def _rate_of_subscription(topic: RatedTopic, subscription: str) -> Rate:
+    held = topic.policies
+    if held is None:
+        return _rate(SUBSCRIPTION_DISPATCH_RATE.of_broker(topic.context.options))
+    return _rate(held.subscription_dispatch_rate(subscription))
+
+
+def _has_own_rates(held: Held | None) -> bool:
+    """Return whether any subscription has policies of its own."""
+    own = None if held is None else held.of_topic
+    return bool(own and own.get(SUBSCRIPTION_POLICIES))
 
 
 def _kept(known: RateBucket | None, rate: Rate, now: float) -> RateBucket | None:

@@ -1,7 +1,7 @@
 """The policies that a topic and its namespace may set, each with its names and its value in broker.conf (pure).
 
 What holds is what the topic says, else its namespace, else broker.conf; each policy by itself. A negative limit, and a
-rate that limits nothing, say nothing. What cannot be read counts as not said.
+rate that limits nothing or is relative to that of publishing, say nothing. What cannot be read counts as not said.
 
 Ledgers (persistence, retention), deduplication, delayed delivery and schemas have rules of their own: policy_values,
 delayed_delivery, schemas.strategies.
@@ -42,6 +42,10 @@ def _always(value: object) -> bool:
     return True
 
 
+def _of_any_value(value: object, options: BrokerOptions) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Policy(Generic[T]):
     """One policy. Its keys are empty where it cannot be set."""
@@ -60,39 +64,37 @@ class Policy(Generic[T]):
     """Return the stored form."""
     says: Callable[[T], bool] = _always
     """Return False for a value that counts as not said."""
-    may_be_set: Callable[[T], bool] = _always
-    """Return False for a value that is read and may not be set."""
+    may_be_set: Callable[[T, BrokerOptions], None] = _of_any_value
+    """Raise PolicyError for a value that is read and may not be set."""
     of_broker: Callable[[BrokerOptions], T]
     """Return the value of broker.conf."""
 
-    def checked(self, value: object) -> Any:
+    def checked(self, value: object, options: BrokerOptions) -> Any:
         """Return the stored form of a value that is to be set. Raises PolicyError."""
         read = self.read(value)
-        if not self.may_be_set(read):
-            raise PolicyError(f"{self.topic or self.namespace[0]} must not be {str(value)[:40]!a}")
+        self.may_be_set(read, options)
         return self.json(read)
 
     def of_topic(self, fields: Fields) -> T | None:
         """Return what the policies of a topic say; None: nothing."""
-        return self._said(fields, self.topic, self.entry) if self.topic else None
+        return None if fields is None else self._said(fields.get(self.topic), self.entry)
 
     def of_namespace(self, fields: Fields, cluster: str) -> T | None:
         """Return what the policies of a namespace say; None: nothing."""
-        if self.by_cluster and not cluster:
+        if fields is None or (self.by_cluster and not cluster):
             return None
         entry = cluster if self.by_cluster else self.entry
-        said = (self._said(fields, key, entry) for key in self.namespace)
-        return next((each for each in said if each is not None), None)
-
-    def effective(self, topic: Fields, namespace: Fields, cluster: str, options: BrokerOptions) -> T:
-        """Return the value that holds."""
-        for said in (self.of_topic(topic), self.of_namespace(namespace, cluster)):
-            if said is not None:
+        for key in self.namespace:
+            if (said := self._said(fields.get(key), entry)) is not None:
                 return said
-        return self.of_broker(options)
+        return None
 
-    def _said(self, fields: Fields, key: str, entry: str) -> T | None:
-        value = None if fields is None else fields.get(key)
+    def said(self, topic: Fields, namespace: Fields, cluster: str) -> T | None:
+        """Return what the policies of a topic say, or else those of its namespace; None: nothing."""
+        own = self.of_topic(topic)
+        return self.of_namespace(namespace, cluster) if own is None else own
+
+    def _said(self, value: Any, entry: str) -> T | None:
         if entry and value is not None:
             value = value.get(entry) if isinstance(value, Mapping) else None
         if value is None:
@@ -110,7 +112,7 @@ def _limit(topic: str, namespace: str, of_broker: Callable[[BrokerOptions], int]
         namespace=(namespace,) if namespace else (),
         read=partial(kinds.number, what=what or topic or namespace),
         says=_is_limit,
-        may_be_set=_is_limit,
+        may_be_set=_settable_limit,
         of_broker=of_broker,
     )
 
@@ -119,20 +121,43 @@ def _is_limit(value: int) -> bool:
     return value >= 0
 
 
-def _dispatch_rate(topic: str, *namespace: str) -> Policy[DispatchRate]:
+def _settable_limit(value: int, options: BrokerOptions) -> None:
+    if value < 0:
+        raise PolicyError(f"a limit must not be {value}: it is 0 or more")
+
+
+def _dispatch_rate(
+    topic: str, *namespace: str, of_broker: Callable[[BrokerOptions], DispatchRate]
+) -> Policy[DispatchRate]:
     return Policy(
         topic=topic,
         namespace=namespace,
         by_cluster=True,
         read=kinds.dispatch_rate,
         json=kinds.dispatch_rate_json,
-        says=_limits,
-        of_broker=lambda options: DispatchRate(),
+        says=_limits_by_itself,
+        may_be_set=_settable_dispatch_rate,
+        of_broker=of_broker,
     )
 
 
-def _limits(rate: DispatchRate | PublishRate | SubscribeRate) -> bool:
+def _limits(rate: PublishRate | SubscribeRate) -> bool:
     return rate.limits
+
+
+def _limits_by_itself(rate: DispatchRate) -> bool:
+    return rate.limits and not rate.relative
+
+
+def _settable_rate(rate: DispatchRate | PublishRate | SubscribeRate, options: BrokerOptions) -> None:
+    if min(rate) < -1:
+        raise PolicyError(f"a rate must not be {min(rate)}: -1 is no limit")
+
+
+def _settable_dispatch_rate(rate: DispatchRate, options: BrokerOptions) -> None:
+    _settable_rate(rate, options)
+    if rate.relative and rate.limits:
+        raise PolicyError("relativeToPublishRate is not served: set a rate of its own")
 
 
 def _backlog_quota(kind: str) -> Policy[BacklogQuota]:
@@ -142,8 +167,19 @@ def _backlog_quota(kind: str) -> Policy[BacklogQuota]:
         entry=kind,
         read=kinds.backlog_quota,
         json=kinds.backlog_quota_json,
-        of_broker=lambda options: BacklogQuota(),
+        of_broker=lambda options: BacklogQuota(options.quota_bytes_max, options.quota_seconds, options.quota_policy),
     )
+
+
+def _inactive_of_broker(options: BrokerOptions) -> InactiveTopics:
+    after_s = options.inactive_s or options.inactive_check_interval_s
+    return InactiveTopics(options.delete_inactive, options.inactive_mode, after_s)
+
+
+def _settable_auto_topics(rule: AutoTopicCreation, options: BrokerOptions) -> None:
+    most = options.partitions_per_topic_max
+    if 0 < most < rule.partitions:
+        raise PolicyError(f"defaultNumPartitions is above maxNumPartitionsPerPartitionedTopic={most}")
 
 
 # Limits of 0 are none.
@@ -186,14 +222,25 @@ COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
     namespace=("compaction_threshold",),
     read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
     says=_is_limit,
-    may_be_set=_is_limit,
+    may_be_set=_settable_limit,
     of_broker=lambda options: options.compaction_threshold_bytes,
 )
 """Bytes added since the last compaction; 0: no compaction by itself."""
 
-DISPATCH_RATE: Final = _dispatch_rate("dispatchRate", "topicDispatchRate", "clusterDispatchRate")
-SUBSCRIPTION_DISPATCH_RATE: Final = _dispatch_rate("subscriptionDispatchRate", "subscriptionDispatchRate")
-REPLICATOR_DISPATCH_RATE: Final = _dispatch_rate("replicatorDispatchRate", "replicatorDispatchRate")
+DISPATCH_RATE: Final = _dispatch_rate(
+    "dispatchRate",
+    "topicDispatchRate",
+    "clusterDispatchRate",
+    of_broker=lambda options: DispatchRate(options.topic_dispatch_messages, options.topic_dispatch_bytes),
+)
+SUBSCRIPTION_DISPATCH_RATE: Final = _dispatch_rate(
+    "subscriptionDispatchRate",
+    "subscriptionDispatchRate",
+    of_broker=lambda options: DispatchRate(options.subscription_dispatch_messages, options.subscription_dispatch_bytes),
+)
+REPLICATOR_DISPATCH_RATE: Final = _dispatch_rate(
+    "replicatorDispatchRate", "replicatorDispatchRate", of_broker=lambda options: DispatchRate()
+)
 PUBLISH_RATE: Final[Policy[PublishRate]] = Policy(
     topic="publishRate",
     namespace=("publishMaxMessageRate",),
@@ -201,7 +248,8 @@ PUBLISH_RATE: Final[Policy[PublishRate]] = Policy(
     read=kinds.publish_rate,
     json=kinds.publish_rate_json,
     says=_limits,
-    of_broker=lambda options: PublishRate(),
+    may_be_set=_settable_rate,
+    of_broker=lambda options: PublishRate(options.topic_publish_messages, options.topic_publish_bytes),
 )
 SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
     topic="subscribeRate",
@@ -210,7 +258,8 @@ SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
     read=kinds.subscribe_rate,
     json=kinds.subscribe_rate_json,
     says=_limits,
-    of_broker=lambda options: SubscribeRate(),
+    may_be_set=_settable_rate,
+    of_broker=lambda options: SubscribeRate(options.subscribe_attempts, options.subscribe_period_s),
 )
 
 BACKLOG_SIZE_QUOTA: Final = _backlog_quota(kinds.DESTINATION_STORAGE)
@@ -220,12 +269,13 @@ INACTIVE_TOPICS: Final[Policy[InactiveTopics]] = Policy(
     namespace=("inactive_topic_policies",),
     read=kinds.inactive_topics,
     json=kinds.inactive_topics_json,
-    of_broker=lambda options: InactiveTopics(False, kinds.DELETE_MODES[0], 60),
+    of_broker=_inactive_of_broker,
 )
 AUTO_TOPIC_CREATION: Final[Policy[AutoTopicCreation]] = Policy(
     namespace=("autoTopicCreationOverride",),
     read=kinds.auto_topic_creation,
     json=kinds.auto_topic_creation_json,
+    may_be_set=_settable_auto_topics,
     of_broker=lambda options: AutoTopicCreation(
         options.allow_auto_topic_creation, options.auto_topic_type == PARTITIONED, options.partitions_default
     ),
@@ -235,7 +285,7 @@ AUTO_SUBSCRIPTION_CREATION: Final[Policy[bool]] = Policy(
     namespace=("autoSubscriptionCreationOverride",),
     read=kinds.auto_subscription_creation,
     json=kinds.auto_subscription_creation_json,
-    of_broker=lambda options: True,
+    of_broker=lambda options: options.allow_auto_subscription_creation,
 )
 SUBSCRIPTION_TYPES: Final[Policy[frozenset[str]]] = Policy(
     topic="subscriptionTypesEnabled",
@@ -250,7 +300,7 @@ ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     namespace=("entryFilters",),
     read=kinds.entry_filters,
     json=kinds.entry_filters_json,
-    of_broker=lambda options: (),
+    of_broker=lambda options: options.entry_filter_names,
 )
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     topic="dispatcherPauseOnAckStatePersistentEnabled",
@@ -261,6 +311,10 @@ PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
 """True: a subscription whose half-acknowledged messages cannot be stored is paused."""
 
 
+SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"
+"""Key in a topic's policies of those that single subscriptions have."""
+
+
 def subscription_dispatch_rate(topic: Fields, subscription: str) -> DispatchRate | None:
     """Return the rate that a topic's policies have for one of its subscriptions; None: none.
 
@@ -268,7 +322,7 @@ def subscription_dispatch_rate(topic: Fields, subscription: str) -> DispatchRate
     >>> subscription_dispatch_rate({"subscriptionPolicies": {"a": {"dispatchRate": rate}}}, "a").messages
     10
     """
-    said = (topic or {}).get("subscriptionPolicies")
+    said = (topic or {}).get(SUBSCRIPTION_POLICIES)
     of_one = said.get(subscription) if isinstance(said, Mapping) else None
     return SUBSCRIPTION_DISPATCH_RATE.of_topic(
         {SUBSCRIPTION_DISPATCH_RATE.topic: of_one.get("dispatchRate")} if isinstance(of_one, Mapping) else None
@@ -301,10 +355,11 @@ OF_NAMESPACE: Final[tuple[Policy[Any], ...]] = (
 """Policies that a namespace may be made with."""
 
 
-def checked_namespace(fields: Mapping[str, Any]) -> dict[str, Any]:
+def checked_namespace(fields: Mapping[str, Any], options: BrokerOptions) -> dict[str, Any]:
     """Return those of the fields of a new namespace that are in the catalog, as they are stored. Raises PolicyError.
 
-    >>> checked_namespace({"max_producers_per_topic": 5, "publishMaxMessageRate": {}, "bundles": {}})
+    >>> new = {"max_producers_per_topic": 5, "publishMaxMessageRate": {}, "bundles": {}}
+    >>> checked_namespace(new, BrokerOptions())
     {'max_producers_per_topic': 5, 'publishMaxMessageRate': {}}
     """
     found: dict[str, Any] = {}
@@ -314,10 +369,10 @@ def checked_namespace(fields: Mapping[str, Any]) -> dict[str, Any]:
             if value is None:
                 continue
             if not (policy.by_cluster or policy.entry):
-                found[key] = policy.checked(value)
+                found[key] = policy.checked(value, options)
                 continue
             entries = kinds.fields(value, key)
             for entry in entries if policy.entry else ():
                 kinds.choice(entry, key, kinds.QUOTA_TYPES)
-            found[key] = {entry: policy.checked(each) for entry, each in entries.items()}
+            found[key] = {entry: policy.checked(each, options) for entry, each in entries.items()}
     return found

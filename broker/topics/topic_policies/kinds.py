@@ -72,7 +72,7 @@ class InactiveTopics(NamedTuple):
 
     delete: bool
     mode: str
-    after_s: int
+    after_s: float
 
 
 class AutoTopicCreation(NamedTuple):
@@ -81,6 +81,11 @@ class AutoTopicCreation(NamedTuple):
     allow: bool
     partitioned: bool = False
     partitions: int = 1
+
+    @property
+    def made(self) -> int:
+        """Partitions that are made; 0: the topic is not partitioned."""
+        return self.partitions if self.partitioned else 0
 
 
 # Reading
@@ -115,13 +120,18 @@ def _of(value: Mapping[str, Any], key: str, default: int, maximum: int = INT32_M
     return number(default if value.get(key) is None else value[key], key, -maximum, maximum)
 
 
+def _period_s(value: Mapping[str, Any], default: int) -> int:
+    found = value.get("ratePeriodInSecond")
+    return default if found is None else number(found, "ratePeriodInSecond", 1)
+
+
 def dispatch_rate(value: object) -> DispatchRate:
     said = fields(value, "a dispatch rate")
     relative = said.get("relativeToPublishRate")
     return DispatchRate(
         _of(said, "dispatchThrottlingRateInMsg", -1),
         _of(said, "dispatchThrottlingRateInByte", -1, INT64_MAX),
-        number(said.get("ratePeriodInSecond", 1), "ratePeriodInSecond", 1),
+        _period_s(said, 1),
         flag(False if relative is None else relative, "relativeToPublishRate"),
     )
 
@@ -137,7 +147,7 @@ def subscribe_rate(value: object) -> SubscribeRate:
     said = fields(value, "a subscribe rate")
     return SubscribeRate(
         _of(said, "subscribeThrottlingRatePerConsumer", -1),
-        number(said.get("ratePeriodInSecond", 30), "ratePeriodInSecond", 1),
+        _period_s(said, 30),
     )
 
 
@@ -230,7 +240,7 @@ def backlog_quota_json(quota: BacklogQuota) -> Json:
 def inactive_topics_json(rule: InactiveTopics) -> Json:
     return {
         "inactiveTopicDeleteMode": rule.mode,
-        "maxInactiveDurationSeconds": rule.after_s,
+        "maxInactiveDurationSeconds": int(rule.after_s),
         "deleteWhileInactive": rule.delete,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -33,12 +33,21 @@ T = TypeVar("T")
 class Defaults:
     """Values of broker.conf."""
 
-    __slots__ = ("delayed", "logs", "options")
+    __slots__ = ("_values", "delayed", "logs", "options")
 
     def __init__(self, logs: LogConfig, options: BrokerOptions) -> None:
         self.logs = logs
         self.options = options
         self.delayed = of_broker(options)
+        self._values: dict[Policy[Any], Any] = {}
+
+    def value(self, policy: Policy[T]) -> T:
+        """Return the value of a policy."""
+        found = self._values.get(policy)
+        if found is None:
+            found = self._values[policy] = policy.of_broker(self.options)
+        value: T = found
+        return value
 
 
 def topic_path(name: TopicName) -> str:
@@ -210,8 +219,9 @@ class Held:
 
         It is read anew at each call: keep it where it is needed for each entry, and ask again when `changes` differs.
         """
-        options = self._defaults.options
-        return policy.effective(self.of_topic, self._namespace.own, options.cluster_name, options)
+        defaults = self._defaults
+        said = policy.said(self.of_topic, self._namespace.own, defaults.options.cluster_name)
+        return defaults.value(policy) if said is None else said
 
     @property
     def changes(self) -> int:
@@ -222,6 +232,11 @@ class Held:
         """Return the rate at which one subscription may get messages."""
         own = catalog.subscription_dispatch_rate(self.of_topic, subscription)
         return self.value(catalog.SUBSCRIPTION_DISPATCH_RATE) if own is None else own
+
+
+def value_of(held: Held | None, policy: Policy[T], options: BrokerOptions) -> T:
+    """Return the value of a policy that holds for a topic; broker.conf's if it has no policies."""
+    return policy.of_broker(options) if held is None else held.value(policy)
 
 
 def is_of_system(name: TopicName) -> bool:

@@ -59,8 +59,14 @@ OBEYED: Final = frozenset(
         "max_topics_per_namespace",
         "clusterSubscribeRate",
         "subscribeRate",
+        "topicDispatchRate",
+        "clusterDispatchRate",
+        "dispatchRate",
+        "subscriptionDispatchRate",
+        "subscriptionPolicies",
     )
 )
+"""Rates of delivery are obeyed unless they are relative to that of publishing."""
 
 _HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate", "is_allow_auto_update_schema_with_replicator"))
 
@@ -82,6 +88,8 @@ WHY: Final[Mapping[str, str]] = {
     "offloadPolicies": "there is no tiered storage",
     "subscription_types_enabled": "every type of subscription is allowed",
     "subscriptionTypesEnabled": "every type of subscription is allowed",
+    "maxMessageSize": "the size that broker.conf has holds for every topic",
+    "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
     "resource_group_name": "there are no resource groups",
     "resourceGroupName": "there are no resource groups",
     "deleted": "the namespace was being deleted",
@@ -97,7 +105,7 @@ _SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     "subscription_auth_mode": ("NONE",),
 }
 _RATES: Final = frozenset(field for field, why in WHY.items() if why == RELATIVE)
-"""Obeyed, unless they are relative."""
+"""Rates of delivery."""
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
 """Values of a rate or a quota without effect unless a limit is set beside them."""
 
@@ -108,11 +116,7 @@ def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     >>> unsupported({"encryption_required": True, "deleted": False, "resource_group_name": "a", "properties": {"a":
     "b"}}) ['encryption_required', 'resource_group_name']
     """
-    return [
-        field
-        for field, value in (policies or {}).items()
-        if field not in OBEYED and field not in _HARMLESS and _asks(field, value)
-    ]
+    return [field for field, value in (policies or {}).items() if _asks(field, value)]
 
 
 def create_problem(policies: Mapping[str, Any]) -> str | None:
@@ -132,12 +136,14 @@ def described(fields: list[str]) -> str:
 
 
 def _asks(field: str, value: object) -> bool:
+    if field in _RATES:
+        return _is_relative(value)
+    if field in OBEYED or field in _HARMLESS:
+        return False
     if field in ("replication_clusters", "allowed_clusters", "replicationClusters"):
         return isinstance(value, list) and len(value) > 1
     if isinstance(value, str) and value.upper().replace("-", "_") in _SAYS_NOTHING.get(field, ()):
         return False
-    if field in _RATES:
-        return _is_relative(value)
     return not _is_nothing(value)
 
 

@@ -75,6 +75,13 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
         ("subscription_auth_mode", "Prefix"),
         ("subscription_types_enabled", ["Shared"]),
         ("offload_policies", {"managedLedgerOffloadDriver": "aws-s3"}),
+        ("maxMessageSize", 7),
+        ("dispatcherPauseOnAckStatePersistentEnabled", True),
+        ("clusterDispatchRate", {"c": {"dispatchThrottlingRateInByte": 100, "relativeToPublishRate": True}}),
+        (
+            "subscriptionPolicies",
+            {"s": {"dispatchRate": {"dispatchThrottlingRateInMsg": 1, "relativeToPublishRate": True}}},
+        ),
         ("deleted", True),
         ("migrated", True),
         ("somethingNew", {"of": "Pulsar 9"}),

@@ -1,4 +1,4 @@
-"""First uses of topics and subscriptions, by policy, over a whole broker."""
+"""Topics and subscriptions that a first use makes, by policy, over a whole broker."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Policies about the life of topics, of a namespace and of a topic, over REST."""
