@@ -156,10 +156,12 @@ class SingleActiveSubscription(FilteringSubscription):
         turn = self._turn
         while consumer is not None and self._reading is None and self.waiting is None:
             permits = self._permits[consumer]
-            if self.limit is not None and permits > 0:
-                permits = min(permits, self.limit.allowed(self.cursor))
             if permits <= 0 or not consumer.writable:
                 return Stop.NO_TAKER
+            if self.limit is not None:
+                permits = min(permits, self.limit.allowed(self.cursor))
+                if permits <= 0:
+                    return Stop.RATE
             if turn.left <= 0:
                 self._put_off()
                 return Stop.PUT_OFF

@@ -170,6 +170,13 @@ DELIVERY: Final = (
         " {limit}, and delivery goes on at half of that.",
         "Acknowledge messages, or close the consumer that holds most; or raise maxUnackedMessagesPerSubscription.",
     ),
+    DISPATCH_RATE := Cause(
+        "dispatch-rate",
+        _WAITING,
+        "The dispatch rate of the {rate_of} is used up: {rate_messages} messages and {rate_bytes} bytes in {period_s} s"
+        " (0 or below: no limit); messages go on in {wait_ms} ms.",
+        "None: messages go on as the rate allows; to deliver faster raise {setting}.",
+    ),
     SLOW_CONNECTION := Cause(
         "slow-connection",
         _BLOCKED,

@@ -290,7 +290,7 @@ async def test_the_log_says_once_in_a_while_why_messages_wait() -> None:
             assert not _told(events)
             await trio.sleep(30)
             [told] = _told(events)
-            assert (told["level"], told["cause"], told["topic"]) == ("info", "consumer-unacked", TOPIC)
+            assert (told["level"], told["reason"], told["topic"]) == ("info", "consumer-unacked", TOPIC)
             assert 0 <= told["since_ms"] - since <= 5_000
             assert (await ask(room))["since_ms"] == told["since_ms"]
             await trio.sleep(500)
@@ -311,3 +311,21 @@ async def test_consumers_without_permits_are_no_case_for_the_log() -> None:
             await publisher(room, b"0")
             await trio.sleep(200)
             assert not _told(events)
+
+
+@pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
+@pytest.mark.parametrize("level", ["subscription", "topic", "broker"])
+async def test_a_dispatch_rate_that_is_used_up(level: str, kind: Sub.SubType) -> None:
+    async with in_broker(**{f"{level}_dispatch_messages": 1}) as room:
+        peer = await room.connect()
+        await peer.subscribe(subType=kind, consumer_name="c")
+        await publisher(room, b"0", b"1")
+        peer.flow(10)
+        assert (await peer.message())[1] == b"0"
+        found = await ask(room)
+        assert (found["cause"], found["state"]) == ("dispatch-rate", "waiting")
+        assert (found["details"]["rate_of"], found["details"]["rate_messages"]) == (level, 1)
+        assert 900 < found["details"]["wait_ms"] <= 1000
+        assert found["details"]["last_stop"] == "a rate of delivery was used up"
+        assert (await peer.message())[1] == b"1"
+        assert (await ask(room))["cause"] == "delivered-unacknowledged"
