@@ -100,7 +100,7 @@ class CompactedSubscription(SingleActiveSubscription):
             return super()._pump()
         self.hungry = False
         if self._reading is not None or self.waiting is not None:
-            return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
+            return self._stop_of_wait()
         permits = self._permits[consumer]
         if permits <= 0 or not consumer.writable:
             return Stop.NO_TAKER

@@ -50,6 +50,8 @@ class SingleActiveSubscription(FilteringSubscription):
         """Set while a new active consumer waits for acks of the one before, or for a filter."""
         self._held_back = 0
         """While it waits for a filter: the entry that is offered to it again."""
+        self._is_for_filter = False
+        """The wait is for a filter."""
 
     # Consumers
 
@@ -104,6 +106,7 @@ class SingleActiveSubscription(FilteringSubscription):
         if had_one and chosen is not None and not self.stopped:
             # The previous consumer may have acks on their way, so dispatch begins a moment later.
             self.waiting = trio.CancelScope()
+            self._is_for_filter = False
             delay_s = self.topic.context.options.failover_delay_s
             self.topic.nursery.start_soon(self._begin_later, self.waiting, delay_s, name=f"failover {self.name}")
 
@@ -181,7 +184,17 @@ class SingleActiveSubscription(FilteringSubscription):
             self._deliver(consumer, run)
         if consumer is None:
             return Stop.NO_CONSUMER
-        return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
+        return self._stop_of_wait()
+
+    def _stop_of_wait(self) -> Stop:
+        if self.waiting is None:
+            return Stop.READING
+        return Stop.FILTER if self._is_for_filter else Stop.FAILOVER_DELAY
+
+    @property
+    def waits_for_filter(self) -> bool:
+        """Return whether nothing is delivered because a filter has rescheduled the next entry."""
+        return self.waiting is not None and self._is_for_filter
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         if self.active is not None and run.payloads:
@@ -261,6 +274,7 @@ class SingleActiveSubscription(FilteringSubscription):
 
     def _hold_back(self, entry_id: int) -> None:
         self._held_back = entry_id
+        self._is_for_filter = True
         self.waiting = trio.CancelScope()
         delay_s = self.topic.context.options.filter_reschedule_delay_s
         self.topic.nursery.start_soon(self._go_on_later, self.waiting, delay_s, name=f"rescheduled {self.name}")

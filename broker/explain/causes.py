@@ -130,6 +130,22 @@ DELIVERY: Final = (
         " messages).",
         "Acknowledge them, or reconnect the consumer or request redelivery, after which they are delivered again.",
     ),
+    OPEN_TRANSACTION := Cause(
+        "open-transaction",
+        _BLOCKED,
+        "{held_back} entries behind {bound} are held back until transaction {transaction} ends, whose first message is"
+        " the next entry.",
+        "Commit or abort it, or wait for its time-out; GET /admin/v3/transactions/transactionMetadata/{transaction}"
+        " shows it. While transactionCoordinatorEnabled is false, nothing ends it.",
+    ),
+    FILTER_RESCHEDULED := Cause(
+        "filter-rescheduled",
+        _WAITING,
+        "An entry filter has rescheduled {rescheduled} entries, the first of them {position}; each is offered to it"
+        " again {delay_s} s later.",
+        "None if the filter accepts them then; else correct the filter, or change the policy entryFilters."
+        " dispatcherEntryFilterRescheduledMessageDelay is the time.",
+    ),
     DELAYED := Cause(
         "delayed",
         _WAITING,
@@ -169,6 +185,15 @@ DELIVERY: Final = (
         "The consumers hold {unacked} unacknowledged messages together, most {consumer!r} ({held}); the maximum is"
         " {limit}, and delivery goes on at half of that.",
         "Acknowledge messages, or close the consumer that holds most; or raise maxUnackedMessagesPerSubscription.",
+    ),
+    BROKER_UNACKED := Cause(
+        "broker-unacked",
+        _BLOCKED,
+        "The consumers of this broker hold {broker_unacked} unacknowledged messages; the maximum is {limit}. Until half"
+        " of that, a subscription gets nothing once it holds more than {share}; this one holds {unacked}, most of them"
+        " {consumer!r} ({held}).",
+        "Acknowledge messages: it goes on at half of its share. Or close the consumer that holds most, or raise"
+        " maxUnackedMessagesPerBroker or maxUnackedMessagesPerSubscriptionOnBrokerBlocked.",
     ),
     DISPATCH_RATE := Cause(
         "dispatch-rate",

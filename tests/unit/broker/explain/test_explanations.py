@@ -16,30 +16,10 @@ from quire.service import log
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.explain.asking import ask, ledgers, producers, publisher
+from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 Sub = pb.CommandSubscribe
-
-
-async def ask(room: Room, name: str = "s") -> dict[str, Any]:
-    """Return the explanation of a subscription."""
-    topic = await room.topic()
-    return room.broker.explain.told.delivery(topic, topic.subscriptions[name]).as_json()
-
-
-async def producers(room: Room) -> dict[str, Any]:
-    return room.broker.explain.told.producers(await room.topic()).as_json()
-
-
-async def ledgers(room: Room) -> list[dict[str, Any]]:
-    return [each.as_json() for each in room.broker.explain.told.ledgers(await room.topic())]
-
-
-async def publisher(room: Room, *payloads: bytes, **metadata: Any) -> Peer:
-    peer = await room.connect()
-    await peer.producer()
-    await peer.publish(*payloads, **metadata)
-    return peer
 
 
 async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_deliver(room: Room) -> None:
@@ -311,21 +291,3 @@ async def test_consumers_without_permits_are_no_case_for_the_log() -> None:
             await publisher(room, b"0")
             await trio.sleep(200)
             assert not _told(events)
-
-
-@pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
-@pytest.mark.parametrize("level", ["subscription", "topic", "broker"])
-async def test_a_dispatch_rate_that_is_used_up(level: str, kind: Sub.SubType) -> None:
-    async with in_broker(**{f"{level}_dispatch_messages": 1}) as room:
-        peer = await room.connect()
-        await peer.subscribe(subType=kind, consumer_name="c")
-        await publisher(room, b"0", b"1")
-        peer.flow(10)
-        assert (await peer.message())[1] == b"0"
-        found = await ask(room)
-        assert (found["cause"], found["state"]) == ("dispatch-rate", "waiting")
-        assert (found["details"]["rate_of"], found["details"]["rate_messages"]) == (level, 1)
-        assert 900 < found["details"]["wait_ms"] <= 1000
-        assert found["details"]["last_stop"] == "a rate of delivery was used up"
-        assert (await peer.message())[1] == b"1"
-        assert (await ask(room))["cause"] == "delivered-unacknowledged"
