@@ -316,6 +316,21 @@ PRODUCERS: Final = (
         "The connection of producer {producer!r} is not read: {in_flight} sends are unanswered, the limit is {limit}.",
         "None if the bookies answer; or raise maxPendingPublishRequestsPerConnection.",
     ),
+    PUBLISH_RATE := Cause(
+        "publish-rate",
+        _WAITING,
+        "The connection of producer {producer!r} is not read: the publish rate of the {rate_of} is used up,"
+        " {rate_messages} messages and {rate_bytes} bytes in {period_s} s (0 or below: no limit); one may go on in"
+        " {wait_ms} ms.",
+        "None: it is read again as the rate allows; to publish faster raise {setting}.",
+    ),
+    BACKLOG_QUOTA := Cause(
+        "backlog-quota",
+        _BLOCKED,
+        "No producer is taken ({policy}): the backlog is above its quota of {quota}; subscription {holder!r} is"
+        " {backlog_bytes} bytes behind.",
+        "Let {holder!r} consume and acknowledge, skip its backlog, or delete it; or raise the policy backlogQuota.",
+    ),
     EXCLUSIVE_ACCESS := Cause(
         "exclusive-access",
         _BLOCKED,

@@ -33,8 +33,9 @@ class Explain:
         if self._told is None:
             # Imported here: a broker that nobody asks needs none of it.
             from broker.explain.explanations import Explanations
+            from broker.explain.quotas import QuotaDoor
             from broker.explain.rates import RateDoor
 
-            self.doors.insert(0, RateDoor())
+            self.doors[:0] = [RateDoor(), QuotaDoor()]
             self._told = Explanations(self.doors, self.watch.since_ms)
         return self._told

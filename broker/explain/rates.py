@@ -17,6 +17,11 @@ _DISPATCH_SETTINGS = {
     "broker": "dispatchThrottlingRateInMsg and dispatchThrottlingRateInByte",
 }
 
+_PUBLISH_SETTINGS = {
+    "topic": "the policy publishRate, or maxPublishRatePerTopicInMessages and maxPublishRatePerTopicInBytes",
+    "broker": "brokerPublisherThrottlingMaxMessageRate and brokerPublisherThrottlingMaxByteRate",
+}
+
 
 class RateDoor:
     """The rates of one broker; see `doors`."""
@@ -30,15 +35,26 @@ class RateDoor:
             level = "subscription"
         elif rates is not None and bucket is rates.dispatch:
             level = "topic"
-        details = _details(level, bucket.rate, _DISPATCH_SETTINGS[level])
-        return Reason(causes.DISPATCH_RATE, {**details, "wait_ms": round(1000 * bucket.wait_s(trio.current_time()))})
+        wait_s = bucket.wait_s(trio.current_time())
+        return Reason(causes.DISPATCH_RATE, _details(level, bucket.rate, _DISPATCH_SETTINGS[level], wait_s))
 
     def why_not_published(self, topic: Topic) -> Reason | None:
+        rates = topic.rates
+        if rates is None:
+            return None
+        for level, throttle in (("topic", rates.publish), ("broker", rates.shared.publish)):
+            if throttle is None:
+                continue
+            held = next((name for name, each in topic.producers.items() if throttle.holds(each.connection)), None)
+            if held is not None:
+                details = _details(level, throttle.rate, _PUBLISH_SETTINGS[level], throttle.wait_s())
+                return Reason(causes.PUBLISH_RATE, {**details, "producer": held})
         return None
 
 
-def _details(level: str, rate: Rate, setting: str) -> dict[str, object]:
+def _details(level: str, rate: Rate, setting: str, wait_s: float) -> dict[str, object]:
     return {
+        "wait_ms": round(1000 * wait_s),
         "rate_of": level,
         "rate_messages": rate.messages,
         "rate_bytes": rate.bytes,

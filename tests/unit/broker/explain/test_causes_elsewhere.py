@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -14,7 +15,7 @@ from tests.support.waiting import until
 from tests.unit.broker.connections.test_transactions import Client
 from tests.unit.broker.connections.test_transactions import producer as txn_producer
 from tests.unit.broker.connections.test_transactions import publish as publish_in
-from tests.unit.broker.explain.asking import ask, publisher
+from tests.unit.broker.explain.asking import ask, producers, publisher
 from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 Sub = pb.CommandSubscribe
@@ -164,3 +165,44 @@ async def test_an_entry_that_a_filter_has_rescheduled(kind: Sub.SubType, tmp_pat
         assert (await peer.message())[1] == b"1"
         await sender.publish(b"2", first=2)
         assert (await peer.message())[1] == b"2"
+
+
+@pytest.mark.parametrize("level", ["topic", "broker"])
+async def test_a_publish_rate_that_is_used_up(level: str) -> None:
+    options: dict[str, Any] = {f"{level}_publish_messages": 1}
+    async with in_broker(**options) as room:
+        peer, other = await room.connect(), await room.connect()
+        await other.subscribe()
+        await peer.producer(producer_name="p")
+        await peer.publish(b"0", b"1", b"2")
+        found = await producers(room)
+        assert (found["cause"], found["state"], found["details"]["producer"]) == ("publish-rate", "waiting", "p")
+        assert (found["details"]["rate_of"], found["details"]["rate_messages"]) == (level, 1)
+        assert 2000 < found["details"]["wait_ms"] <= 3000
+        peer.send_message(b"3", 3)
+        await peer.silent(0.5)
+        await peer.expect(pb.BaseCommand.SEND_RECEIPT)
+        await trio.sleep(10)
+        assert (await producers(room))["cause"] == "flowing"
+
+
+@pytest.mark.parametrize("policy", ["producer_request_hold", "producer_exception"])
+async def test_a_backlog_above_its_quota(policy: str) -> None:
+    async with in_broker(quota_bytes=2000, quota_policy=policy) as room:
+        peer, sender = await room.connect(), await room.connect()
+        await peer.subscribe(name="slow", subType=Sub.Shared)
+        await sender.producer()
+        sent = await sender.publish(*[bytes(1000)] * 3)
+        assert (await producers(room))["cause"] == "flowing"
+        await room.broker.quotas.round()
+        await sender.expect(pb.BaseCommand.CLOSE_PRODUCER)
+        found = await producers(room)
+        assert (found["cause"], found["state"], found["details"]["holder"]) == ("backlog-quota", "blocked", "slow")
+        assert (found["details"]["policy"], found["details"]["quota"]) == (policy, "2000 bytes")
+        assert found["details"]["backlog_bytes"] > 3000
+        sender.ask_producer(producer_id=2)
+        await sender.error()
+        peer.ack(*sent)
+        await until(lambda: room.broker.topics.loaded()[0].subscriptions["slow"].backlog == 0)
+        assert (await producers(room))["cause"] == "no-producers"
+        await sender.producer(producer_id=3)
