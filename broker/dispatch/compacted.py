@@ -20,7 +20,7 @@ from broker.dispatch.entries import key_of
 from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.ports import Host
 from broker.dispatch.single_active import SingleActiveSubscription
-from broker.dispatch.stops import Stop
+from broker.dispatch.stops import PumpStop
 from broker.dispatch.subscription import READ_BACKOFF_MAX_S, READ_BACKOFF_MIN_S, RUN_COST, Subscription
 from broker.dispatch.wanted import wanted_messages
 from broker.positions import position_of
@@ -93,25 +93,25 @@ class CompactedSubscription(SingleActiveSubscription):
 
     # Dispatch
 
-    def _pump(self) -> Stop:
+    def _pump(self) -> PumpStop:
         consumer = self.active
         view = self._view_for(consumer)
         if consumer is None or view is None:
             return super()._pump()
         self.hungry = False
         if self._reading is not None or self.waiting is not None:
-            return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
+            return self._stop_of_wait()
         permits = self._permits[consumer]
         if permits <= 0 or not consumer.writable:
-            return Stop.NO_TAKER
+            return PumpStop.NO_TAKER
         if self._turn.left <= 0:
             self._put_off()
-            return Stop.PUT_OFF
+            return PumpStop.PUT_OFF
         count_max = self._read_size.entries(permits, self.topic.context.options.read_batch_entries_max)
         self._reading = trio.CancelScope()
         name = f"read compacted {self.topic.name.full} {self.name}"
         self.topic.nursery.start_soon(self._read_view, self._reading, self._epoch, view, count_max, name=name)
-        return Stop.READING
+        return PumpStop.READING
 
     def _view_for(self, consumer: Consumer[Subscription] | None) -> CompactedView | None:
         """Return the view, if the next place is in it."""

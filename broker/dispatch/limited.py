@@ -63,6 +63,33 @@ class LimitedSubscription(DelayingSubscription):
         """Return whether it holds too many unacknowledged messages, as found when it was last served."""
         return self._over_limit or self._over_broker_limit
 
+    @property
+    def is_over_limit(self) -> bool:
+        """Return whether it holds more than a subscription may, as found then."""
+        return self._over_limit
+
+    @property
+    def is_over_broker_limit(self) -> bool:
+        """Return whether it holds more than its share while the whole broker holds too many, as found then."""
+        return self._over_broker_limit
+
+    @property
+    def rescheduled(self) -> list[Position]:
+        """Return the entries that filters have rescheduled, in the order in which they are offered again, as far as
+        their consumers are connected and have not acknowledged them."""
+        return [
+            position
+            for _, consumer, positions in self._rescheduled or ()
+            if (pending := self._pending.get(consumer)) is not None
+            for position in positions
+            if pending.messages_of(position) is not None
+        ]
+
+    @property
+    def has_rescheduled_most(self) -> bool:
+        """Return whether nothing more is read because of them."""
+        return self._rescheduled_count >= RESCHEDULED_MAX
+
     def _holds_too_much(self) -> bool:
         """Return whether the subscription holds too many unacknowledged messages; it resumes at half of the limit."""
         context = self.topic.context

@@ -20,7 +20,7 @@ from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.refusal import Refusal
 from broker.dispatch.ports import Host
-from broker.dispatch.stops import Stop
+from broker.dispatch.stops import PumpStop
 from broker.dispatch.subscription import Subscription
 from broker.dispatch.wanted import wanted_messages
 from broker.topics.entry_screen import DELAYED
@@ -235,30 +235,30 @@ class ManyConsumers(LimitedSubscription):
                 if position < self.cursor.read_position:
                     self._replay.add(position, key_hash, again=False)
 
-    def _pump(self) -> Stop:
+    def _pump(self) -> PumpStop:
         self.hungry = False
         ledger = self.topic.ledger
         options = self.topic.context.options
         stuck = False
         if not self._is_settled():
-            return Stop.UNSETTLED
+            return PumpStop.UNSETTLED
         turn = self._turn
         while self._reading is None:
             self._refresh_slots()
             if self._holds_too_much():  # first: it counts what is held
-                return Stop.UNACKED
+                return PumpStop.UNACKED
             if not self._policy.has_permits:
-                return Stop.NO_TAKER
+                return PumpStop.NO_TAKER
             if turn.left <= 0:
                 self._put_off()
-                return Stop.PUT_OFF
+                return PumpStop.PUT_OFF
             turn.left -= len(self._pending)
             within = max(1, turn.left // self.entry_cost)
             permits = self._policy.available
             if self.limit is not None:
                 permits = min(permits, self.limit.allowed(self.cursor))
                 if permits <= 0:
-                    return Stop.RATE
+                    return PumpStop.RATE
             delays = self._delays
             if delays is not None:
                 self._take_due(delays)
@@ -274,18 +274,18 @@ class ManyConsumers(LimitedSubscription):
                 run = ledger.read_cached(position, min(span, within), options.read_batch_bytes_max, replay=True)
                 if run is None:
                     self._start_read(position, count, replay=True)
-                    return Stop.READING
+                    return PumpStop.READING
                 stuck = not self._offer(self._screened(run), replay=True)
                 continue
             if len(self._replay) >= self.lookahead():
-                return Stop.WAITING_FULL
+                return PumpStop.WAITING_FULL
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position
             bound = self.topic.read_bound
             if bound is not None and position > bound:
                 self._caught_up()
-                return Stop.TRANSACTION
+                return PumpStop.TRANSACTION
             ahead = self._ahead * self._ahead_of_delayed
             count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
             if self._ahead_of_delayed > 1:
@@ -294,16 +294,16 @@ class ManyConsumers(LimitedSubscription):
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
-                    return Stop.CAUGHT_UP
+                    return PumpStop.CAUGHT_UP
                 self._start_read(position, count)
-                return Stop.READING
+                return PumpStop.READING
             run = self._screened(run)
             if self.topic.screen.features & DELAYED:
                 if not self._offer_due(run):
-                    return Stop.NO_TAKER
+                    return PumpStop.NO_TAKER
             elif not self._offer(run, replay=False):
-                return Stop.NO_TAKER
-        return Stop.READING
+                return PumpStop.NO_TAKER
+        return PumpStop.READING
 
     def _replay_span(self) -> int:
         """Entries looked at in the cache per permit. Entries waiting for other consumers, or held by them, may lie

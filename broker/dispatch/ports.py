@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from broker.context import Context
-from broker.dispatch.rules import Said
+from broker.dispatch.rules import PoliciesSaid
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
@@ -37,7 +37,7 @@ class Host(Protocol[S]):
     """Nothing behind it is delivered, because a transaction is open; None: everything may be."""
 
     @property
-    def policies(self) -> Said | None:
+    def policies(self) -> PoliciesSaid | None:
         """Return the policies of the topic; None: broker.conf's alone hold."""
 
     def delayed_delivery(self) -> DelayedDelivery:

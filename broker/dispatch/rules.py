@@ -29,7 +29,7 @@ class DeliveryRules(NamedTuple):
     """Reason why nothing may be delivered; "" if there is none."""
 
 
-class Said(Protocol):
+class PoliciesSaid(Protocol):
     """Policies of a topic."""
 
     @property
@@ -46,7 +46,7 @@ def rules_of_broker(options: BrokerOptions, filters: EntryFilters) -> DeliveryRu
     )
 
 
-def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Said | None) -> DeliveryRules:
+def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: PoliciesSaid | None) -> DeliveryRules:
     """Return the rules of a topic."""
     if said is None:
         return broker

@@ -15,7 +15,7 @@ from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.policies.hash_owners import Ranges, range_hash
 from broker.dispatch.policies.read_size import ReadSize
 from broker.dispatch.ports import Host
-from broker.dispatch.stops import Stop
+from broker.dispatch.stops import PumpStop
 from broker.dispatch.subscription import Subscription
 from broker.ends import Life
 from broker.entry_filters.entry_filter import FilterResult
@@ -38,6 +38,8 @@ class SingleActiveSubscription(FilteringSubscription):
     """Set while a new active consumer waits for acks of the one before, or for a filter."""
     _held_back = 0
     """While it waits for a filter: the entry that is offered to it again."""
+    _is_for_filter = False
+    """True if the wait is for a filter."""
     _ranges: Ranges[Consumer[Subscription]] | None = None
     """Exclusive: the key hashes that the consumer asked for; None: all. Entries of other keys are passed over and not
     acknowledged."""
@@ -104,6 +106,7 @@ class SingleActiveSubscription(FilteringSubscription):
         if had_one and chosen is not None and not self.stopped:
             # The previous consumer may have acks on their way, so dispatch begins a moment later.
             self.waiting = trio.CancelScope()
+            self._is_for_filter = False
             delay_s = self.topic.context.options.failover_delay_s
             self.topic.nursery.start_soon(self._begin_later, self.waiting, delay_s, name=f"failover {self.name}")
 
@@ -148,7 +151,7 @@ class SingleActiveSubscription(FilteringSubscription):
     def _forget_deliveries(self) -> None:
         """Do nothing: no state is kept per delivery beyond the mark-delete position and the ack ranges."""
 
-    def _pump(self) -> Stop:
+    def _pump(self) -> PumpStop:
         self.hungry = False
         consumer = self.active
         ledger = self.topic.ledger
@@ -156,30 +159,42 @@ class SingleActiveSubscription(FilteringSubscription):
         turn = self._turn
         while consumer is not None and self._reading is None and self.waiting is None:
             permits = self._permits[consumer]
-            if self.limit is not None and permits > 0:
-                permits = min(permits, self.limit.allowed(self.cursor))
             if permits <= 0 or not consumer.writable:
-                return Stop.NO_TAKER
+                return PumpStop.NO_TAKER
+            if self.limit is not None:
+                permits = min(permits, self.limit.allowed(self.cursor))
+                if permits <= 0:
+                    return PumpStop.RATE
             if turn.left <= 0:
                 self._put_off()
-                return Stop.PUT_OFF
+                return PumpStop.PUT_OFF
             position = self.cursor.read_position
             bound = self.topic.read_bound
             if bound is not None and position > bound:
                 self._caught_up()
-                return Stop.TRANSACTION
+                return PumpStop.TRANSACTION
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
             run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()
-                    return Stop.CAUGHT_UP
+                    return PumpStop.CAUGHT_UP
                 self._start_read(position, count_max)
-                return Stop.READING
+                return PumpStop.READING
             self._deliver(consumer, run)
         if consumer is None:
-            return Stop.NO_CONSUMER
-        return Stop.READING if self.waiting is None else Stop.FAILOVER_DELAY
+            return PumpStop.NO_CONSUMER
+        return self._stop_of_wait()
+
+    def _stop_of_wait(self) -> PumpStop:
+        if self.waiting is None:
+            return PumpStop.READING
+        return PumpStop.FILTER if self._is_for_filter else PumpStop.FAILOVER_DELAY
+
+    @property
+    def waits_for_filter(self) -> bool:
+        """Return whether nothing is delivered because a filter has rescheduled the next entry."""
+        return self.waiting is not None and self._is_for_filter
 
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         if self.active is not None and run.payloads:
@@ -259,6 +274,7 @@ class SingleActiveSubscription(FilteringSubscription):
 
     def _hold_back(self, entry_id: int) -> None:
         self._held_back = entry_id
+        self._is_for_filter = True
         self.waiting = trio.CancelScope()
         delay_s = self.topic.context.options.filter_reschedule_delay_s
         self.topic.nursery.start_soon(self._go_on_later, self.waiting, delay_s, name=f"rescheduled {self.name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Stop(Enum):
+class PumpStop(Enum):
     """Why the last pass ended. The value completes "the dispatcher stopped because ..."."""
 
     NOT_STARTED = "it was not needed yet"
@@ -21,6 +21,7 @@ class Stop(Enum):
     PUT_OFF = "the pass had done its share of work"
     READING = "a read was under way"
     FAILOVER_DELAY = "the new active consumer has to wait a moment"
+    FILTER = "an entry filter has rescheduled the next entry"
     WAITING_FULL = "too many entries that were read wait for their consumers"
     TRANSACTION = "what follows is held back until a transaction ends"
     CAUGHT_UP = "everything confirmed was read"

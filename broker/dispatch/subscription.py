@@ -19,7 +19,7 @@ from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
 from broker.dispatch.publish_time import first_published_at
-from broker.dispatch.stops import Stop
+from broker.dispatch.stops import PumpStop
 from broker.dispatch.wanted import HeldInTransactions, WantedEntries, wanted_messages
 from broker.ends import CONSUMER, Do, End, after
 from broker.errors import ServiceNotReadyError
@@ -62,7 +62,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
     stopped = False
     limit: DispatchLimit | None = None
     known_expiry: Expiry | None = None
-    stop_reason = Stop.NOT_STARTED
+    stop_reason = PumpStop.NOT_STARTED
     is_put_off = False
     """True if the pump goes on in a later step of the loop."""
     read_since = 0.0
@@ -193,7 +193,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
         """Remove a consumer; what it held is delivered to others."""
 
     @abstractmethod
-    def _pump(self) -> Stop:
+    def _pump(self) -> PumpStop:
         """Deliver what can be delivered now; return what ended that."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ Wake = Callable[[], None]
 class BrokerUnacked:
     """Count of one broker. A subscription is known by the function that makes it go on."""
 
-    __slots__ = ("_held", "_later", "_limit", "_share", "is_over", "messages")
+    __slots__ = ("_held", "_later", "is_over", "limit", "messages", "share")
 
     def __init__(self, limit: int, share: float, later: Callable[[Wake], None]) -> None:
         """Take the bounds.
@@ -30,8 +30,9 @@ class BrokerUnacked:
                 (maxUnackedMessagesPerSubscriptionOnBrokerBlocked).
             later: calls a function in a later step of the event loop.
         """
-        self._limit = limit
-        self._share = int(limit * share)
+        self.limit = limit
+        self.share = int(limit * share)
+        """Messages that a subscription may hold while the bound is reached."""
         self._later = later
         self._held: dict[Wake, None] = {}
         self.messages = 0
@@ -48,16 +49,16 @@ class BrokerUnacked:
         """Count the change of what a subscription holds; return whether it gets nothing more."""
         self.messages += now - before
         if self.is_over:
-            if 2 * self.messages < self._limit:
+            if 2 * self.messages < self.limit:
                 self._release_all()
-        elif self.messages >= self._limit:
+        elif self.messages >= self.limit:
             self.is_over = True
         if not self.is_over:
             return False
         if subscription in self._held:
-            if 2 * now < self._share or not now:
+            if 2 * now < self.share or not now:
                 del self._held[subscription]
-        elif now > self._share:
+        elif now > self.share:
             self._held[subscription] = None
         return subscription in self._held
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 
-class State(Enum):
+class CauseState(Enum):
     """End of a cause."""
 
     IDLE = "idle"
@@ -29,7 +29,7 @@ class Cause(NamedTuple):
     """A cause. Sentence and remedy are completed from the details of an answer (`str.format`)."""
 
     code: str
-    state: State
+    state: CauseState
     sentence: str
     remedy: str
 
@@ -44,7 +44,7 @@ class Reason(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Explanation:
     """Answer to one question."""
 
     subject: str
@@ -76,7 +76,7 @@ class Answer:
         }
 
 
-_IDLE, _WAITING, _BLOCKED, _STUCK = State.IDLE, State.WAITING, State.BLOCKED, State.STUCK
+_IDLE, _WAITING, _BLOCKED, _STUCK = CauseState.IDLE, CauseState.WAITING, CauseState.BLOCKED, CauseState.STUCK
 
 TOPIC_LOADING: Final = Cause(
     "topic-loading",
@@ -130,6 +130,22 @@ DELIVERY: Final = (
         " messages).",
         "Acknowledge them, or reconnect the consumer or request redelivery, after which they are delivered again.",
     ),
+    OPEN_TRANSACTION := Cause(
+        "open-transaction",
+        _BLOCKED,
+        "{held_back} entries behind {bound} are held back until transaction {transaction} ends, whose first message is"
+        " the next entry.",
+        "Commit or abort it, or wait for its time-out; GET /admin/v3/transactions/transactionMetadata/{transaction}"
+        " shows it. While transactionCoordinatorEnabled is false, nothing ends it.",
+    ),
+    FILTER_RESCHEDULED := Cause(
+        "filter-rescheduled",
+        _WAITING,
+        "An entry filter has rescheduled {rescheduled} entries, the first of them {position}; each is offered to it"
+        " again {delay_s} s later.",
+        "None if the filter accepts them then; else correct the filter, or change the policy entryFilters."
+        " dispatcherEntryFilterRescheduledMessageDelay is the time.",
+    ),
     DELAYED := Cause(
         "delayed",
         _WAITING,
@@ -169,6 +185,22 @@ DELIVERY: Final = (
         "The consumers hold {unacked} unacknowledged messages together, most {consumer!r} ({held}); the maximum is"
         " {limit}, and delivery goes on at half of that.",
         "Acknowledge messages, or close the consumer that holds most; or raise maxUnackedMessagesPerSubscription.",
+    ),
+    BROKER_UNACKED := Cause(
+        "broker-unacked",
+        _BLOCKED,
+        "The consumers of this broker hold {broker_unacked} unacknowledged messages; the maximum is {limit}. Until half"
+        " of that, a subscription gets nothing once it holds more than {share}; this one holds {unacked}, most of them"
+        " {consumer!r} ({held}).",
+        "Acknowledge messages: it goes on at half of its share. Or close the consumer that holds most, or raise"
+        " maxUnackedMessagesPerBroker or maxUnackedMessagesPerSubscriptionOnBrokerBlocked.",
+    ),
+    DISPATCH_RATE := Cause(
+        "dispatch-rate",
+        _WAITING,
+        "The dispatch rate of the {rate_of} is used up: {rate_messages} messages and {rate_bytes} bytes in {period_s} s"
+        " (0 or below: no limit); messages go on in {wait_ms} ms.",
+        "None: messages go on as the rate allows; to deliver faster raise {setting}.",
     ),
     SLOW_CONNECTION := Cause(
         "slow-connection",
@@ -283,6 +315,21 @@ PRODUCERS: Final = (
         _BLOCKED,
         "The connection of producer {producer!r} is not read: {in_flight} sends are unanswered, the limit is {limit}.",
         "None if the bookies answer; or raise maxPendingPublishRequestsPerConnection.",
+    ),
+    PUBLISH_RATE := Cause(
+        "publish-rate",
+        _WAITING,
+        "The connection of producer {producer!r} is not read: the publish rate of the {rate_of} is used up,"
+        " {rate_messages} messages and {rate_bytes} bytes in {period_s} s (0 or below: no limit); one may go on in"
+        " {wait_ms} ms.",
+        "None: it is read again as the rate allows; to publish faster raise {setting}.",
+    ),
+    BACKLOG_QUOTA := Cause(
+        "backlog-quota",
+        _BLOCKED,
+        "No producer is taken ({policy}): the backlog is above its quota of {quota}; subscription {holder!r} is"
+        " {backlog_bytes} bytes behind.",
+        "Let {holder!r} consume and acknowledge, skip its backlog, or delete it; or raise the policy backlogQuota.",
     ),
     EXCLUSIVE_ACCESS := Cause(
         "exclusive-access",

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from broker.dispatch.policies.refusal import Why
-from broker.dispatch.stops import Stop
+from broker.dispatch.stops import PumpStop
 from broker.explain import causes
-from broker.explain.causes import Answer, Cause, Reason
+from broker.explain.causes import Cause, Explanation, Reason
 
 SHOWN_MAX = 20
 """Consumers in the details of an answer."""
@@ -83,7 +83,12 @@ class Situation:
     backlog: int = 0
     """Confirmed entries that are not acknowledged."""
     unread: int = 0
-    """Confirmed entries from the read position on."""
+    """Confirmed entries from the read position on that may be delivered."""
+    held_back: int = 0
+    """Those behind them, which an open transaction holds back."""
+    bound: str = ""
+    """The last entry before that transaction."""
+    transaction: str = ""
     delayed: int = 0
     next_due_ms: int | None = None
     now_ms: int = 0
@@ -109,12 +114,23 @@ class Situation:
     consumer_unacked_max: int = 0
     over_limit: bool = False
     """The subscription holds too many unacknowledged messages."""
+    over_broker_limit: bool = False
+    """The same, as the consumers of the whole broker hold too many."""
+    broker_unacked: int = 0
+    broker_unacked_max: int = 0
+    broker_unacked_share: int = 0
+    rescheduled: int = 0
+    """Entries that a filter is to be asked about again."""
+    rescheduled_first: str = ""
+    rescheduled_stops: bool = False
+    """Nothing else is delivered before them."""
+    reschedule_delay_s: float = 0.0
     waiting_again: int = 0
     lookahead: int = 1
     """Entries waiting to be delivered again at which no new ones are read."""
     waiting: Waiting | None = None
     output_bytes: int = 0
-    stop: Stop = Stop.NOT_STARTED
+    stop: PumpStop = PumpStop.NOT_STARTED
     reasons: tuple[Reason, ...] = field(default=())
     """Reasons of other rooms; see `doors`."""
 
@@ -130,7 +146,7 @@ class Situation:
         return [each for each in self.consumers if each.obstacle is Obstacle.NONE]
 
 
-def explain(situation: Situation, *, since_ms: int | None = None) -> Answer:
+def explain(situation: Situation, *, since_ms: int | None = None) -> Explanation:
     """Return the cause for which nothing is delivered. `since_ms`: since when nothing was, if that is known."""
     reason = _reason(situation)
     details: dict[str, object] = {
@@ -141,6 +157,8 @@ def explain(situation: Situation, *, since_ms: int | None = None) -> Answer:
         "unread": situation.unread,
         "waiting_again": situation.waiting_again,
         "delayed": situation.delayed,
+        "held_back": situation.held_back,
+        "rescheduled": situation.rescheduled,
         "unacked": situation.unacked,
         "read_position": situation.read_position,
         "mark_delete": situation.mark_delete,
@@ -151,7 +169,7 @@ def explain(situation: Situation, *, since_ms: int | None = None) -> Answer:
         "last_stop": situation.stop.value,
     }
     details.update(reason.details)
-    return Answer(
+    return Explanation(
         subject=f"subscription {situation.name} of {situation.topic}",
         cause=reason.cause,
         details=details,
@@ -166,6 +184,10 @@ def _reason(situation: Situation) -> Reason:
         return Reason(causes.CAUGHT_UP, {})
     if not situation.connected:
         return Reason(causes.NO_CONSUMERS, {})
+    if not situation.messages_wait and situation.rescheduled:
+        return _rescheduled(situation)
+    if not situation.messages_wait and situation.held_back:
+        return Reason(causes.OPEN_TRANSACTION, {"bound": situation.bound, "transaction": situation.transaction})
     if not situation.messages_wait and not situation.delayed:
         return _about(causes.DELIVERED_UNACKED, _most(situation))
     return _of_dispatcher(situation)
@@ -198,6 +220,8 @@ def _of_dispatcher(situation: Situation) -> Reason:
             causes.FAILOVER_DELAY,
             {"consumer": situation.consumers[0].name, "delay_s": situation.failover_delay_s},
         )
+    if situation.rescheduled_stops:
+        return _rescheduled(situation)
     if not situation.messages_wait:
         due_ms = situation.now_ms if situation.next_due_ms is None else situation.next_due_ms
         return Reason(causes.DELAYED, {"due_ms": due_ms, "due_in_ms": max(0, due_ms - situation.now_ms)})
@@ -205,6 +229,14 @@ def _of_dispatcher(situation: Situation) -> Reason:
         return _of_consumers(situation)
     if situation.over_limit:
         return _about(causes.SUBSCRIPTION_UNACKED, _most(situation), limit=situation.unacked_max)
+    if situation.over_broker_limit:
+        return _about(
+            causes.BROKER_UNACKED,
+            _most(situation),
+            broker_unacked=situation.broker_unacked,
+            limit=situation.broker_unacked_max,
+            share=situation.broker_unacked_share,
+        )
     if situation.reasons:
         return situation.reasons[0]
     waiting = situation.waiting
@@ -212,6 +244,11 @@ def _of_dispatcher(situation: Situation) -> Reason:
     if waiting is not None and waiting.why is not None and not reads_on:
         return _of_waiting(situation, waiting, waiting.why)
     return _stalled(situation)
+
+
+def _rescheduled(situation: Situation) -> Reason:
+    details = {"position": situation.rescheduled_first, "delay_s": situation.reschedule_delay_s}
+    return Reason(causes.FILTER_RESCHEDULED, details)
 
 
 def _of_read(situation: Situation) -> Reason:

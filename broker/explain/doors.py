@@ -14,7 +14,7 @@ from broker.explain.causes import Reason
 from broker.topics.topic import Topic
 
 
-class Door(Protocol):
+class ExplainingRoom(Protocol):
     """A room that may be the cause."""
 
     def why_not_delivered(self, topic: Topic, subscription: Subscription) -> Reason | None:

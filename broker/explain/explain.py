@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.context import Context
-from broker.explain.watch import Watch
+from broker.explain.watch import StuckWatch
 
 if TYPE_CHECKING:
-    from broker.explain.doors import Door
+    from broker.explain.doors import ExplainingRoom
     from broker.explain.explanations import Explanations
 
 
@@ -16,10 +16,10 @@ class Explain:
     """Explanations of one broker, and the watch over its subscriptions."""
 
     def __init__(self, context: Context) -> None:
-        self.doors: list[Door] = []
+        self.doors: list[ExplainingRoom] = []
         """Rooms that may be the cause; they join when they are made."""
         options = context.options
-        self.watch = Watch(
+        self.watch = StuckWatch(
             lambda: self.told,
             context.world.clock.wall_ms,
             stuck_s=options.stuck_subscription_s,
@@ -33,6 +33,9 @@ class Explain:
         if self._told is None:
             # Imported here: a broker that nobody asks needs none of it.
             from broker.explain.explanations import Explanations
+            from broker.explain.quotas import QuotaDoor
+            from broker.explain.rates import RateDoor
 
+            self.doors[:0] = [RateDoor(), QuotaDoor()]
             self._told = Explanations(self.doors, self.watch.since_ms)
         return self._told

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from broker.dispatch.subscription import Subscription
 from broker.explain import delivery, ledgers, publishing
-from broker.explain.causes import Answer, Reason
+from broker.explain.causes import Explanation, Reason
 from broker.explain.delivery import Situation
-from broker.explain.doors import Door
+from broker.explain.doors import ExplainingRoom
 from broker.explain.ledgers import Holder
 from broker.explain.publishing import Publishing
 from broker.explain.situations import situation_of
@@ -31,7 +31,7 @@ _KINDS = {DEDUPLICATION_CURSOR: "cursor of deduplication", COMPACTION_CURSOR: "c
 class Explanations:
     """Explanations of one broker."""
 
-    def __init__(self, doors: Sequence[Door], since_ms: Callable[[Subscription], int | None]) -> None:
+    def __init__(self, doors: Sequence[ExplainingRoom], since_ms: Callable[[Subscription], int | None]) -> None:
         """Take the rooms that may be the cause, and what is known of when a subscription made progress last."""
         self._doors = doors
         self._since_ms = since_ms
@@ -43,13 +43,13 @@ class Explanations:
         found = (door.why_not_delivered(topic, subscription) for door in self._doors)
         return situation_of(topic, subscription, [reason for reason in found if reason is not None])
 
-    def delivery(self, topic: Topic, subscription: Subscription) -> Answer:
+    def delivery(self, topic: Topic, subscription: Subscription) -> Explanation:
         """Return why nothing is delivered to a subscription."""
         return delivery.explain(self.situation(topic, subscription), since_ms=self._since_ms(subscription))
 
     # Producers
 
-    def producers(self, topic: Topic) -> Answer:
+    def producers(self, topic: Topic) -> Explanation:
         """Return why the producers of a topic wait."""
         return publishing.explain(self.publishing(topic))
 
@@ -91,7 +91,7 @@ class Explanations:
 
     # Ledgers
 
-    def ledgers(self, topic: Topic) -> list[Answer]:
+    def ledgers(self, topic: Topic) -> list[Explanation]:
         """Return what keeps the ledgers of a topic, from the first on."""
         ledger = topic.ledger
         infos, retention = ledger.ledgers, ledger.effective_retention()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.explain import causes
-from broker.explain.causes import Answer, Cause
+from broker.explain.causes import Cause, Explanation
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.trimming import Choice, Kept, Retention
 
@@ -36,7 +36,7 @@ def explain(
     retention: Retention,
     *,
     current_size: int,
-) -> list[Answer]:
+) -> list[Explanation]:
     """Return why ledgers are kept, from the first on.
 
     Args:
@@ -45,9 +45,9 @@ def explain(
         current_size: bytes of the last ledger while it is open.
     """
     if not ledgers:
-        return [Answer(subject=f"ledgers of {topic}", cause=causes.NO_LEDGERS, details={"topic": topic})]
+        return [Explanation(subject=f"ledgers of {topic}", cause=causes.NO_LEDGERS, details={"topic": topic})]
     due = len(choice.found)
-    answers: list[Answer] = []
+    answers: list[Explanation] = []
     if due:
         answers.append(_answer(topic, causes.LEDGER_DUE, ledgers[:due]))
     kept = ledgers[due:]
@@ -73,9 +73,9 @@ def explain(
     return answers
 
 
-def _answer(topic: str, cause: Cause, ledgers: Sequence[LedgerInfo], **details: object) -> Answer:
+def _answer(topic: str, cause: Cause, ledgers: Sequence[LedgerInfo], **details: object) -> Explanation:
     first, last = ledgers[0].ledger_id, ledgers[-1].ledger_id
-    return Answer(
+    return Explanation(
         subject=f"ledgers {first} to {last} of {topic}" if first != last else f"ledger {first} of {topic}",
         cause=cause,
         details={

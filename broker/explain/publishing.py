@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.explain import causes
-from broker.explain.causes import Answer, Reason
+from broker.explain.causes import Explanation, Reason
 
 SHOWN_MAX = 20
 """Names in the details of an answer."""
@@ -50,7 +50,7 @@ class Publishing:
     """Reasons of other rooms; see `doors`."""
 
 
-def explain(facts: Publishing, *, since_ms: int | None = None) -> Answer:
+def explain(facts: Publishing, *, since_ms: int | None = None) -> Explanation:
     """Return the cause for which producers wait. `since_ms`: since when nothing was confirmed, if that is known."""
     reason = _reason(facts)
     details: dict[str, object] = {
@@ -63,7 +63,7 @@ def explain(facts: Publishing, *, since_ms: int | None = None) -> Answer:
         "bookies": ", ".join(facts.bookies) or "none",
     }
     details.update(reason.details)
-    return Answer(
+    return Explanation(
         subject=f"producers of {facts.topic}",
         cause=reason.cause,
         details=details,

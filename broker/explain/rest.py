@@ -92,7 +92,7 @@ async def _here(call: AdminCall, name: TopicName, told: Work[dict[str, Any]]) ->
         topic = await call.administration.partition(name)
     if topic is not None:
         return await told(topic)
-    from broker.explain.causes import TOPIC_LOADING, Answer  # see Explain.told
+    from broker.explain.causes import TOPIC_LOADING, Explanation  # see Explain.told
 
     waits = {"topic": name.full, "waited_s": LOAD_WAIT_S}
-    return Answer(subject=name.full, cause=TOPIC_LOADING, details=waits).as_json()
+    return Explanation(subject=name.full, cause=TOPIC_LOADING, details=waits).as_json()

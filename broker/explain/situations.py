@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import trio
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.filtering import FilteringSubscription
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
@@ -28,8 +29,12 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
     else:
         asked = list(subscription.consumers)
     pending = ledger.appends.pending
-    rules = topic.delayed_delivery()
+    rules = subscription.rules if isinstance(subscription, FilteringSubscription) else topic.context.delivery
+    unacked = topic.context.unacked
+    for_filter = single is not None and single.waits_for_filter
+    rescheduled = [cursor.read_position] if for_filter else [] if many is None else many.rescheduled
     usable = ledger.state not in (State.FENCED, State.CLOSING, State.CLOSED)
+    unread, held_back = _unread(topic, subscription) if usable else (0, 0)
     return Situation(
         topic=topic.name.full,
         name=subscription.name,
@@ -39,27 +44,38 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
         stopped=subscription.stopped,
         seeking=subscription.seeking,
         backlog=cursor.backlog(),
-        unread=subscription.unread if usable else 0,
+        unread=unread,
+        held_back=held_back,
+        bound=str(topic.read_bound),
+        transaction=_first_open(topic),
         delayed=subscription.delayed,
         next_due_ms=None if many is None else many.next_due_ms,
         now_ms=topic.context.world.clock.wall_ms(),
-        tick_ms=rules.tick_ms,
+        tick_ms=topic.delayed_delivery().tick_ms,
         unconfirmed=sum(run.count for run in (*pending.sent, *pending.queued)),
         read_position=str(cursor.read_position),
         mark_delete=str(cursor.mark_delete),
         last_confirmed=str(ledger.last_confirmed),
         consumers=tuple(_facts(subscription, each) for each in asked),
         connected=len(subscription.consumers),
-        failover_delay_s=None if single is None or single.waiting is None else options.failover_delay_s,
+        failover_delay_s=None if single is None or single.waiting is None or for_filter else options.failover_delay_s,
         reading=subscription.reading,
         read_ms=round((trio.current_time() - subscription.read_since) * 1000) if subscription.reading else 0,
         read_fails=subscription.retry is not None,
         settled=many is None or many.settled,
         put_off=subscription.is_put_off,
         unacked=0 if many is None else many.unacked,
-        unacked_max=options.unacked_messages_per_subscription_max,
-        consumer_unacked_max=options.unacked_messages_per_consumer_max,
-        over_limit=many is not None and many.is_blocked,
+        unacked_max=rules.unacked_per_subscription,
+        consumer_unacked_max=rules.unacked_per_consumer,
+        over_limit=many is not None and many.is_over_limit,
+        over_broker_limit=many is not None and many.is_over_broker_limit,
+        broker_unacked=0 if unacked is None else unacked.messages,
+        broker_unacked_max=0 if unacked is None else unacked.limit,
+        broker_unacked_share=0 if unacked is None else unacked.share,
+        rescheduled=len(rescheduled),
+        rescheduled_first=str(rescheduled[0]) if rescheduled else "none",
+        rescheduled_stops=for_filter or (many is not None and many.has_rescheduled_most),
+        reschedule_delay_s=options.filter_reschedule_delay_s,
         waiting_again=0 if many is None else many.waiting_again,
         lookahead=1 if many is None else many.lookahead(),
         waiting=None if many is None else _waiting(many),
@@ -67,6 +83,23 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
         stop=subscription.stop_reason,
         reasons=tuple(reasons),
     )
+
+
+def _unread(topic: Topic, subscription: Subscription) -> tuple[int, int]:
+    """Return the entries from the read position on: those that may be delivered, and those that an open transaction
+    holds back."""
+    unread, ledger, bound = subscription.unread, topic.ledger, topic.read_bound
+    if bound is None or not unread:
+        return unread, 0
+    before = ledger.previous_position(subscription.cursor.read_position)
+    held_back: int = ledger.count_between(max(bound, before), ledger.last_confirmed)
+    return unread - held_back, held_back
+
+
+def _first_open(topic: Topic) -> str:
+    """Return the transaction that holds entries back, as paths of the admin REST have it."""
+    found = None if topic.read_bound is None or topic.transactions is None else topic.transactions.first_open()
+    return "" if found is None else f"{found[0]}/{found[1]}"
 
 
 def _facts(subscription: Subscription, consumer: Consumer[Subscription]) -> ConsumerFacts:

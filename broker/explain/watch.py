@@ -16,19 +16,19 @@ from broker.dispatch.subscription import Subscription
 from broker.topics.topic import Topic
 
 if TYPE_CHECKING:
-    from broker.explain.causes import Answer
+    from broker.explain.causes import Explanation
     from broker.explain.delivery import Situation
 
 
-class Asked(Protocol):
+class Inquiry(Protocol):
     """Explanations as used here."""
 
     def situation(self, topic: Topic, subscription: Subscription) -> Situation: ...
 
-    def delivery(self, topic: Topic, subscription: Subscription) -> Answer: ...
+    def delivery(self, topic: Topic, subscription: Subscription) -> Explanation: ...
 
 
-class Seen:
+class SeenSubscription:
     """Observation of one subscription without progress."""
 
     __slots__ = ("at", "consumed", "logged_at", "out", "since", "since_ms")
@@ -43,11 +43,11 @@ class Seen:
         self.logged_at: float | None = None
 
 
-class Watch:
+class StuckWatch:
     """Observations of the subscriptions of one broker that have consumers and a backlog."""
 
     def __init__(
-        self, asked: Callable[[], Asked], wall_ms: Callable[[], int], *, stuck_s: float, log_interval_s: float
+        self, asked: Callable[[], Inquiry], wall_ms: Callable[[], int], *, stuck_s: float, log_interval_s: float
     ) -> None:
         """Take what the watch uses.
 
@@ -60,7 +60,7 @@ class Watch:
         self._wall_ms = wall_ms
         self._stuck_s = stuck_s
         self._log_interval_s = log_interval_s
-        self._seen: dict[Subscription, Seen] = {}
+        self._seen: dict[Subscription, SeenSubscription] = {}
         self._began = 0.0
         """Start of the round of looks under way."""
 
@@ -79,7 +79,7 @@ class Watch:
         """Forget the subscriptions that had no look in this round: they have nothing to wait for, or are gone."""
         self._seen = {each: seen for each, seen in self._seen.items() if self._is_needed(each, seen)}
 
-    def _is_needed(self, subscription: Subscription, seen: Seen) -> bool:
+    def _is_needed(self, subscription: Subscription, seen: SeenSubscription) -> bool:
         if seen.at >= self._began:
             return True
         is_recent = seen.logged_at is not None and self._began - seen.logged_at < self._log_interval_s
@@ -96,7 +96,9 @@ class Watch:
         seen, consumed = self._seen.get(subscription), subscription.cursor.mark_delete
         if seen is None or seen.out != subscription.messages_out or seen.consumed != consumed:
             logged_at = None if seen is None else seen.logged_at
-            seen = self._seen[subscription] = Seen(subscription.messages_out, consumed, now, self._wall_ms())
+            seen = self._seen[subscription] = SeenSubscription(
+                subscription.messages_out, consumed, now, self._wall_ms()
+            )
             seen.logged_at = logged_at
             return
         seen.at = now

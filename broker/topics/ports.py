@@ -28,6 +28,9 @@ class TopicTransactions(Protocol):
     def sink(self, payloads: Sequence[Buffer], inner: AppendSink) -> AppendSink:
         """Return the sink of messages of transactions that are given to the log now."""
 
+    def first_open(self) -> tuple[int, int] | None:
+        """Return the transaction that holds messages back: its coordinator, and its number there."""
+
     def follow(self, subscription: Subscription) -> None:
         """Note that a subscription was made, or made anew for another type."""
 

@@ -119,6 +119,9 @@ class TransactionsOfTopic:
         self.follow(self._topic.subscriptions.get(subscription.name, subscription))
         return made
 
+    def first_open(self) -> tuple[int, int] | None:
+        return None if self.buffer is None else next(iter(self.buffer.state.open), None)
+
     def follow(self, subscription: Subscription) -> None:
         if (acks := self.acks.get(subscription.name)) is not None:
             subscription.held_in_transactions = acks.state

@@ -22,7 +22,7 @@ from broker.context import Context
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.subscription import Subscription
 from broker.explain import causes
-from broker.explain.causes import Answer
+from broker.explain.causes import Explanation
 from broker.explain.delivery import Situation
 from broker.server import Broker
 from broker.topics.topic import Topic
@@ -53,7 +53,7 @@ class Explained:
     def started(self, broker: Broker) -> None:
         self.brokers[HOST.get()] = broker
 
-    def ask(self, host: str, topic: str, subscription: str) -> Answer | None:
+    def ask(self, host: str, topic: str, subscription: str) -> Explanation | None:
         """Return the explanation of a subscription, checked; None if the broker has not loaded it."""
         broker = self.brokers.get(host)
         for each in [] if broker is None else broker.topics.loaded():
@@ -83,7 +83,7 @@ class Explained:
         for answer in broker.explain.told.ledgers(topic):
             answer.as_json()
 
-    def check(self, broker: Broker, topic: Topic, subscription: Subscription) -> Answer:
+    def check(self, broker: Broker, topic: Topic, subscription: Subscription) -> Explanation:
         """Ask for an explanation and check it."""
         told = broker.explain.told
         situation, answer = told.situation(topic, subscription), told.delivery(topic, subscription)
@@ -96,7 +96,7 @@ class Explained:
         self._check_truth(situation, subscription, answer, where)
         return answer
 
-    def _check_stalled(self, subscription: Subscription, answer: Answer, where: str) -> None:
+    def _check_stalled(self, subscription: Subscription, answer: Explanation, where: str) -> None:
         if answer.cause is not causes.STALLED:
             self._stalled.pop(subscription, None)
             return
@@ -106,12 +106,12 @@ class Explained:
         else:
             require(now() - since < STALLED_S, "WaitingMessagesHaveACause", where)
 
-    def _check_truth(self, situation: Situation, subscription: Subscription, answer: Answer, where: str) -> None:
+    def _check_truth(self, situation: Situation, subscription: Subscription, answer: Explanation, where: str) -> None:
         wrong = _wrong(situation, subscription, answer)
         require(not wrong, "ExplanationsAreTrue", f"{where} But {wrong}.")
 
 
-def _wrong(situation: Situation, subscription: Subscription, answer: Answer) -> str:
+def _wrong(situation: Situation, subscription: Subscription, answer: Explanation) -> str:
     """Return what contradicts an answer; "" if nothing does."""
     cause = answer.cause
     consumers = {each.name: each for each in subscription.consumers}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import trio
 
 from broker.explain import causes
-from broker.explain.causes import Answer
+from broker.explain.causes import Explanation
 from broker.explain.delivery import Obstacle
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import STANDALONE, StandaloneConfig
@@ -102,7 +102,7 @@ class Round:
         if places:
             await self.connection.ack(self.consumer_id(name), places)
 
-    def progress(self, answer: Answer) -> tuple[object, ...]:
+    def progress(self, answer: Explanation) -> tuple[object, ...]:
         """Return what changes if messages flow, or another cause is named."""
         told = [answer.details.get(name) for name in ("consumer", "position", "permits", "unacked", "backlog")]
         return (answer.code, len(self.delivered), sum(self.received.values()), *told)
@@ -222,14 +222,14 @@ class ExplainStory:
         while len(connection.receipts) < messages:
             await connection.changed()
 
-    async def _ask(self, story: Round) -> Answer | None:
+    async def _ask(self, story: Round) -> Explanation | None:
         await trio.sleep(QUIET_S)
         story.take()
         if story.connection.closed:
             return None
         return self.explained.ask(SERVER, story.topic, story.name)
 
-    def _check_account(self, story: Round, answer: Answer, kind: int) -> None:
+    def _check_account(self, story: Round, answer: Explanation, kind: int) -> None:
         """Compare what is told of a consumer with what the client has counted."""
         name = str(answer.details.get("consumer", ""))
         if not name or answer.cause is causes.KEY_HELD:
@@ -242,7 +242,7 @@ class ExplainStory:
             held, told = len(story.held.get(name, ())), answer.details["held"]
             require(told == held, "HeldMessagesAreAccounted", f"{answer.sentence} But {name} holds {held}.")
 
-    async def _remove(self, story: Round, answer: Answer, kind: int) -> None:
+    async def _remove(self, story: Round, answer: Explanation, kind: int) -> None:
         """Remove the cause, and nothing else."""
         cause, name = answer.cause, str(answer.details.get("consumer", ""))
         self.universe.trace.event("user", "Told", subscription=story.name, cause=cause.code, consumer=name)
@@ -268,12 +268,12 @@ class ExplainStory:
             await trio.sleep(due_in_ms / 1000)
         else:  # it ends by itself
             require(
-                cause.state is causes.State.WAITING,
+                cause.state is causes.CauseState.WAITING,
                 "WaitingMessagesHaveACause",
                 f"{answer.sentence} ({answer.code}, {answer.details})",
             )
 
-    async def _changes(self, story: Round, before: tuple[object, ...], answer: Answer) -> None:
+    async def _changes(self, story: Round, before: tuple[object, ...], answer: Explanation) -> None:
         """Wait until messages flow, or another cause is named."""
         with trio.move_on_after(FLOW_S):
             while True:

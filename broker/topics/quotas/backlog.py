@@ -90,16 +90,20 @@ def _is_too_old(topic: Backlogged, quota: BacklogQuota) -> bool:
     return known is not None and found is not None and found.cursor.mark_delete < known
 
 
+def blocking(topic: Backlogged) -> BacklogQuota | None:
+    """Return the quota for which the topic takes no producers; None: it takes some."""
+    quotas = quotas_of(topic)
+    if not quotas.limit:
+        return None  # the rule
+    if is_system_topic(topic.name):
+        return None
+    return next((quota for quota in exceeded(topic, quotas) if quota.policy != EVICTION), None)
+
+
 def check_producer(topic: Backlogged) -> None:
     """Raise ProducerBlockedError or QuotaExceededError if the topic takes no producers because of its backlog.
 
     Source: Pulsar's AbstractTopic.checkBacklogQuotaExceeded."""
-    quotas = quotas_of(topic)
-    if not quotas.limit:
-        return  # the rule
-    if is_system_topic(topic.name):
-        return
-    blocking = [quota.policy for quota in exceeded(topic, quotas) if quota.policy != EVICTION]
-    if blocking:
-        error = ProducerBlockedError if blocking[0] == HOLD else QuotaExceededError
+    if (quota := blocking(topic)) is not None:
+        error = ProducerBlockedError if quota.policy == HOLD else QuotaExceededError
         raise error(f"Cannot create producer on topic with backlog quota exceeded: {topic.name.full}")

@@ -74,6 +74,13 @@ class DispatchLimit:
             mean = size / count
             self._mean_size = (self._mean_size + mean) / 2 if self._mean_size else mean
 
+    def used_up(self) -> RateBucket | None:
+        """Return the rate that keeps the pump from going on for longest; None: none does."""
+        if not self._waits:
+            return None
+        now = trio.current_time()
+        return max(self.buckets, key=lambda bucket: bucket.wait_s(now))
+
     async def _go_on(self, wait_s: float) -> None:
         await trio.sleep(wait_s)
         self._waits = False

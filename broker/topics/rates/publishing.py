@@ -44,6 +44,14 @@ class PublishThrottle:
     def rate(self) -> Rate:
         return self._bucket.rate
 
+    def holds(self, connection: Client) -> bool:
+        """Return whether a connection is held."""
+        return connection in self._held
+
+    def wait_s(self) -> float:
+        """Return the time until the first held connection may go on."""
+        return self._bucket.wait_s(trio.current_time())
+
     def spent(self, connection: Client, messages: int, size: int) -> None:
         """Count what a connection has published, and hold it if that was more than the rate allows."""
         now = trio.current_time()

@@ -67,7 +67,7 @@ def test_a_name_that_is_no_filter_is_refused_by_its_file(folder: Path, text: str
         load_filters(str(folder), ("one", "bad"), may_override=False)
 
 
-class Said:
+class PoliciesSaid:
     def __init__(self, namespace: dict[str, object] | None, topic: dict[str, object] | None) -> None:
         self.of_namespace = namespace
         self.of_topic = topic
@@ -82,7 +82,7 @@ def test_the_rules_of_a_topic_go_before_its_namespaces_and_those_before_the_brok
     broker = rules_of_broker(BrokerOptions(unacked_messages_per_consumer_max=5), filters)
 
     def rules(namespace: dict[str, object] | None, topic: dict[str, object] | None):
-        return effective_rules(broker, filters, Said(namespace, topic))
+        return effective_rules(broker, filters, PoliciesSaid(namespace, topic))
 
     assert rules(None, None) is broker
     assert rules({"bundles": {}}, {"isGlobal": False}) is broker
@@ -98,7 +98,7 @@ def test_the_rules_of_a_topic_go_before_its_namespaces_and_those_before_the_brok
     )
     assert (found.unacked_per_consumer, found.unacked_per_subscription) == (0, 8)
     only_standard = load_filters(str(folder), ("one",), may_override=False)
-    said = Said(filters_named("other"), None)
+    said = PoliciesSaid(filters_named("other"), None)
     assert effective_rules(broker, only_standard, said) is broker, "allowOverrideEntryFilters=false"
 
 

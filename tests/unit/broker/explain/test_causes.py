@@ -8,7 +8,7 @@ from string import Formatter
 
 import pytest
 
-from broker.explain.causes import CAUSES, Answer, Cause
+from broker.explain.causes import CAUSES, Cause, Explanation
 
 DOCS = Path(__file__).resolve().parents[4] / "docs" / "explain.md"
 
@@ -38,7 +38,7 @@ def _plain(text: str) -> str:
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.code)
 def test_an_answer_is_complete(cause: Cause) -> None:
     names = {name for text in cause[2:] for _, name, _, _ in Formatter().parse(str(text)) if name}
-    answer = Answer(subject="x", cause=cause, details=dict.fromkeys(names, 7), since_ms=None)
+    answer = Explanation(subject="x", cause=cause, details=dict.fromkeys(names, 7), since_ms=None)
     found = answer.as_json()
     assert list(found) == ["subject", "state", "cause", "sentence", "since_ms", "remedy", "details"]
     assert found["sentence"]

@@ -16,30 +16,10 @@ from quire.service import log
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.explain.asking import ask, ledgers, producers, publisher
+from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 Sub = pb.CommandSubscribe
-
-
-async def ask(room: Room, name: str = "s") -> dict[str, Any]:
-    """Return the explanation of a subscription."""
-    topic = await room.topic()
-    return room.broker.explain.told.delivery(topic, topic.subscriptions[name]).as_json()
-
-
-async def producers(room: Room) -> dict[str, Any]:
-    return room.broker.explain.told.producers(await room.topic()).as_json()
-
-
-async def ledgers(room: Room) -> list[dict[str, Any]]:
-    return [each.as_json() for each in room.broker.explain.told.ledgers(await room.topic())]
-
-
-async def publisher(room: Room, *payloads: bytes, **metadata: Any) -> Peer:
-    peer = await room.connect()
-    await peer.producer()
-    await peer.publish(*payloads, **metadata)
-    return peer
 
 
 async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_deliver(room: Room) -> None:
@@ -227,7 +207,7 @@ async def test_ledgers_are_held_by_the_slowest_subscription_then_by_retention_th
 class Gate:
     """A room that keeps messages back while it is closed."""
 
-    cause = Cause("gate", causes.State.BLOCKED, "The gate is closed by {who}.", "Open it.")
+    cause = Cause("gate", causes.CauseState.BLOCKED, "The gate is closed by {who}.", "Open it.")
 
     def __init__(self) -> None:
         self.closed = True

@@ -183,7 +183,7 @@ async def test_a_topic_without_clients_and_backlog_leaves_memory_and_comes_back_
         peer = await used(room, subscription=True)
         await trio.sleep(500)
         peer.pong()
-        assert len(loaded(room)) == 1
+        assert len(of_users(room)) == 1
         await trio.sleep(300)
         assert room.broker.topics.count == 0
         assert room.broker.idle.unloaded == 1

@@ -1,0 +1,63 @@
+"""Rates as causes: those of dispatch and of publishing, of a subscription, a topic or the whole broker."""
+
+from __future__ import annotations
+
+import trio
+
+from broker.dispatch.subscription import Subscription
+from broker.explain import causes
+from broker.explain.causes import Reason
+from broker.topics.rates.bucket import Rate
+from broker.topics.topic import Topic
+
+_DISPATCH_SETTINGS = {
+    "subscription": "the policy subscriptionDispatchRate, or dispatchThrottlingRatePerSubscriptionInMsg and"
+    " dispatchThrottlingRatePerSubscriptionInByte",
+    "topic": "the policy dispatchRate, or dispatchThrottlingRatePerTopicInMsg and dispatchThrottlingRatePerTopicInByte",
+    "broker": "dispatchThrottlingRateInMsg and dispatchThrottlingRateInByte",
+}
+
+_PUBLISH_SETTINGS = {
+    "topic": "the policy publishRate, or maxPublishRatePerTopicInMessages and maxPublishRatePerTopicInBytes",
+    "broker": "brokerPublisherThrottlingMaxMessageRate and brokerPublisherThrottlingMaxByteRate",
+}
+
+
+class RateDoor:
+    """The rates of one broker; see `doors`."""
+
+    def why_not_delivered(self, topic: Topic, subscription: Subscription) -> Reason | None:
+        bucket = None if subscription.limit is None else subscription.limit.used_up()
+        if bucket is None:
+            return None
+        level, rates = "broker", topic.rates
+        if rates is not None and bucket is rates.subscriptions.get(subscription.name):
+            level = "subscription"
+        elif rates is not None and bucket is rates.dispatch:
+            level = "topic"
+        wait_s = bucket.wait_s(trio.current_time())
+        return Reason(causes.DISPATCH_RATE, _details(level, bucket.rate, _DISPATCH_SETTINGS[level], wait_s))
+
+    def why_not_published(self, topic: Topic) -> Reason | None:
+        rates = topic.rates
+        if rates is None:
+            return None
+        for level, throttle in (("topic", rates.publish), ("broker", rates.shared.publish)):
+            if throttle is None:
+                continue
+            held = next((name for name, each in topic.producers.items() if throttle.holds(each.connection)), None)
+            if held is not None:
+                details = _details(level, throttle.rate, _PUBLISH_SETTINGS[level], throttle.wait_s())
+                return Reason(causes.PUBLISH_RATE, {**details, "producer": held})
+        return None
+
+
+def _details(level: str, rate: Rate, setting: str, wait_s: float) -> dict[str, object]:
+    return {
+        "wait_ms": round(1000 * wait_s),
+        "rate_of": level,
+        "rate_messages": rate.messages,
+        "rate_bytes": rate.bytes,
+        "period_s": rate.period_s,
+        "setting": setting,
+    }
