@@ -68,7 +68,7 @@ class Client:
 
     async def add_partition(self, txn: tuple[int, int], *topics: str) -> Any:
         return await self.ask(
-            C.ADD_PARTITION_TO_TXN, "addPartitionToTxn", "addPartitionToTxnResponse", **_id(txn), partitions=[*topics]
+            C.ADD_PARTITION_TO_TXN, "addPartitionToTxn", "addPartitionToTxnResponse", **id_of(txn), partitions=[*topics]
         )
 
     async def add_subscription(self, txn: tuple[int, int], topic: str = TOPIC, name: str = "s") -> Any:
@@ -76,13 +76,13 @@ class Client:
             C.ADD_SUBSCRIPTION_TO_TXN,
             "addSubscriptionToTxn",
             "addSubscriptionToTxnResponse",
-            **_id(txn),
+            **id_of(txn),
             subscription=[pb.Subscription(topic=topic, subscription=name)],
         )
 
     async def end(self, txn: tuple[int, int], *, commit: bool) -> Any:
         action = pb.COMMIT if commit else pb.ABORT
-        return await self.ask(C.END_TXN, "endTxn", "endTxnResponse", **_id(txn), txn_action=action)
+        return await self.ask(C.END_TXN, "endTxn", "endTxnResponse", **id_of(txn), txn_action=action)
 
     async def commit(self, txn: tuple[int, int]) -> None:
         answer = await self.end(txn, commit=True)
@@ -99,7 +99,7 @@ def _assign() -> Any:
     return COORDINATORS
 
 
-def _id(txn: tuple[int, int]) -> dict[str, int]:
+def id_of(txn: tuple[int, int]) -> dict[str, int]:
     return {"txnid_most_bits": txn[0], "txnid_least_bits": txn[1]}
 
 
@@ -109,7 +109,7 @@ def send(
     body = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=1)
     fields: dict[str, Any] = {}
     if txn is not None:
-        fields = _id(txn)
+        fields = id_of(txn)
         body.txnid_most_bits, body.txnid_least_bits = txn
     peer.send(C(type=C.SEND, send=body), entry(payload, sequence_id=sequence_id, **fields))
 
@@ -234,7 +234,7 @@ async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_ba
         await trio.sleep_forever()
 
     coordinator._participants.end_on_partition = dies  # type: ignore[method-assign]
-    client.control.send(C(type=C.END_TXN, endTxn=pb.CommandEndTxn(request_id=99, txn_action=pb.COMMIT, **_id(txn))))
+    client.control.send(C(type=C.END_TXN, endTxn=pb.CommandEndTxn(request_id=99, txn_action=pb.COMMIT, **id_of(txn))))
     await told.wait()  # the decision is durable
     del coordinator._participants.end_on_partition
     crash(room)
@@ -278,7 +278,7 @@ async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(
     assert await reader.payloads(3) == [b"0", b"1", b"2"]
     txn = await client.new()
     await client.add_subscription(txn)
-    assert not (await reader.answered_ack(ids[0], ids[1], **_id(txn))).HasField("error")
+    assert not (await reader.answered_ack(ids[0], ids[1], **id_of(txn))).HasField("error")
     if crashes:
         crash(room)
         client, reader = await Client.of(room), await consumer(room, subType=kind)
@@ -303,14 +303,14 @@ async def test_two_transactions_do_not_both_acknowledge_a_message(room: Room) ->
     first, second = await client.new(), await client.new()
     for txn in (first, second):
         await client.add_subscription(txn)
-    assert not (await reader.answered_ack(place, **_id(first))).HasField("error")
-    assert (await reader.answered_ack(place, **_id(second))).error == pb.TransactionConflict
+    assert not (await reader.answered_ack(place, **id_of(first))).HasField("error")
+    assert (await reader.answered_ack(place, **id_of(second))).error == pb.TransactionConflict
     await client.abort(first)
     assert await reader.payloads(1) == [b"m"]
-    assert not (await reader.answered_ack(place, **_id(second))).HasField("error")
+    assert not (await reader.answered_ack(place, **id_of(second))).HasField("error")
     await client.commit(second)
     third = await client.new()
-    assert (await reader.answered_ack(place, **_id(third))).error == pb.TransactionConflict
+    assert (await reader.answered_ack(place, **id_of(third))).error == pb.TransactionConflict
 
 
 async def test_a_batch_is_shared_by_transactions_message_by_message(room: Room) -> None:
@@ -322,9 +322,9 @@ async def test_a_batch_is_shared_by_transactions_message_by_message(room: Room) 
     for txn in (first, second):
         await client.add_subscription(txn)
     of_first, of_second, both = [_batch(place, words) for words in (0b1100, 0b0011, 0b1010)]
-    assert not (await reader.answered_ack(of_first, **_id(first))).HasField("error")
-    assert (await reader.answered_ack(both, **_id(second))).error == pb.TransactionConflict
-    assert not (await reader.answered_ack(of_second, **_id(second))).HasField("error")
+    assert not (await reader.answered_ack(of_first, **id_of(first))).HasField("error")
+    assert (await reader.answered_ack(both, **id_of(second))).error == pb.TransactionConflict
+    assert not (await reader.answered_ack(of_second, **id_of(second))).HasField("error")
     await client.commit(first)
     await client.abort(second)
     message, _ = await reader.message()
@@ -343,8 +343,8 @@ async def test_cumulative_acknowledgements_take_part(room: Room) -> None:
     await reader.payloads(3)
     txn, other = await client.new(), await client.new()
     await client.add_subscription(txn)
-    assert not (await reader.answered_ack(ids[1], cumulative=True, **_id(txn))).HasField("error")
-    assert (await reader.answered_ack(ids[2], cumulative=True, **_id(other))).error == pb.TransactionConflict
+    assert not (await reader.answered_ack(ids[1], cumulative=True, **id_of(txn))).HasField("error")
+    assert (await reader.answered_ack(ids[2], cumulative=True, **id_of(other))).error == pb.TransactionConflict
     topic = await room.topic()
     assert topic.subscriptions["s"].backlog == 3
     await client.commit(txn)
@@ -414,11 +414,11 @@ async def test_messages_of_transactions_that_pulsar_aborted_are_never_delivered(
         await peer.producer()
         topic = await room.topic()
         for payload, fields in (
-            (b"aborted", _id((3, 7))),
-            (b"committed", _id((3, 8))),
+            (b"aborted", id_of((3, 7))),
+            (b"committed", id_of((3, 8))),
             (b"plain", {}),
-            (b"", {**_id((3, 7)), "marker_type": 22, "producer_name": "pulsar.txn.marker"}),
-            (b"", {**_id((3, 8)), "marker_type": 21, "producer_name": "pulsar.txn.marker"}),
+            (b"", {**id_of((3, 7)), "marker_type": 22, "producer_name": "pulsar.txn.marker"}),
+            (b"", {**id_of((3, 8)), "marker_type": 21, "producer_name": "pulsar.txn.marker"}),
         ):
             topic.ledger.append([entry(payload, **fields)], Sink())
         await until(lambda: topic.ledger.entry_count == 5)
