@@ -12,11 +12,11 @@ import trio
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.waiting import until
-from tests.unit.broker.connections.test_transactions import Client
-from tests.unit.broker.connections.test_transactions import producer as txn_producer
-from tests.unit.broker.connections.test_transactions import publish as publish_in
 from tests.unit.broker.explain.asking import ask, producers, publisher
 from tests.unit.broker.peers import TOPIC, Room, in_broker
+from tests.unit.broker.transacting import Client
+from tests.unit.broker.transacting import producer as txn_producer
+from tests.unit.broker.transacting import publish as publish_in
 
 Sub = pb.CommandSubscribe
 
