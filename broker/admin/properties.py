@@ -1,7 +1,7 @@
 """Properties of topics, and missing partitions.
 
 GET      {topic}/properties                 {"key":"value"}; of a partitioned topic its own, not those of partitions
-PUT      {topic}/properties                 body: properties to add or change; 204, 412 there are none
+PUT      {topic}/properties                 body: properties to add or change; 204
 DELETE   {topic}/properties?key=            204, also if there is no such property
 POST     {topic}/createMissedPartitions     204; 404 the topic is not partitioned
 
@@ -63,8 +63,6 @@ async def get(call: AdminCall) -> Response:
 
 async def put(call: AdminCall) -> None:
     given = checked(await call.json())
-    if not given:
-        raise PreconditionError("no properties are given")
 
     def added(before: dict[str, str]) -> dict[str, str]:
         after = {**before, **given}

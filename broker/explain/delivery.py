@@ -85,7 +85,7 @@ class Situation:
     unread: int = 0
     """Confirmed entries from the read position on that may be delivered."""
     held_back: int = 0
-    """Those behind them, which an open transaction holds back."""
+    """Entries behind them, which an open transaction holds back."""
     bound: str = ""
     """The last entry before that transaction."""
     transaction: str = ""
