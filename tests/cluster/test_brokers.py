@@ -169,7 +169,10 @@ def test_with_deduplication_each_message_is_there_once_when_owners_are_killed_an
     path = f"{ADMIN}/persistent/public/default/once-{batching}"
     with client_of(*cluster.brokers) as client:
         client.subscribe(topic, "s").close()
-        assert cluster.brokers[0].ask("POST", f"{path}/deduplicationEnabled", json=True).status_code == 204
+        assert (
+            cluster.brokers[0].ask("POST", f"{path}/deduplicationEnabled", json=True, follow_redirects=True).status_code
+            == 204
+        )
         producer = client.create_producer(
             topic, producer_name="once", batching_enabled=batching, block_if_queue_full=True, send_timeout_millis=0
         )
@@ -263,9 +266,9 @@ def test_the_next_ledger_of_a_topic_has_the_copies_that_were_asked_for(cluster: 
         # Asked of a broker that need not be the owner, which hears of it.
         value = {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1}
         asked = cluster.other(cluster.owner_of(topic))
-        assert asked.ask("POST", f"{path}/persistence", json=value).status_code == 204
+        assert asked.ask("POST", f"{path}/persistence", json=value, follow_redirects=True).status_code == 204
         keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-        assert asked.ask("POST", f"{path}/retention", json=keep).is_success
+        assert asked.ask("POST", f"{path}/retention", json=keep, follow_redirects=True).is_success
         assert asked.ask("PUT", f"{path}/unload", follow_redirects=True).status_code == 204
         producer.send(b"b")
         found = cluster.owner_of(topic).ask("GET", f"{path}/internalStats?metadata=true").json()
