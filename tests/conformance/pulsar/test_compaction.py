@@ -185,7 +185,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_view(tmp_path: Path) -> 
                 admin.do("PUT", topic, STATUS)
                 time.sleep(rng.random() * 0.05)  # the kill comes at some step
             server.kill()
-            client.close()
+            client.shutdown()  # close would wait for the server
             server.start()
             client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
             found: dict[str, bytes] = {}
