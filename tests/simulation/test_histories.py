@@ -17,9 +17,9 @@ from tests.simulation.histories import JOBS, Histories
 SLICE = range(8)
 FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
-COMPACTION_SLICE = range(6)
+COMPACTION_SLICE = range(5)
 EXPLAIN_SLICE = range(9)
-TRANSACTIONS_SLICE = range(8)
+TRANSACTIONS_SLICE = range(5)
 
 
 def once_bad() -> Iterator[Work]:
