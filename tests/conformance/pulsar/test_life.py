@@ -9,6 +9,7 @@ import pulsar
 import pytest
 
 from tests.support.admin_rest import Admin
+from tests.support.process import wait_until
 from tests.support.server import StandaloneProcess
 
 RECEIVE_MS = 10_000
@@ -55,7 +56,7 @@ def test_producers_that_are_to_wait_keep_what_they_send(admin: Admin, client: pu
     assert admin.http.get(CHECK).status_code == 204
     outcomes: list[pulsar.Result] = []
     producer.send_async(b"held", lambda result, _: outcomes.append(result))
-    time.sleep(1)
+    wait_until(lambda: not admin.get(topic, "/stats")["publishers"], "the producer is cut off")
     assert outcomes == []
     admin.do("POST", topic, "/subscription/s/skip_all")
     producer.flush()

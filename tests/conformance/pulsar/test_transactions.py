@@ -4,7 +4,6 @@ because the official Python client has no transactions; tests/interop has the st
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,8 +177,8 @@ def test_what_operators_see(serving: StandaloneProcess, topic: str) -> None:
         assert (stats["state"], stats["leastSigBits"], stats["lowWaterMark"]) == ("Ready", txn[1], txn[1] - 1)
         assert "1" in web.get(f"{base}/coordinatorStats", timeout=10).json()
         assert len(web.get(f"{base}/coordinators", timeout=10).json()) == 16
-        time.sleep(0.005)
-        assert f"({txn[0]},{txn[1]})" in web.get(f"{base}/slowTransactions/1", timeout=10).json()
+        slow = f"{base}/slowTransactions/1"
+        wait_until(lambda: f"({txn[0]},{txn[1]})" in web.get(slow, timeout=10).json(), "it is slow")
         buffer = web.get(f"{base}/transactionBufferStats/{short}?lowWaterMarks=true", timeout=10).json()
         assert (buffer["state"], buffer["ongoingTxnSize"]) == ("Ready", 1)
         assert buffer["maxReadPosition"] == f"{place.ledgerId}:0"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trio
 
 from broker import replies
 from broker.connections.topic_lists import namespaces, views, watchers
@@ -159,12 +158,16 @@ async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_misse
     store = room.cluster.stores[0]
     children = store.children
 
+    asked = 0
+
     async def away(path: str) -> list[str]:
+        nonlocal asked
+        asked += 1
         raise MetadataUnavailableError("away")
 
     monkeypatch.setattr(store, "children", away)
     await store.create(log_path("public/default/persistent/orders"), make_parents=True)
-    await trio.sleep(3)
+    await until(lambda: asked >= 2)  # it was tried again
     monkeypatch.setattr(store, "children", children)
     assert (await update(peer))[0] == full("orders")
 

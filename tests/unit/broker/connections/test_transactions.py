@@ -121,7 +121,9 @@ async def test_a_transaction_is_all_or_nothing_over_a_crash(room: Room, commit: 
     assert await other.silent()
 
 
-async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(room: Room) -> None:
+async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, sender = await Client.of(room), await producer(room)
     txn = await client.new()
     await client.add_partition(txn, TOPIC)
@@ -135,10 +137,10 @@ async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_ba
         told.set()
         await trio.sleep_forever()
 
-    coordinator._participants.end_on_partition = dies  # type: ignore[method-assign]
+    monkeypatch.setattr(coordinator._participants, "end_on_partition", dies)
     client.control.send(C(type=C.END_TXN, endTxn=pb.CommandEndTxn(request_id=99, txn_action=pb.COMMIT, **id_of(txn))))
     await told.wait()  # the decision is durable
-    del coordinator._participants.end_on_partition
+    monkeypatch.undo()
     crash(room)
     reader = await consumer(room)
     assert await reader.payloads(1) == [b"a"]

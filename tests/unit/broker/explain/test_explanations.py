@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from broker.dispatch.policies.permits import Permits
+from broker.dispatch.single_active import SingleActiveSubscription
 from broker.explain import causes
 from broker.explain.causes import Cause, Reason
 from managed_ledger.trimming import Retention
@@ -146,7 +147,9 @@ async def test_a_new_active_consumer_waits_a_moment() -> None:
         await first.subscribe(subType=Sub.Failover, consumer_name="a", priority_level=1)
         await publisher(room, b"0")
         await second.subscribe(subType=Sub.Failover, consumer_name="b", priority_level=0)
-        await until(lambda: room.broker.topics.loaded()[0].subscriptions["s"].active.name == "b")  # type: ignore[attr-defined]
+        subscription = (await room.topic()).subscriptions["s"]
+        assert isinstance(subscription, SingleActiveSubscription)
+        await until(lambda: subscription.active is not None and subscription.active.name == "b")
         found = await ask(room)
         assert (found["cause"], found["details"]["consumer"]) == ("failover-delay", "b")
 

@@ -13,6 +13,7 @@ from broker.transactions.coordinator_state import (
     COMMITTING,
     OPEN,
     CoordinatorState,
+    Transaction,
 )
 from broker.transactions.errors import InvalidStatusError, TransactionNotFoundError
 from broker.transactions.records import RecordError, coordinator_record, coordinator_records
@@ -79,8 +80,8 @@ def test_a_log_that_ends_anywhere_tells_what_was_decided_and_by_whom_it_has_to_b
     """A history is written record by record; at each cut, the state read from the log is the one that was written."""
     rng, live, records = Random(seed), CoordinatorState(2), []
 
-    def write(transaction: object, op: int, **fields: object) -> None:
-        record = coordinator_record(transaction.id, op, 7, live.last_id)  # type: ignore[attr-defined]
+    def write(transaction: Transaction, op: int, **fields: object) -> None:
+        record = coordinator_record(transaction.id, op, 7, live.last_id)
         for name, value in fields.items():
             if isinstance(value, list):
                 getattr(record, name).extend(value)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from broker.ownership.bundles import RING_END, Bundle
 from broker.topics.non_persistent.loaded import UNUSED_S
@@ -223,7 +224,7 @@ async def test_a_slow_peer_loses_messages_and_costs_no_memory_beyond_its_bound(r
     assert subscription.dropped.count == 20 - subscription.messages_out
     peer.stream.open_window()
     await until(lambda: len(peer.stream.sent) > subscription.messages_out << 20)
-    await trio.sleep(0.1)
+    await wait_all_tasks_blocked()
     await producer.publish(b"now", first=20)
     taken = await peer.payloads(subscription.messages_out)
     assert taken[-1] == b"now"
