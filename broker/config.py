@@ -315,7 +315,7 @@ class BrokerOptions(LifeOptions):
         "allowOverrideEntryFilters",
         False,
         doc="true: the policy entryFilters of a namespace or topic names the filters that its subscriptions have "
-        "instead of entryFilterNames. false: it has no effect.",
+        "instead of entryFilterNames. false: that policy is refused.",
     )
     filter_reschedule_delay_s: float = conf_key(
         "dispatcherEntryFilterRescheduledMessageDelay",

@@ -77,6 +77,6 @@ class MemoryPolicies:
 
 def policies_on(tree: MemoryTree, store: MemoryStore, default: LogConfig) -> TopicPolicies:
     """Return the policies of one broker of cluster `c`."""
-    made = TopicPolicies(store, default, BrokerOptions(cluster_name="c"))
+    made = TopicPolicies(store, default, BrokerOptions(cluster_name="c", allow_override_entry_filters=True))
     made.source = MemoryPolicies(tree, store)
     return made

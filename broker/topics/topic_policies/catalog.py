@@ -154,6 +154,11 @@ def _settable_rate(rate: DispatchRate | PublishRate | SubscribeRate, options: Br
         raise PolicyError(f"a rate must not be {min(rate)}: -1 is no limit")
 
 
+def _settable_filters(names: tuple[str, ...], options: BrokerOptions) -> None:
+    if not options.allow_override_entry_filters:
+        raise PolicyError("entryFilters has no effect while allowOverrideEntryFilters is false in broker.conf")
+
+
 def _settable_dispatch_rate(rate: DispatchRate, options: BrokerOptions) -> None:
     _settable_rate(rate, options)
     if rate.relative and rate.limits:
@@ -300,6 +305,7 @@ ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     namespace=("entryFilters",),
     read=kinds.entry_filters,
     json=kinds.entry_filters_json,
+    may_be_set=_settable_filters,
     of_broker=lambda options: options.entry_filter_names,
 )
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from broker.admin import policy_resources
 from broker.topics.topic_policies.catalog import Policy
+from broker.topics.topic_policies.known import Defaults
 from quire.service.unsupported import policies as refusals
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.admin.cluster_fakes import ClusterRest
@@ -342,3 +344,12 @@ async def test_a_rule_about_inactive_topics_is_set_and_taken_away(rest: ClusterR
     for place in (one, other):
         assert await rest.status("DELETE", place) == 204
         assert await rest.status("GET", place) == 204
+
+
+@pytest.mark.parametrize("whose", [TOPIC, NAMESPACE])
+async def test_entry_filters_are_refused_where_policies_may_not_name_any(whose: str, rest: ClusterRest) -> None:
+    defaults = rest.policies.defaults
+    rest.policies.defaults = Defaults(defaults.logs, replace(defaults.options, allow_override_entry_filters=False))
+    why = await rest.refused("POST", f"{whose}/entryFilters", 412, json={"entryFilterNames": "a"})
+    assert "allowOverrideEntryFilters" in why
+    assert await rest.status("GET", f"{whose}/entryFilters") == 204
