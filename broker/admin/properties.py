@@ -24,11 +24,12 @@ from broker.errors import NotPartitionedError, ServiceNotReadyError
 from broker.topics.entry_stamps import PROPERTY as INDEX_PROPERTY
 from broker.topics.producer_access import EPOCH_PROPERTY
 from broker.topics.topic import Topic
+from broker.transactions.txn_id import SNAPSHOT_PROPERTY
 from managed_ledger.errors import ManagedLedgerError
 
 BYTES_MAX = 32 << 10
 """Bytes of the names and values of the properties of a topic or of a subscription."""
-RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
+RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
 """Names that brokers use for themselves."""
 
 Change = Callable[[dict[str, str]], dict[str, str]]

@@ -67,7 +67,9 @@ def test_a_topic_is_made_with_properties() -> None:
     assert (response.status_code, asked) == (204, [("create_topic", NAME, ("k", "v"))])
 
 
-@pytest.mark.parametrize("properties", [{"pulsar.topic.epoch": "7"}, {"index": "0"}, {"k": "v" * (33 << 10)}])
+@pytest.mark.parametrize(
+    "properties", [{"pulsar.topic.epoch": "7"}, {"index": "0"}, {"quire.transactions": "x"}, {"k": "v" * (33 << 10)}]
+)
 def test_properties_for_brokers_and_large_ones_are_refused(properties: dict[str, str]) -> None:
     for path in (f"{TOPICS}/t", f"{TOPICS}/t/properties"):
         response, asked = ask("PUT", path, json=properties)
