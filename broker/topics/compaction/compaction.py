@@ -25,6 +25,7 @@ from broker.topics.compaction import leftovers
 from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, LEDGER_PROPERTY, NO_LEDGER, compacted_ledger
 from broker.topics.compaction.view import CompactedView
+from broker.topics.entry_screen import EntryScreen
 from broker.topics.system_names import is_system_topic
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
@@ -49,6 +50,10 @@ class CompactedTopic(Protocol):
     ledger: ManagedLedger
     nursery: trio.Nursery
     closing: bool
+    read_bound: Position | None
+
+    @property
+    def screen(self) -> EntryScreen: ...
 
     @property
     def log(self) -> Logger: ...
@@ -160,12 +165,17 @@ class Compaction:
         cursor = await ledger.open_cursor(COMPACTION_CURSOR, initial="earliest")
         cursor.deactivate()  # the tail is not kept in the cache for it
         await leftovers.clean(ledger.cursor_services, topic.name, cursor)
-        end, before = ledger.last_confirmed, self.view
+        # What is behind an open transaction, or in one that was aborted, is for no reader.
+        bound, held_back = topic.read_bound, topic.screen.transactions
+        end, before = ledger.last_confirmed if bound is None else bound, self.view
         if not ledger.count_between(cursor.mark_delete, end) and (before is not None or not ledger.entry_count):
             return  # nothing new
         world = topic.context.world
         retain = topic.context.options.compaction_retain_null_key
-        job = Compactor(topic.name, ledger, before, end, world.offload, topic.check_open, retain_null_key=retain)
+        hides = None if held_back is None else held_back.hides
+        job = Compactor(
+            topic.name, ledger, before, end, world.offload, topic.check_open, retain_null_key=retain, hides=hides
+        )
         made = await job.run()
         topic.check_open()
         # Before the cursor moves: what it frees may be trimmed at once.

@@ -28,7 +28,7 @@ from quire.ledger.errors import LedgerError
 from quire.ledger.position import EARLIEST, Position
 from quire.wire.pulsar.entry_features import without_broker_metadata
 from quire.wire.pulsar.names import TopicName
-from quire.world.doors import Offload
+from quire.world.doors import Buffer, Offload
 
 READ_ENTRIES_MAX: Final = 500
 READ_BYTES_MAX: Final = 256 << 10
@@ -50,17 +50,30 @@ class Compacted:
     """Units that were looked at and left out."""
 
 
+Hides = Callable[[Buffer], bool]
+
+
 class TopicEntries:
     """The entries of a topic in order: those of the compacted view, then those of the log up to `end`."""
 
-    def __init__(self, log: ManagedLedger, view: CompactedView | None, end: Position) -> None:
+    def __init__(
+        self, log: ManagedLedger, view: CompactedView | None, end: Position, hides: Hides | None = None
+    ) -> None:
+        """Take what is read. `hides`: says of an entry that it belongs to an aborted transaction, and is left out."""
         self._log = log
         self._view = view
         self._end = end
+        self._hides = hides
         self._at = log.first_position() if view is None else EARLIEST
 
     async def next(self) -> Entries:
         """Return the next entries; none at the end. Raises ManagedLedgerError."""
+        while (found := await self._read()) and self._hides is not None:
+            if kept := [each for each in found if not self._hides(each[1])]:
+                return kept
+        return found
+
+    async def _read(self) -> Entries:
         view = self._view
         if view is not None:
             found = await view.read(self._at, READ_ENTRIES_MAX, READ_BYTES_MAX)
@@ -97,8 +110,12 @@ class Compactor:
         *,
         retain_null_key: bool,
         keys_max: int = KEYS_MAX,
+        hides: Hides | None = None,
     ) -> None:
-        """Take the parts it uses. `check` is called between steps, and raises if the topic is being closed."""
+        """Take the parts it uses. `check` is called between steps, and raises if the topic is being closed.
+
+        `hides`: see `TopicEntries`."""
+        self._hides = hides
         self._name = name
         self._log = log
         self._view = view
@@ -122,7 +139,7 @@ class Compactor:
         last = self._end if self._last == EARLIEST else self._last
         writer = await leftovers.new_ledger(self._log.cursor_services, self._name, old, last)
         output = _Output(writer)
-        source = TopicEntries(self._log, self._view, self._end)
+        source = TopicEntries(self._log, self._view, self._end, self._hides)
         while entries := await source.next():
             self._check()
             made = await self._offload.run(partial(self._copied, entries), name="compaction")
@@ -136,7 +153,7 @@ class Compactor:
 
     async def _decide(self) -> None:
         while self._selection.begin_read():
-            source = TopicEntries(self._log, self._view, self._end)
+            source = TopicEntries(self._log, self._view, self._end, self._hides)
             while entries := await source.next():
                 self._check()
                 await self._offload.run(partial(self._select, entries), name="compaction")

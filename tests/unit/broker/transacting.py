@@ -83,13 +83,20 @@ def id_of(txn: tuple[int, int]) -> dict[str, int]:
 
 
 def send(
-    peer: Peer, payload: bytes, sequence_id: int, txn: tuple[int, int] | None = None, producer_id: int = 1
+    peer: Peer,
+    payload: bytes,
+    sequence_id: int,
+    txn: tuple[int, int] | None = None,
+    producer_id: int = 1,
+    key: str = "",
 ) -> None:
     body = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=1)
     fields: dict[str, Any] = {}
     if txn is not None:
         fields = id_of(txn)
         body.txnid_most_bits, body.txnid_least_bits = txn
+    if key:
+        fields["partition_key"] = key
     peer.send(C(type=C.SEND, send=body), entry(payload, sequence_id=sequence_id, **fields))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker.topics.compaction.compaction import RUNNING, SUCCESS, compaction_of
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C, entry
@@ -336,3 +337,40 @@ async def test_messages_of_transactions_that_pulsar_aborted_are_never_delivered(
             assert dict(topic.ledger.properties)["quire.transactions"] != "none"
             topic.abandon()
             del room.broker.topics._loaded[TOPIC]
+
+
+async def compacted(room: Room) -> None:
+    compaction = compaction_of(await room.topic())
+    compaction.start()
+    await until(lambda: compaction.status != RUNNING)
+    assert (compaction.status, compaction.error) == (SUCCESS, "")
+
+
+async def test_a_compacted_topic_has_no_message_of_an_aborted_transaction_and_none_behind_an_open_one(
+    room: Room,
+) -> None:
+    client, sender = await Client.of(room), await producer(room)
+
+    async def put(value: bytes, sequence_id: int, txn: tuple[int, int] | None = None) -> None:
+        send(sender, value, sequence_id, txn, key="k")
+        await sender.expect(C.SEND_RECEIPT)
+
+    aborted, left_open = await client.new(), await client.new()
+    for txn in (aborted, left_open):
+        await client.add_partition(txn, TOPIC)
+    await put(b"kept", 0)
+    await put(b"aborted", 1, aborted)
+    await client.abort(aborted)
+    await put(b"open", 2, left_open)
+    await put(b"behind", 3)
+    for expected in ([b"kept"], [b"behind"]):
+        await compacted(room)
+        reader = await room.connect()
+        start = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
+        await reader.subscribe(name="r", durable=False, start_message_id=start, read_compacted=True)
+        reader.flow(100)
+        assert await reader.payloads(1) == expected
+        assert await reader.silent()
+        await reader.closed_by_us()
+        if expected == [b"kept"]:
+            await client.abort(left_open)

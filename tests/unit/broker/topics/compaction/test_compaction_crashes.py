@@ -5,6 +5,7 @@ Another broker then opens the log. It finds the old or the new view, no message 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from broker.context import Context
 from broker.topics.compaction.compaction import RUNNING, SUCCESS, Compaction
 from broker.topics.compaction.compactor import TopicEntries
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, ROOT, delete_log
+from broker.topics.entry_screen import EntryScreen
 from managed_ledger.errors import NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
+from quire.ledger.position import Position
 from quire.metadata.errors import NoNodeError
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar.metadata import metadata_span, read_metadata
@@ -54,6 +57,11 @@ class Topic:
     nursery: trio.Nursery
     closing: bool = False
     reloads: int = 0
+    read_bound: Position | None = None
+
+    @property
+    def screen(self) -> EntryScreen:
+        return EntryScreen(self.name, self.ledger.last_confirmed, Counter())
 
     @property
     def log(self) -> Logger:
