@@ -20,6 +20,7 @@ from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
 from cursors.doors import Log
 from cursors.errors import InvalidAckError, TooManyAcksError
+from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
 
 PARTIAL_CHUNKS_MAX = 18_000
@@ -35,13 +36,15 @@ _CHANGES_MAX = 3 * 65_536
 class Changes:
     """Acknowledgements above the mark-delete position since the state was last written."""
 
-    __slots__ = ("batches", "ranges", "replaced")
+    __slots__ = ("batches", "ranges", "redelivered", "replaced")
 
     def __init__(self) -> None:
         self.ranges: list[int] = []
         """Ranges as ledger id, first entry id, last entry id, and so on."""
         self.batches: dict[Position, None] = {}
         """Batches whose bitmap changed."""
+        self.redelivered: list[Position] = []
+        """Entries whose redelivery counts went up."""
         self.replaced = True
         """True if the state cannot be expressed as changes and has to be written whole."""
 
@@ -49,7 +52,7 @@ class Changes:
 class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
-    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges")
+    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges", "redeliveries")
 
     def __init__(self, log: Log, mark_delete: Position) -> None:
         self._log = log
@@ -59,12 +62,21 @@ class AckState:
         self.batches = BatchAcks()
         self.properties: dict[str, int] = {}
         """Numbers given with the last acknowledgement; stored with the position."""
+        self.redeliveries: RedeliveryCounts | None = None
+        """None: nothing was counted."""
         self._changes = Changes()
+
+    def with_redeliveries(self, counts: dict[Position, int]) -> AckState:
+        """Set the redelivery counts that were read from the store."""
+        if counts:
+            self.redeliveries = RedeliveryCounts()
+            self.redeliveries.values.update(counts)
+        return self
 
     def as_stored(
         self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: dict[str, int]
     ) -> AckState:
-        """Set the state that was read from the store."""
+        """Return the state that was read from the store."""
         state = AckState(self._log, mark_delete)
         state.ranges, state.batches, state.properties = ranges, batches, properties
         return state
@@ -142,7 +154,10 @@ class AckState:
         return position <= self.mark_delete or self.ranges.contains(*position)
 
     def reset(self, mark_delete: Position) -> None:
-        """Restart after `mark_delete`, which may be an earlier or a later place."""
+        """Restart after `mark_delete`, which may be an earlier or a later place. Before the former one, everything is
+        delivered as if for the first time."""
+        if self.redeliveries is not None and mark_delete < self.mark_delete:
+            self.redeliveries.clear()
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.batches.clear()
@@ -217,7 +232,18 @@ class AckState:
         taken = self._changes
         self._changes = Changes()
         self._changes.replaced = False
+        if self.redeliveries is not None:
+            taken.redelivered = self.redeliveries.take_changed()
         return taken
+
+    def stored_redeliveries(self) -> list[Position]:
+        """Return the entries whose redelivery counts are to be stored. Counts of acknowledged ones are dropped."""
+        counts = self.redeliveries
+        if counts is None:
+            return []
+        if counts.values:
+            counts.forget_where(self.is_acked)
+        return counts.to_store()
 
     def rewrite(self) -> None:
         """Make the next changes a whole state: the last ones were not written, or the next go to another ledger."""

@@ -14,6 +14,7 @@ from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_wo
 from cursors.cursor_store import CursorStore, Persisted
 from cursors.doors import Log
 from cursors.errors import InvalidAckError
+from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import EARLIEST, LATEST, Position
 
 
@@ -158,6 +159,18 @@ class Cursor:
         """Replace the numbers stored with the position; they are durable when `persisted` calls back."""
         self._state.properties = dict(properties)
         self._acked()
+
+    @property
+    def redeliveries(self) -> RedeliveryCounts:
+        """Return how often entries were delivered again, made when first used. See `redelivered`."""
+        if self._state.redeliveries is None:
+            self._state.redeliveries = RedeliveryCounts()
+        return self._state.redeliveries
+
+    def redelivered(self) -> None:
+        """Store redelivery counts that went up, with the acknowledgements."""
+        if self._store is not None:
+            self._store.changed()
 
     def _acked(self) -> None:
         if self.read_position <= self._state.mark_delete:

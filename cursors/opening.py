@@ -49,6 +49,7 @@ async def recover_cursor(
     stored = await store.recover()
     state = AckState(log, stored.mark_delete)
     state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
+    state.with_redeliveries(stored.redeliveries)
     state.fit_to_log()
     store.attach(state)
     return Cursor(name, log, state, store)

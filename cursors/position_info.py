@@ -28,6 +28,7 @@ from cursors.ack_state import AckState, Changes
 from cursors.batch_acks import BatchAcks, to_bits, to_words, word_count
 from cursors.compression import CompressedValueError, plain
 from cursors.errors import CursorDamagedError, CursorTooLargeError
+from cursors.redelivery_counts import STORED_MAX
 from cursors.unknown_fields import unknown_fields
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
@@ -36,6 +37,8 @@ NODE_BYTES_MAX = 512 * 1024
 """Maximum size of the snapshot in a node: ZooKeeper refuses values of a million bytes (jute.maxbuffer)."""
 _RANGE_BYTES = 40
 _BATCH_BYTES = 40
+_COUNT_BYTES = 18
+"""Approximate maximum bytes of a redelivery count: 8 of a ledger id, 5 of an entry id, 5 of the count."""
 PUBLIC_BYTES_MAX = 64 * 1024
 PUBLIC_RANGES_MAX = 1000
 ENTRY_BYTES_MAX = 4 * 1024 * 1024
@@ -58,6 +61,8 @@ class Stored:
     ranges: AckRanges = field(default_factory=AckRanges)
     batches: BatchAcks = field(default_factory=BatchAcks)
     properties: dict[str, int] = field(default_factory=dict)
+    redeliveries: dict[Position, int] = field(default_factory=dict)
+    """Redelivery counts of entries that are not acknowledged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +85,9 @@ class CursorNode:
 def estimate(state: AckState) -> int:
     """Return the approximate maximum bytes of the state in Pulsar's own fields."""
     batches = state.batches
-    return 64 + (state.ranges.word_count() + batches.words) * _BYTES_PER_WORD + len(batches) * _BATCH_BYTES
+    words = state.ranges.word_count() + batches.words
+    size = 64 + words * _BYTES_PER_WORD + len(batches) * _BATCH_BYTES
+    return size if state.redeliveries is None else size + _redelivered(state) * _COUNT_BYTES
 
 
 def node_takes(state: AckState, count_max: int) -> bool:
@@ -89,7 +96,8 @@ def node_takes(state: AckState, count_max: int) -> bool:
     batches = state.batches
     ranges = state.ranges.range_count(count_max)
     size = ranges * _RANGE_BYTES + len(batches) * _BATCH_BYTES + batches.words * _BYTES_PER_WORD
-    return ranges <= count_max and len(batches) <= count_max and size <= NODE_BYTES_MAX
+    most = max(ranges, len(batches), _redelivered(state))
+    return most <= count_max and size + _redelivered(state) * _COUNT_BYTES <= NODE_BYTES_MAX
 
 
 def encode_whole(state: AckState) -> bytes:
@@ -106,6 +114,8 @@ def encode_whole(state: AckState) -> bytes:
         _put_ranges(info.individualDeletedMessages, state.ranges, PUBLIC_RANGES_MAX)
         for ledger_id in state.ranges.ledgers():
             _put_chunks(info.quireAcks.ledgers.add(ledgerId=ledger_id), state.ranges.chunks(ledger_id))
+    if state.redeliveries is not None and (redelivered := state.stored_redeliveries()):
+        info.quireAcks.redeliveries.extend(state.redeliveries.flat(redelivered))
     data = info.SerializeToString()
     if many:
         data += state.batches.encoded(_batch_field)
@@ -123,6 +133,8 @@ def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes
             _put_batch(info.batchedEntryDeletionIndexInfo, position, unacked)
     info.quireAcks.baseEntryId = base_entry_id
     info.quireAcks.ranges.extend(changes.ranges)
+    if state.redeliveries is not None:
+        info.quireAcks.redeliveries.extend(state.redeliveries.flat(changes.redelivered))
     return info.SerializeToString()
 
 
@@ -149,7 +161,9 @@ def decode_chain(entries: Sequence[bytes]) -> Stored:
             raise CursorDamagedError(f"{len(flat)} numbers do not form ranges")
         for at in range(0, len(flat), 3):
             stored.ranges.add(*flat[at : at + 3])
+        _take_redeliveries(stored, info.quireAcks.redeliveries)
     stored.ranges.forget_through(*stored.mark_delete)
+    _forget_acked(stored)
     return stored
 
 
@@ -174,6 +188,9 @@ def encode_node(node: CursorNode, state: AckState, *, count_max: int | None) -> 
     if node.previous_ledger_id != NO_LEDGER:
         info.quirePreviousLedgerId = node.previous_ledger_id
     info.quireDeletingLedgerIds.extend(node.deleting)
+    if state.redeliveries is not None:
+        kept = state.stored_redeliveries()
+        info.quireRedeliveries.extend(state.redeliveries.flat(kept if count_max is None else kept[-count_max:]))
     info.MergeFromString(node.unknown)
     return info.SerializeToString()
 
@@ -191,6 +208,8 @@ def decode_node(value: bytes) -> tuple[CursorNode, Stored]:
     _take_batches(stored.batches, info.batchedEntryDeletionIndexInfo)
     stored.ranges.forget_through(*stored.mark_delete)
     stored.properties = {found.name: found.value for found in info.properties}
+    _take_redeliveries(stored, info.quireRedeliveries)
+    _forget_acked(stored)
     node = CursorNode(
         ledger_id=info.cursorsLedgerId,
         previous_ledger_id=info.quirePreviousLedgerId if info.HasField("quirePreviousLedgerId") else NO_LEDGER,
@@ -266,6 +285,26 @@ def _take_ranges(ranges: AckRanges, source: Iterable[pb.MessageRange]) -> None:
         lower, upper = found.lowerEndpoint, found.upperEndpoint
         first = lower.entryId + 1 if lower.ledgerId == upper.ledgerId else 0
         ranges.add(upper.ledgerId, first, upper.entryId)
+
+
+def _redelivered(state: AckState) -> int:
+    return 0 if state.redeliveries is None else min(len(state.redeliveries.values), STORED_MAX)
+
+
+def _take_redeliveries(stored: Stored, flat: Sequence[int]) -> None:
+    if len(flat) % 3:
+        raise CursorDamagedError(f"{len(flat)} numbers do not form redelivery counts")
+    for at in range(0, len(flat), 3):
+        ledger_id, entry_id, count = flat[at : at + 3]
+        if count <= 0:
+            raise CursorDamagedError(f"entry {ledger_id}:{entry_id} was delivered again {count} times")
+        stored.redeliveries[Position(ledger_id, entry_id)] = count
+
+
+def _forget_acked(stored: Stored) -> None:
+    for position in list(stored.redeliveries):
+        if position <= stored.mark_delete or stored.ranges.contains(*position):
+            del stored.redeliveries[position]
 
 
 def _put_chunks(target: pb.QuireLedgerAcks, chunks: Sequence[tuple[int, int]]) -> None:

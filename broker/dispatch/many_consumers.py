@@ -40,7 +40,7 @@ class ManyConsumers(LimitedSubscription):
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._replay = Redelivery(self._group_of)
+        self._replay = Redelivery(self._group_of, cursor.redeliveries)
         self._read_size = ReadSize()
         self._ahead = 1
         """Ratio of entries read to permits: above 1 while few of the entries can be delivered."""
@@ -76,6 +76,7 @@ class ManyConsumers(LimitedSubscription):
                 entry = pending.pop(position)
                 if entry is not None:  # not acknowledged meanwhile
                     self._replay.add(position, entry.key_hash, again=True)
+            self.cursor.redelivered()
             if most:
                 del self._left_behind[0]
         if not self._left_behind and most > 0:
@@ -205,6 +206,7 @@ class ManyConsumers(LimitedSubscription):
                 self._unacked -= entry.messages
                 self._replay.add(position, entry.key_hash, again=True)
                 self._released(consumer, entry.key_hash)
+        self.cursor.redelivered()
 
     def held(self, consumer: Consumer[Subscription]) -> list[Position]:
         pending = self._pending.get(consumer)

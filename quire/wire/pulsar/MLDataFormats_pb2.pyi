@@ -168,14 +168,16 @@ class PositionInfo(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ...) -> None: ...
 
 class QuireAcks(_message.Message):
-    __slots__ = ("baseEntryId", "ledgers", "ranges")
+    __slots__ = ("baseEntryId", "ledgers", "ranges", "redeliveries")
     BASEENTRYID_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERIES_FIELD_NUMBER: _ClassVar[int]
     baseEntryId: int
     ledgers: _containers.RepeatedCompositeFieldContainer[QuireLedgerAcks]
     ranges: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ...) -> None: ...
+    redeliveries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ..., redeliveries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QuireLedgerAcks(_message.Message):
     __slots__ = ("ledgerId", "full", "partial", "bitmaps")
@@ -190,7 +192,7 @@ class QuireLedgerAcks(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ..., full: _Optional[_Iterable[int]] = ..., partial: _Optional[_Iterable[int]] = ..., bitmaps: _Optional[bytes] = ...) -> None: ...
 
 class ManagedCursorInfo(_message.Message):
-    __slots__ = ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "individualDeletedMessages", "properties", "lastActive", "batchedEntryDeletionIndexInfo", "cursorProperties", "quirePreviousLedgerId", "quireDeletingLedgerIds")
+    __slots__ = ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "individualDeletedMessages", "properties", "lastActive", "batchedEntryDeletionIndexInfo", "cursorProperties", "quirePreviousLedgerId", "quireDeletingLedgerIds", "quireRedeliveries")
     CURSORSLEDGERID_FIELD_NUMBER: _ClassVar[int]
     MARKDELETELEDGERID_FIELD_NUMBER: _ClassVar[int]
     MARKDELETEENTRYID_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +203,7 @@ class ManagedCursorInfo(_message.Message):
     CURSORPROPERTIES_FIELD_NUMBER: _ClassVar[int]
     QUIREPREVIOUSLEDGERID_FIELD_NUMBER: _ClassVar[int]
     QUIREDELETINGLEDGERIDS_FIELD_NUMBER: _ClassVar[int]
+    QUIREREDELIVERIES_FIELD_NUMBER: _ClassVar[int]
     cursorsLedgerId: int
     markDeleteLedgerId: int
     markDeleteEntryId: int
@@ -211,7 +214,8 @@ class ManagedCursorInfo(_message.Message):
     cursorProperties: _containers.RepeatedCompositeFieldContainer[StringProperty]
     quirePreviousLedgerId: int
     quireDeletingLedgerIds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursorsLedgerId: _Optional[int] = ..., markDeleteLedgerId: _Optional[int] = ..., markDeleteEntryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., lastActive: _Optional[int] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., cursorProperties: _Optional[_Iterable[_Union[StringProperty, _Mapping]]] = ..., quirePreviousLedgerId: _Optional[int] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ...) -> None: ...
+    quireRedeliveries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursorsLedgerId: _Optional[int] = ..., markDeleteLedgerId: _Optional[int] = ..., markDeleteEntryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., lastActive: _Optional[int] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., cursorProperties: _Optional[_Iterable[_Union[StringProperty, _Mapping]]] = ..., quirePreviousLedgerId: _Optional[int] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ..., quireRedeliveries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ManagedLedgerInfoMetadata(_message.Message):
     __slots__ = ("compressionType", "uncompressedSize")

@@ -80,6 +80,7 @@ def test_the_largest_state_there_may_be_fits_an_entry() -> None:
         largest.ack_individual([Position(1, number * CHUNK + 1)])
     for entry in range(BATCHES_MAX):
         largest.ack_batch(Position(1, CHUNK * (20_000 + entry)), (1 << (64 * BATCH_WORDS_MAX // BATCHES_MAX - 64)) - 1)
+    largest.with_redeliveries({Position(1, CHUNK * number + 7): 1 << 31 for number in range(20_000, 26_000)})
     beyond = [Position(1, number * CHUNK + 1) for number in range(50_000, 52_000)]
     with pytest.raises(TooManyAcksError) as refused:
         largest.ack_individual([Position(1, 3), *beyond])
@@ -90,6 +91,7 @@ def test_the_largest_state_there_may_be_fits_an_entry() -> None:
     found = decode_chain([data])
     assert list(found.ranges.ranges()) == list(largest.ranges.ranges())
     assert list(found.batches.items()) == list(largest.batches.items())
+    assert list(found.redeliveries) == [Position(1, CHUNK * number + 7) for number in range(21_000, 26_000)]
     largest.ack_cumulative(Position(1, 60_000_000))
     assert largest.ranges.partial_chunks == 0
     largest.ack_individual(beyond)
@@ -102,6 +104,7 @@ def test_a_node_has_as_many_batches_as_ranges_and_never_more_bytes_than_metadata
     assert not node_takes(many, 1000)
     _, snapshot = decode_node(encode_node(CursorNode(), many, count_max=1000))
     assert list(snapshot.batches.items()) == list(many.batches.items())[:1000]
+    assert not node_takes(state().with_redeliveries({Position(1, entry): 1 for entry in range(1001)}), 1000)
     long = state()
     for entry in range(BATCH_WORDS_MAX // ACK_SET_WORDS_MAX):
         long.ack_batch(Position(1, 2 * entry + 1), (1 << BATCH_SIZE_MAX) - 1)
