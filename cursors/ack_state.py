@@ -14,7 +14,7 @@ What holds after every call:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
@@ -24,11 +24,15 @@ from quire.ledger.position import Position
 
 PARTIAL_CHUNKS_MAX = 18_000
 """Maximum number of partly acknowledged chunks of ranges (1024 entries, 133 bytes stored), plus those of one call."""
-BATCHES_MAX = 10_000
-"""Maximum number of partly acknowledged batches. Pulsar persists as many:
+BATCHES_MAX = 100_000
+"""Maximum number of partly acknowledged batches. Pulsar persists 10,000:
 managedLedgerMaxBatchDeletedIndexToPersist."""
-BATCH_WORDS_MAX = 65_536
+BATCH_WORDS_MAX = 120_832
 """Maximum words of 64 messages in the bitmaps of all of them."""
+BATCH_BYTES_MAX = 1_800_000
+"""Maximum bytes of all of them when stored: eight per word, and these."""
+_BYTES_PER_BATCH = 4
+_BYTES_PER_PAGE = 32
 _CHANGES_MAX = 3 * 65_536
 
 
@@ -228,6 +232,11 @@ class AckState:
 
         A position above the last confirmed entry moves down to it; one in a trimmed ledger moves to the start of the
         next."""
+        for _ in self.fitting_to_log():
+            pass
+
+    def fitting_to_log(self) -> Iterator[None]:
+        """Do as `fit_to_log`, with at most a page of batches in each step."""
         log = self._log
         if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
             self.mark_delete = log.last_confirmed
@@ -243,10 +252,14 @@ class AckState:
             kept.add(ledger_id, first, min(end, bound))
         self.ranges = kept
         self.ranges.forget_through(*self.mark_delete)
-        self.batches.forget_above(log.last_confirmed)
-        for position, _ in list(self.batches.items()):
-            if self.is_acked(position) or log.last_entry_of(position.ledger_id) is None:
-                self.batches.forget(position)
+        self.batches.forget_through(self.mark_delete)
+        for page in self.batches.pages():
+            last = log.last_entry_of(page.ledger_id)
+            for low in list(page.unacked):
+                position = Position(page.ledger_id, page.first_entry_id + low)
+                if last is None or position > log.last_confirmed or self.is_acked(position):
+                    self.batches.forget(position)
+            yield
         self._advance(*self.mark_delete)
 
     def _bound(self, ledger_id: int) -> tuple[int, int]:
@@ -264,7 +277,9 @@ class AckState:
             raise InvalidAckError([position], f"a batch has at most {BATCH_SIZE_MAX} messages")
         if not unacked or batches.unacked(position) is not None:
             return
-        if len(batches) >= BATCHES_MAX or batches.words + word_count(unacked) > BATCH_WORDS_MAX:
+        words = batches.words + word_count(unacked)
+        size = 8 * words + len(batches) * _BYTES_PER_BATCH + batches.page_count * _BYTES_PER_PAGE
+        if len(batches) >= BATCHES_MAX or words > BATCH_WORDS_MAX or size > BATCH_BYTES_MAX:
             raise TooManyAcksError([position], "too many partly acknowledged batches")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:

@@ -13,6 +13,8 @@ SMALL_BYTES = 1024
 """Size below which a state is always written whole."""
 CHAIN_BYTES_MIN = 64 * 1024
 CHAIN_ENTRIES_MAX = 1000
+DELTA_BATCHES_MAX = 1000
+"""Changed batches above which the whole state is written: it has them encoded by the page."""
 _NO_ENTRY = -1
 
 
@@ -34,6 +36,7 @@ class EntryChain:
             or estimate(state) <= SMALL_BYTES
             or self._chain_bytes > max(CHAIN_BYTES_MIN, 2 * self._base_bytes)
             or self._chain_entries >= CHAIN_ENTRIES_MAX
+            or len(changes.batches) > DELTA_BATCHES_MAX
         ):
             data = encode_whole(state)
             self._base_entry_id, self._base_bytes = entry_id, len(data)

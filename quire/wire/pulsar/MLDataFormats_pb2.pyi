@@ -168,14 +168,30 @@ class PositionInfo(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ...) -> None: ...
 
 class QuireAcks(_message.Message):
-    __slots__ = ("baseEntryId", "ledgers", "ranges")
+    __slots__ = ("baseEntryId", "ledgers", "ranges", "batches")
     BASEENTRYID_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     baseEntryId: int
     ledgers: _containers.RepeatedCompositeFieldContainer[QuireLedgerAcks]
     ranges: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ...) -> None: ...
+    batches: _containers.RepeatedCompositeFieldContainer[QuirePartialBatches]
+    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ..., batches: _Optional[_Iterable[_Union[QuirePartialBatches, _Mapping]]] = ...) -> None: ...
+
+class QuirePartialBatches(_message.Message):
+    __slots__ = ("ledgerId", "firstEntryId", "entries", "sizes", "bitmaps")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    FIRSTENTRYID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    BITMAPS_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: int
+    firstEntryId: int
+    entries: bytes
+    sizes: bytes
+    bitmaps: bytes
+    def __init__(self, ledgerId: _Optional[int] = ..., firstEntryId: _Optional[int] = ..., entries: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., bitmaps: _Optional[bytes] = ...) -> None: ...
 
 class QuireLedgerAcks(_message.Message):
     __slots__ = ("ledgerId", "full", "partial", "bitmaps")
