@@ -53,7 +53,7 @@ class Changes:
 class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
-    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges")
+    __slots__ = ("_changes", "_log", "batches", "delayed_index", "mark_delete", "properties", "ranges")
 
     def __init__(self, log: Log, mark_delete: Position) -> None:
         self._log = log
@@ -63,6 +63,8 @@ class AckState:
         self.batches = BatchAcks()
         self.properties: dict[str, int] = {}
         """Numbers given with the last acknowledgement; stored with the position."""
+        self.delayed_index = b""
+        """Index of the subscription's delayed messages, which only its owner can read; stored with the position."""
         self._changes = Changes()
 
     def as_stored(
@@ -215,6 +217,11 @@ class AckState:
                 left -= wanted.bit_count()
                 at = Position(ledger_id, end)
         return log.position_after(at, left) if left <= log.count_between(at, log.last_confirmed) else None
+
+    def set_delayed_index(self, index: bytes) -> None:
+        """Set the index of delayed messages, which goes into the next stored entry; empty: there is none."""
+        self.delayed_index = index
+        self.rewrite()
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""

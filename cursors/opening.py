@@ -51,6 +51,7 @@ async def recover_cursor(
     stored = await store.recover()
     state = AckState(log, stored.mark_delete)
     state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
+    state.delayed_index = stored.delayed_index
     for _ in state.fitting_to_log():
         await trio.lowlevel.checkpoint()
     store.attach(state)

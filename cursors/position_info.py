@@ -65,6 +65,9 @@ class Stored:
     ranges: AckRanges = field(default_factory=AckRanges)
     batches: BatchAcks = field(default_factory=BatchAcks)
     properties: dict[str, int] = field(default_factory=dict)
+    delayed_index: bytes = b""
+    delayed_entry_id: int | None = None
+    """Entry of the same ledger that has the index of delayed messages, if this one has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +93,10 @@ def estimate(state: AckState) -> int:
 
 
 def node_takes(state: AckState, count_max: int) -> bool:
-    """Return whether the whole state fits a cursor's node: at most `count_max` ranges and as many batches, and
-    NODE_BYTES_MAX."""
+    """Return whether the whole state fits a cursor's node: at most `count_max` ranges and as many batches,
+    NODE_BYTES_MAX, and no index of delayed messages."""
+    if state.delayed_index:
+        return False
     ranges = state.ranges.range_count(count_max)
     size = ranges * _RANGE_BYTES + _batch_bytes(state)
     return ranges <= count_max and len(state.batches) <= count_max and size <= NODE_BYTES_MAX
@@ -125,6 +130,16 @@ def encode_whole(state: AckState) -> bytes:
     return data
 
 
+def delayed_index_field(index: bytes) -> bytes:
+    """Return the field of a whole entry with an index of delayed messages."""
+    return pb.PositionInfo(quireDelayed=pb.QuireDelayed(index=index)).SerializePartialToString()
+
+
+def delayed_place_field(entry_id: int) -> bytes:
+    """Return the field of a whole entry that names the entry with the index of delayed messages."""
+    return pb.PositionInfo(quireDelayed=pb.QuireDelayed(entryId=entry_id)).SerializePartialToString()
+
+
 def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes:
     """Encode an entry that adds `changes` to those from `base_entry_id` on."""
     info = _head(state)
@@ -136,6 +151,12 @@ def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes
     info.quireAcks.baseEntryId = base_entry_id
     info.quireAcks.ranges.extend(changes.ranges)
     return info.SerializeToString() + b"".join(batches)
+
+
+def delayed_index_of(data: bytes) -> bytes:
+    """Return the index of delayed messages in an entry; empty if it has none. Raises CursorDamagedError."""
+    index: bytes = _parse(pb.PositionInfo, data).quireDelayed.index
+    return index
 
 
 def base_of(data: bytes) -> int | None:
@@ -163,6 +184,9 @@ def decoding(entries: Sequence[bytes]) -> Generator[None, None, Stored]:
         yield
     stored = Stored(Position(infos[-1].ledgerId, infos[-1].entryId))
     stored.properties = {found.name: found.value for found in infos[-1].properties}
+    delayed = infos[0].quireDelayed
+    stored.delayed_index = delayed.index
+    stored.delayed_entry_id = delayed.entryId if delayed.HasField("entryId") else None
     for info in infos:
         _take_ranges(stored.ranges, info.individualDeletedMessages)
         for longs in info.individualDeletedMessageRanges:

@@ -150,7 +150,7 @@ class StringProperty(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class PositionInfo(_message.Message):
-    __slots__ = ("ledgerId", "entryId", "individualDeletedMessages", "properties", "batchedEntryDeletionIndexInfo", "individualDeletedMessageRanges", "quireAcks")
+    __slots__ = ("ledgerId", "entryId", "individualDeletedMessages", "properties", "batchedEntryDeletionIndexInfo", "individualDeletedMessageRanges", "quireAcks", "quireDelayed")
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
     ENTRYID_FIELD_NUMBER: _ClassVar[int]
     INDIVIDUALDELETEDMESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class PositionInfo(_message.Message):
     BATCHEDENTRYDELETIONINDEXINFO_FIELD_NUMBER: _ClassVar[int]
     INDIVIDUALDELETEDMESSAGERANGES_FIELD_NUMBER: _ClassVar[int]
     QUIREACKS_FIELD_NUMBER: _ClassVar[int]
+    QUIREDELAYED_FIELD_NUMBER: _ClassVar[int]
     ledgerId: int
     entryId: int
     individualDeletedMessages: _containers.RepeatedCompositeFieldContainer[MessageRange]
@@ -165,7 +166,16 @@ class PositionInfo(_message.Message):
     batchedEntryDeletionIndexInfo: _containers.RepeatedCompositeFieldContainer[BatchedEntryDeletionIndexInfo]
     individualDeletedMessageRanges: _containers.RepeatedCompositeFieldContainer[LongListMap]
     quireAcks: QuireAcks
-    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ...) -> None: ...
+    quireDelayed: QuireDelayed
+    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ..., quireDelayed: _Optional[_Union[QuireDelayed, _Mapping]] = ...) -> None: ...
+
+class QuireDelayed(_message.Message):
+    __slots__ = ("entryId", "index")
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    entryId: int
+    index: bytes
+    def __init__(self, entryId: _Optional[int] = ..., index: _Optional[bytes] = ...) -> None: ...
 
 class QuireAcks(_message.Message):
     __slots__ = ("baseEntryId", "ledgers", "ranges", "batches")
