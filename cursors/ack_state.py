@@ -14,7 +14,7 @@ What holds after every call:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
@@ -25,11 +25,15 @@ from quire.ledger.position import Position
 
 PARTIAL_CHUNKS_MAX = 18_000
 """Maximum number of partly acknowledged chunks of ranges (1024 entries, 133 bytes stored), plus those of one call."""
-BATCHES_MAX = 10_000
-"""Maximum number of partly acknowledged batches. Pulsar persists as many:
+BATCHES_MAX = 100_000
+"""Maximum number of partly acknowledged batches. Pulsar persists 10,000:
 managedLedgerMaxBatchDeletedIndexToPersist."""
-BATCH_WORDS_MAX = 65_536
+BATCH_WORDS_MAX = 120_832
 """Maximum words of 64 messages in the bitmaps of all of them."""
+BATCH_BYTES_MAX = 1_800_000
+"""Maximum bytes of all of them when stored: eight per word, and these."""
+_BYTES_PER_BATCH = 4
+_BYTES_PER_PAGE = 32
 _CHANGES_MAX = 3 * 65_536
 
 
@@ -52,7 +56,16 @@ class Changes:
 class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
-    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges", "redeliveries")
+    __slots__ = (
+        "_changes",
+        "_log",
+        "batches",
+        "delayed_index",
+        "mark_delete",
+        "properties",
+        "ranges",
+        "redeliveries",
+    )
 
     def __init__(self, log: Log, mark_delete: Position) -> None:
         self._log = log
@@ -64,6 +77,8 @@ class AckState:
         """Numbers given with the last acknowledgement; stored with the position."""
         self.redeliveries: RedeliveryCounts | None = None
         """None: nothing was counted."""
+        self.delayed_index = b""
+        """Index of the subscription's delayed messages, which only its owner can read; stored with the position."""
         self._changes = Changes()
 
     def with_redeliveries(self, counts: dict[Position, int]) -> AckState:
@@ -227,6 +242,11 @@ class AckState:
                 at = Position(ledger_id, end)
         return log.position_after(at, left) if left <= log.count_between(at, log.last_confirmed) else None
 
+    def set_delayed_index(self, index: bytes) -> None:
+        """Set the index of delayed messages, which goes into the next stored entry; empty: there is none."""
+        self.delayed_index = index
+        self.rewrite()
+
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
         taken = self._changes
@@ -254,6 +274,11 @@ class AckState:
 
         A position above the last confirmed entry moves down to it; one in a trimmed ledger moves to the start of the
         next."""
+        for _ in self.fitting_to_log():
+            pass
+
+    def fitting_to_log(self) -> Iterator[None]:
+        """Do as `fit_to_log`, with at most a page of batches in each step."""
         log = self._log
         if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
             self.mark_delete = log.last_confirmed
@@ -269,10 +294,14 @@ class AckState:
             kept.add(ledger_id, first, min(end, bound))
         self.ranges = kept
         self.ranges.forget_through(*self.mark_delete)
-        self.batches.forget_above(log.last_confirmed)
-        for position, _ in list(self.batches.items()):
-            if self.is_acked(position) or log.last_entry_of(position.ledger_id) is None:
-                self.batches.forget(position)
+        self.batches.forget_through(self.mark_delete)
+        for page in self.batches.pages():
+            last = log.last_entry_of(page.ledger_id)
+            for low in list(page.unacked):
+                position = Position(page.ledger_id, page.first_entry_id + low)
+                if last is None or position > log.last_confirmed or self.is_acked(position):
+                    self.batches.forget(position)
+            yield
         self._advance(*self.mark_delete)
 
     def _bound(self, ledger_id: int) -> tuple[int, int]:
@@ -290,7 +319,9 @@ class AckState:
             raise InvalidAckError([position], f"a batch has at most {BATCH_SIZE_MAX} messages")
         if not unacked or batches.unacked(position) is not None:
             return
-        if len(batches) >= BATCHES_MAX or batches.words + word_count(unacked) > BATCH_WORDS_MAX:
+        words = batches.words + word_count(unacked)
+        size = 8 * words + len(batches) * _BYTES_PER_BATCH + batches.page_count * _BYTES_PER_PAGE
+        if len(batches) >= BATCHES_MAX or words > BATCH_WORDS_MAX or size > BATCH_BYTES_MAX:
             raise TooManyAcksError([position], "too many partly acknowledged batches")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:

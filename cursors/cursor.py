@@ -172,6 +172,16 @@ class Cursor:
         if self._store is not None:
             self._store.changed()
 
+    @property
+    def delayed_index(self) -> bytes:
+        """Return the index of delayed messages that was stored last; empty if there is none."""
+        return self._state.delayed_index
+
+    def store_delayed_index(self, index: bytes) -> None:
+        """Store an index of delayed messages soon, with the position; a cursor in memory only keeps it."""
+        self._state.set_delayed_index(index)
+        self._acked()
+
     def _acked(self) -> None:
         if self.read_position <= self._state.mark_delete:
             self.read_position = self._log.next_position(self._state.mark_delete)

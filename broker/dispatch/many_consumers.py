@@ -65,6 +65,8 @@ class ManyConsumers(LimitedSubscription):
 
         Continues with it as far as this pass allows. Until then nothing is dispatched, because new entries could
         overtake old ones."""
+        if not self._is_restored():
+            return False
         if not self._left_behind and self._replay.is_settled:
             return True
         turn = self._turn
