@@ -14,34 +14,41 @@ What holds after every call:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
 from cursors.doors import Log
 from cursors.errors import InvalidAckError, TooManyAcksError
+from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
 
 PARTIAL_CHUNKS_MAX = 18_000
 """Maximum number of partly acknowledged chunks of ranges (1024 entries, 133 bytes stored), plus those of one call."""
-BATCHES_MAX = 10_000
-"""Maximum number of partly acknowledged batches. Pulsar persists as many:
+BATCHES_MAX = 100_000
+"""Maximum number of partly acknowledged batches. Pulsar persists 10,000:
 managedLedgerMaxBatchDeletedIndexToPersist."""
-BATCH_WORDS_MAX = 65_536
+BATCH_WORDS_MAX = 120_832
 """Maximum words of 64 messages in the bitmaps of all of them."""
+BATCH_BYTES_MAX = 1_800_000
+"""Maximum bytes of all of them when stored: eight per word, and these."""
+_BYTES_PER_BATCH = 4
+_BYTES_PER_PAGE = 32
 _CHANGES_MAX = 3 * 65_536
 
 
 class Changes:
     """Acknowledgements above the mark-delete position since the state was last written."""
 
-    __slots__ = ("batches", "ranges", "replaced")
+    __slots__ = ("batches", "ranges", "redelivered", "replaced")
 
     def __init__(self) -> None:
         self.ranges: list[int] = []
         """Ranges as ledger id, first entry id, last entry id, and so on."""
         self.batches: dict[Position, None] = {}
         """Batches whose bitmap changed."""
+        self.redelivered: list[Position] = []
+        """Entries whose redelivery counts went up."""
         self.replaced = True
         """True if the state cannot be expressed as changes and has to be written whole."""
 
@@ -49,7 +56,16 @@ class Changes:
 class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
-    __slots__ = ("_changes", "_log", "batches", "mark_delete", "properties", "ranges")
+    __slots__ = (
+        "_changes",
+        "_log",
+        "batches",
+        "delayed_index",
+        "mark_delete",
+        "properties",
+        "ranges",
+        "redeliveries",
+    )
 
     def __init__(self, log: Log, mark_delete: Position) -> None:
         self._log = log
@@ -59,12 +75,23 @@ class AckState:
         self.batches = BatchAcks()
         self.properties: dict[str, int] = {}
         """Numbers given with the last acknowledgement; stored with the position."""
+        self.redeliveries: RedeliveryCounts | None = None
+        """None: nothing was counted."""
+        self.delayed_index = b""
+        """Index of the subscription's delayed messages, which only its owner can read; stored with the position."""
         self._changes = Changes()
+
+    def with_redeliveries(self, counts: dict[Position, int]) -> AckState:
+        """Set the redelivery counts that were read from the store."""
+        if counts:
+            self.redeliveries = RedeliveryCounts()
+            self.redeliveries.values.update(counts)
+        return self
 
     def as_stored(
         self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: dict[str, int]
     ) -> AckState:
-        """Set the state that was read from the store."""
+        """Return the state that was read from the store."""
         state = AckState(self._log, mark_delete)
         state.ranges, state.batches, state.properties = ranges, batches, properties
         return state
@@ -142,7 +169,10 @@ class AckState:
         return position <= self.mark_delete or self.ranges.contains(*position)
 
     def reset(self, mark_delete: Position) -> None:
-        """Restart after `mark_delete`, which may be an earlier or a later place."""
+        """Restart after `mark_delete`, which may be an earlier or a later place. Before the former one, everything is
+        delivered as if for the first time."""
+        if self.redeliveries is not None and mark_delete < self.mark_delete:
+            self.redeliveries.clear()
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.batches.clear()
@@ -212,12 +242,28 @@ class AckState:
                 at = Position(ledger_id, end)
         return log.position_after(at, left) if left <= log.count_between(at, log.last_confirmed) else None
 
+    def set_delayed_index(self, index: bytes) -> None:
+        """Set the index of delayed messages, which goes into the next stored entry; empty: there is none."""
+        self.delayed_index = index
+        self.rewrite()
+
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
         taken = self._changes
         self._changes = Changes()
         self._changes.replaced = False
+        if self.redeliveries is not None:
+            taken.redelivered = self.redeliveries.take_changed()
         return taken
+
+    def stored_redeliveries(self) -> list[Position]:
+        """Return the entries whose redelivery counts are to be stored. Counts of acknowledged ones are dropped."""
+        counts = self.redeliveries
+        if counts is None:
+            return []
+        if counts.values:
+            counts.forget_where(self.is_acked)
+        return counts.to_store()
 
     def rewrite(self) -> None:
         """Make the next changes a whole state: the last ones were not written, or the next go to another ledger."""
@@ -228,6 +274,11 @@ class AckState:
 
         A position above the last confirmed entry moves down to it; one in a trimmed ledger moves to the start of the
         next."""
+        for _ in self.fitting_to_log():
+            pass
+
+    def fitting_to_log(self) -> Iterator[None]:
+        """Do as `fit_to_log`, with at most a page of batches in each step."""
         log = self._log
         if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
             self.mark_delete = log.last_confirmed
@@ -243,10 +294,14 @@ class AckState:
             kept.add(ledger_id, first, min(end, bound))
         self.ranges = kept
         self.ranges.forget_through(*self.mark_delete)
-        self.batches.forget_above(log.last_confirmed)
-        for position, _ in list(self.batches.items()):
-            if self.is_acked(position) or log.last_entry_of(position.ledger_id) is None:
-                self.batches.forget(position)
+        self.batches.forget_through(self.mark_delete)
+        for page in self.batches.pages():
+            last = log.last_entry_of(page.ledger_id)
+            for low in list(page.unacked):
+                position = Position(page.ledger_id, page.first_entry_id + low)
+                if last is None or position > log.last_confirmed or self.is_acked(position):
+                    self.batches.forget(position)
+            yield
         self._advance(*self.mark_delete)
 
     def _bound(self, ledger_id: int) -> tuple[int, int]:
@@ -264,7 +319,9 @@ class AckState:
             raise InvalidAckError([position], f"a batch has at most {BATCH_SIZE_MAX} messages")
         if not unacked or batches.unacked(position) is not None:
             return
-        if len(batches) >= BATCHES_MAX or batches.words + word_count(unacked) > BATCH_WORDS_MAX:
+        words = batches.words + word_count(unacked)
+        size = 8 * words + len(batches) * _BYTES_PER_BATCH + batches.page_count * _BYTES_PER_PAGE
+        if len(batches) >= BATCHES_MAX or words > BATCH_WORDS_MAX or size > BATCH_BYTES_MAX:
             raise TooManyAcksError([position], "too many partly acknowledged batches")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:

@@ -14,6 +14,7 @@ from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_wo
 from cursors.cursor_store import CursorStore, Persisted
 from cursors.doors import Log
 from cursors.errors import InvalidAckError
+from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import EARLIEST, LATEST, Position
 
 
@@ -157,6 +158,28 @@ class Cursor:
     def set_properties(self, properties: dict[str, int]) -> None:
         """Replace the numbers stored with the position; they are durable when `persisted` calls back."""
         self._state.properties = dict(properties)
+        self._acked()
+
+    @property
+    def redeliveries(self) -> RedeliveryCounts:
+        """Return how often entries were delivered again, made when first used. See `redelivered`."""
+        if self._state.redeliveries is None:
+            self._state.redeliveries = RedeliveryCounts()
+        return self._state.redeliveries
+
+    def redelivered(self) -> None:
+        """Store redelivery counts that went up, with the acknowledgements."""
+        if self._store is not None:
+            self._store.changed()
+
+    @property
+    def delayed_index(self) -> bytes:
+        """Return the index of delayed messages that was stored last; empty if there is none."""
+        return self._state.delayed_index
+
+    def store_delayed_index(self, index: bytes) -> None:
+        """Store an index of delayed messages soon, with the position; a cursor in memory only keeps it."""
+        self._state.set_delayed_index(index)
         self._acked()
 
     def _acked(self) -> None:

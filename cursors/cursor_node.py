@@ -174,7 +174,8 @@ class StoredNode:
         if found is None or found.version != self._version:
             raise BadVersionError(f"{self._path} was changed by another")
         _, stored = decode_node(found.value)
-        return state.as_stored(stored.mark_delete, stored.ranges, stored.batches, stored.properties)
+        kept = state.as_stored(stored.mark_delete, stored.ranges, stored.batches, stored.properties)
+        return kept.with_redeliveries(stored.redeliveries)
 
     async def _learn_outcome(self) -> None:
         """Find out the outcome of writes that were not answered, by reading the node.

@@ -8,10 +8,12 @@ counts as gone only if the node is unchanged. (After a ledger is seen to be gone
 
 from __future__ import annotations
 
+import trio
+
 from cursors.cursor_node import StoredNode
 from cursors.doors import Ledgers, ReadOnlyLedger
 from cursors.errors import CursorDamagedError, CursorRecoveryError
-from cursors.position_info import NO_LEDGER, Stored, base_of, decode_chain
+from cursors.position_info import NO_LEDGER, Stored, base_of, decoding, delayed_index_of
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 
 _READ_BYTES = 1 << 20
@@ -48,16 +50,32 @@ async def _from_ledger(node: StoredNode, ledgers: Ledgers, ledger_id: int, curso
         last = await _read(reader, last_entry_id, last_entry_id)
         base = base_of(last[0])
         if base is None:
-            return decode_chain(last)
+            return await _decoded(reader, last)
         if not 0 <= base < last_entry_id:
             raise CursorDamagedError(f"cursor ledger {ledger_id}: entry {last_entry_id} builds on {base}")
-        return decode_chain(await _read(reader, base, last_entry_id))
+        return await _decoded(reader, await _read(reader, base, last_entry_id))
     except NoSuchLedgerError:
         await node.check()
         node.log.warning("cursor ledger is gone", ledger=ledger_id)
         return None
     except LedgerError as error:
         raise CursorRecoveryError(f"cursor {cursor_name}: ledger {ledger_id} cannot be read: {error}") from error
+
+
+async def _decoded(reader: ReadOnlyLedger, entries: list[bytes]) -> Stored:
+    """Decode a chain in short steps: it may have 100,000 batches. Read the index of delayed messages that it names."""
+    steps = decoding(entries)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            stored: Stored = done.value
+            break
+        await trio.lowlevel.checkpoint()
+    if stored.delayed_entry_id is not None:
+        [entry] = await _read(reader, stored.delayed_entry_id, stored.delayed_entry_id)
+        stored.delayed_index = delayed_index_of(entry)
+    return stored
 
 
 async def _read(reader: ReadOnlyLedger, first: int, last: int) -> list[bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import trio
+
 from cursors.ack_state import AckState
 from cursors.cursor import Cursor
 from cursors.cursor_store import CursorStore
@@ -49,7 +51,10 @@ async def recover_cursor(
     stored = await store.recover()
     state = AckState(log, stored.mark_delete)
     state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
-    state.fit_to_log()
+    state.with_redeliveries(stored.redeliveries)
+    state.delayed_index = stored.delayed_index
+    for _ in state.fitting_to_log():
+        await trio.lowlevel.checkpoint()
     store.attach(state)
     return Cursor(name, log, state, store)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from broker.dispatch.delayed.delays import Delays
 from broker.dispatch.filtering import FilteringSubscription
@@ -18,6 +18,9 @@ AHEAD_OF_DELAYED_MAX = 1000
 """Maximum ratio of entries read to permits while most of them are delayed."""
 DELAYED_COST = 12
 """Cost of an entry that is put aside in the work of a pass, beside that of reading it."""
+RESTORE_COST = 2
+"""Cost of a block of the stored index in the work of a pass."""
+_DONE = object()
 
 
 class DelayingSubscription(FilteringSubscription):
@@ -29,6 +32,31 @@ class DelayingSubscription(FilteringSubscription):
         """Set from the first entry on that had to wait for its time."""
         self._ahead_of_delayed = 1
         """Ratio of entries read to permits: above 1 while most of them are delayed."""
+        self._restoring: Iterator[None] | None = None
+        """Set until the stored index is restored. The pump does that before it reads anything."""
+        if cursor.delayed_index:
+            self._delays = self._new_delays()
+            self._restoring = self._delays.restoring()
+
+    def _new_delays(self) -> Delays:
+        return Delays(self.topic, self.name, self.cursor, self._hash_in_replay, self.pump)
+
+    def _is_restored(self) -> bool:
+        """Return whether the stored index of delayed messages is in memory. Continues with it as far as this pass
+        allows."""
+        steps = self._restoring
+        if steps is None:
+            return True
+        turn = self._turn
+        while turn.left > 0:
+            turn.left -= RESTORE_COST
+            if next(steps, _DONE) is _DONE:
+                self._restoring = None
+                if self._delays is not None:
+                    self._delays.start()
+                return True
+        self._put_off()
+        return False
 
     @abstractmethod
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
@@ -66,6 +94,7 @@ class DelayingSubscription(FilteringSubscription):
             await super().seek(target, ack_set)
         finally:
             if self._delays is not None and not self.seeking:
+                self._restoring = None
                 self._delays.clear()
 
     def abandoned(self) -> None:
@@ -77,6 +106,8 @@ class DelayingSubscription(FilteringSubscription):
         super().stop()
         if self._delays is not None:
             self._delays.stop()
+            if self._restoring is None:
+                self._delays.store_last()
 
     def _passes_delayed(self, delays: Delays) -> bool:
         """Advance the read position over entries that are known to be delayed; return whether it moved."""
@@ -92,8 +123,7 @@ class DelayingSubscription(FilteringSubscription):
         could be passed."""
         delays = self._delays
         if delays is None:
-            topic = self.topic
-            delays = self._delays = Delays(topic, self.name, self.cursor, self._hash_in_replay, self.pump)
+            delays = self._delays = self._new_delays()
         ledger_id, first, payloads = run
         delayed = delays.find(run)
         self._turn.left -= len(delayed) * DELAYED_COST

@@ -40,7 +40,7 @@ class ManyConsumers(LimitedSubscription):
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._replay = Redelivery(self._group_of)
+        self._replay = Redelivery(self._group_of, cursor.redeliveries)
         self._read_size = ReadSize()
         self._ahead = 1
         """Ratio of entries read to permits: above 1 while few of the entries can be delivered."""
@@ -65,6 +65,8 @@ class ManyConsumers(LimitedSubscription):
 
         Continues with it as far as this pass allows. Until then nothing is dispatched, because new entries could
         overtake old ones."""
+        if not self._is_restored():
+            return False
         if not self._left_behind and self._replay.is_settled:
             return True
         turn = self._turn
@@ -76,6 +78,7 @@ class ManyConsumers(LimitedSubscription):
                 entry = pending.pop(position)
                 if entry is not None:  # not acknowledged meanwhile
                     self._replay.add(position, entry.key_hash, again=True)
+            self.cursor.redelivered()
             if most:
                 del self._left_behind[0]
         if not self._left_behind and most > 0:
@@ -205,6 +208,7 @@ class ManyConsumers(LimitedSubscription):
                 self._unacked -= entry.messages
                 self._replay.add(position, entry.key_hash, again=True)
                 self._released(consumer, entry.key_hash)
+        self.cursor.redelivered()
 
     def held(self, consumer: Consumer[Subscription]) -> list[Position]:
         pending = self._pending.get(consumer)

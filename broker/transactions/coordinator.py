@@ -91,7 +91,7 @@ class Coordinator:
         self._transactions_max = transactions_max
         self._reserving = trio.Lock()
         self._ending: dict[int, trio.Event] = {}
-        """Set when a transaction is over, by its number."""
+        """Set when a transaction that was decided is over, by its number."""
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self._scopes: set[trio.CancelScope] = set()
@@ -136,7 +136,8 @@ class Coordinator:
         """Finish what was decided, and abort what is late, until it is closed."""
         with self._scope:
             for transaction in self.state.half_ended():
-                self._start_end(transaction)
+                if transaction.id.least not in self._ending:  # else a client was faster
+                    self._start_end(transaction)
             while True:
                 self._changed = trio.Event()
                 deadline = self.state.next_deadline_ms()
@@ -213,35 +214,41 @@ class Coordinator:
         if transaction.status == OPEN:
             # In this step, so that nothing is added, and no other decision made, from here on.
             self.state.decided(transaction, commit=commit)
+            # Before the decision is durable: a caller that asks once more waits too, and tells no participant.
+            over = self._ending[txn.least] = trio.Event()
             await see_through(
-                self._context.nursery, partial(self._store_decision, transaction), name=f"decision about {txn}"
+                self._context.nursery, partial(self._store_decision, transaction, over), name=f"decision about {txn}"
             )
-        over = self._start_end(transaction)
+        elif (found := self._ending.get(txn.least)) is not None:
+            over = found
+        else:
+            over = self._start_end(transaction)
         await over.wait()
         if txn.least in self.state.transactions:
             raise CoordinatorNotFoundError(f"coordinator {txn.most} was closed while transaction {txn} was ended")
 
-    async def _store_decision(self, transaction: Transaction) -> None:
+    async def _store_decision(self, transaction: Transaction, over: trio.Event) -> None:
         record = self._record(transaction, TransactionMetadataEntry.UPDATE)
         record.expected_status = OPEN
         record.new_status = COMMITTING if transaction.commits else ABORTING
         await self._write(record, partial(_place, transaction))
-        self._start_end(transaction)
+        self._carry_out(transaction, over)
 
     # The end of a transaction
 
     def _start_end(self, transaction: Transaction) -> trio.Event:
-        """Tell the participants in a task, unless one does; return what is set at its end."""
-        least = transaction.id.least
-        over = self._ending.get(least)
-        if over is None:
-            over = self._ending[least] = trio.Event()
-            if self.closed:
-                over.set()
-            else:
-                name = f"end of transaction {transaction.id}"
-                self._context.nursery.start_soon(self._end, transaction, over, name=name)
+        """Carry out a decision that is durable; return what is set at its end."""
+        over = self._ending[transaction.id.least] = trio.Event()
+        self._carry_out(transaction, over)
         return over
+
+    def _carry_out(self, transaction: Transaction, over: trio.Event) -> None:
+        """Tell the participants in a task, which sets `over` at its end."""
+        if self.closed:
+            over.set()
+        else:
+            name = f"end of transaction {transaction.id}"
+            self._context.nursery.start_soon(self._end, transaction, over, name=name)
 
     async def _end(self, transaction: Transaction, over: trio.Event) -> None:
         txn, commit, tell = transaction.id, transaction.commits, self._participants

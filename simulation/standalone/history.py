@@ -10,12 +10,14 @@ confirmed entry must be delivered.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import partial
 
 import trio
 
 from bookie.errors import BookieError
+from broker.dispatch.delayed import delays
 from quire.metadata.errors import MetadataError
 from quire.metadata.local.rocksdb import open_store
 from quire.metadata.local.tree import NOBODY
@@ -31,6 +33,7 @@ from simulation.common.checkers import TopicHistory, ViolationError, require
 from simulation.common.explained import Explained, explanations_checked
 from simulation.common.histories import Log, watched
 from simulation.common.leaks import check_leaks
+from simulation.common.patching import patched
 from simulation.machines.damage import Contents, bookie_contents, trial
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
@@ -107,8 +110,8 @@ class Story:
         """Faults by kind."""
         self.clients = Clients(universe, SERVER, PORT, self.rng.choice(((0,), (0, 0, 200), (0, 0, 0, 900, 20_000))))
         self.clients.enough = self._has_entries
-        delays = universe.derive("delays")
-        self.delay_every, delay_ms = delays.choice((0, 0, 2, 7, 30)), delays.choice((200, 1500, 8000))
+        drawn = universe.derive("delays")
+        self.delay_every, delay_ms = drawn.choice((0, 0, 2, 7, 30)), drawn.choice((200, 1500, 8000))
         if self.delay_every:
             self.clients.delay_ms = lambda number: delay_ms * (number % self.delay_every == 0)
         self.clients.early_ms = self.config.broker.delayed_tick_ms
@@ -117,7 +120,7 @@ class Story:
 
     def _draw_config(self) -> StandaloneConfig:
         rng = self.rng
-        delays = self.universe.derive("delayed delivery")
+        delayed = self.universe.derive("delayed delivery")
         retention = 0 if self.trimmed else -1
         return STANDALONE.build(
             {
@@ -143,8 +146,8 @@ class Story:
                 "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
                 "managedLedgerCacheEvictionTimeThresholdMillis": rng.choice((5, 1000)),
                 "activeConsumerFailoverDelayTimeMillis": 10,
-                "delayedDeliveryTickTimeMillis": delays.choice((1, 100, 1000)),
-                "isDelayedDeliveryDeliverAtTimeStrict": delays.choice((False, True)),
+                "delayedDeliveryTickTimeMillis": delayed.choice((1, 100, 1000)),
+                "isDelayedDeliveryDeliverAtTimeStrict": delayed.choice((False, True)),
                 "dispatcherMaxReadBatchSize": rng.choice((3, 1000)),
             }
         )
@@ -398,6 +401,9 @@ def run_standalone_history(seed: int, *, lines: list[str] | None = None, steps: 
             stories.append(Story(universe, log, explained))
             return await stories[0].run()
 
-        summary = run(seed, main, keep=lines is not None, steps=steps)
+        # Stored after so few messages that crashes come before, amid and after it.
+        stored_after = random.Random(f"{seed} delayed index").choice((1, 5, 40, delays.STORED_AFTER_MIN))
+        with patched([(delays, "STORED_AFTER_MIN", stored_after), (delays, "STORED_LAST_MIN", stored_after)]):
+            summary = run(seed, main, keep=lines is not None, steps=steps)
         log.check([text for kind in stories[0].done for text in EXPECTED_ERRORS.get(kind, ())])
         return summary

@@ -1,9 +1,12 @@
 """Delayed messages of one subscription: the trio shell around `index`.
 
 One task per subscription, while it has delayed messages and consumers. It wakes the subscription when messages become
-due, at most once per tick, and reads blocks of the log again whose due times are not in memory. Nothing is stored:
-after a restart, and for another broker, the index is built again from the log as the subscription reads on from its
-mark-delete position, which cannot pass a delayed message.
+due, at most once per tick, and reads blocks of the log again whose due times are not in memory.
+
+The index is stored with the position of the subscription (`blocks`): after every STORED_AFTER_MIN new messages, or an
+eighth of those there are if that is more, and when the topic is closed. After a restart, and for another broker, it is
+restored before anything is read, and completed as the subscription reads on from its mark-delete position, which
+cannot pass a delayed message. A stored index is a help only: without one, the whole backlog is read.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from typing import Protocol
 import trio
 
 from broker.context import Context
-from broker.dispatch.delayed.index import BlockKey, DelayedIndex, Reading
+from broker.dispatch.delayed.blocks import BLOCK, ROWS_MAX, VERSION, decode_blocks, encode_blocks, is_readable
+from broker.dispatch.delayed.index import STORED_IN_STEP, BlockKey, DelayedIndex, Reading
 from broker.dispatch.delayed.near import Delayed
+from broker.slices import run_through
 from broker.topics.delayed_delivery import DelayedDelivery
 from cursors.cursor import Cursor
 from managed_ledger.entry_run import EntryRun
@@ -33,6 +38,10 @@ log = get_logger(__name__)
 
 LEAD_MS = 10_000
 """Time before they are due in which the due times of far messages are read again."""
+STORED_AFTER_MIN = 8192
+STORED_LAST_MIN = 1000
+STORED_LAST_MAX = 4096
+"""Blocks, and quarters of due times, that are stored in one step when a topic is closed: 4 ms."""
 LEARN_MAX = 256
 """Entries of a block that are read, and learned in one step of the event loop."""
 SLEEP_MAX_S = 10.0
@@ -68,6 +77,7 @@ class Delays:
         "_scope",
         "_sleeps_until_ms",
         "_subscription",
+        "_unstored",
         "_wake",
     )
 
@@ -98,6 +108,8 @@ class Delays:
         self._changed = trio.Event()
         self._sleeps_until_ms = 0
         """Due time that the task sleeps for; 0 while it does not sleep."""
+        self._unstored = 0
+        """Messages that were added since the index was stored."""
 
     # Numbers
 
@@ -139,9 +151,10 @@ class Delays:
         if self._cursor.is_acked(position):
             return
         self._index.add(due_ms, *position, self._hash_of(payload))
+        self._unstored += 1
         if self._scope is None:
             self.start()
-        elif due_ms < self._sleeps_until_ms:
+        elif due_ms < self._sleeps_until_ms or self._is_to_be_stored():
             self._changed.set()
 
     def first_free(self, position: Position) -> int:
@@ -158,6 +171,53 @@ class Delays:
         if index.next_due != before:
             self._changed.set()
         return released
+
+    # Storing
+
+    def restoring(self) -> Iterator[None]:
+        """Add what was stored, a block per step. Messages that were acknowledged since are left out."""
+        stored = self._cursor.delayed_index
+        if not is_readable(stored):
+            return
+        for block in decode_blocks(stored):
+            first = Position(block.ledger_id, block.number * BLOCK)
+            held = 0
+            for start, count in self._cursor.unacked_runs(first, BLOCK):
+                held |= (1 << count) - 1 << start - first.entry_id
+            if held & block.held:
+                self._index.restore(block._replace(held=held & block.held))
+            yield
+
+    def _is_to_be_stored(self) -> bool:
+        return self._unstored >= max(STORED_AFTER_MIN, self._index.count // 8)
+
+    async def _store(self) -> None:
+        """Store the index, in short steps."""
+        self._unstored = 0
+        blocks = await run_through(self._index.storing(ROWS_MAX))
+        parts = [VERSION]
+        for at in range(0, len(blocks), STORED_IN_STEP):
+            parts.append(encode_blocks(blocks[at : at + STORED_IN_STEP]))
+            await trio.lowlevel.checkpoint()
+        self._cursor.store_delayed_index(b"".join(parts))
+
+    def store_last(self) -> None:
+        """Store the index of a topic that is being closed, unless little of it is new or it is too large for one step;
+        then the last one that was stored does."""
+        index = self._index
+        self._forget_acked()
+        if not index.count:
+            if self._cursor.delayed_index:
+                self._cursor.store_delayed_index(b"")
+        elif self._unstored >= STORED_LAST_MIN and index.block_count + index.near_count // 4 <= STORED_LAST_MAX:
+            steps = index.storing(ROWS_MAX)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    self._cursor.store_delayed_index(VERSION + encode_blocks(done.value))
+                    break
+            self._unstored = 0
 
     # Life
 
@@ -197,6 +257,9 @@ class Delays:
                     break
                 if index.skip_forgotten(LEARN_MAX):
                     await trio.lowlevel.checkpoint()
+                    continue
+                if self._is_to_be_stored():
+                    await self._store()
                     continue
                 policy = self._home.delayed_delivery()
                 now = self._now()

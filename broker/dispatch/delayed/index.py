@@ -25,19 +25,21 @@ theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from heapq import heapify, heappop, heappush
 
+from broker.dispatch.delayed.blocks import BLOCK, StoredBlock
 from broker.dispatch.delayed.near import BUCKET_MAX, KEY_BYTES, NEAR_MAX, Delayed, Near, packed, unpacked
 
-BLOCK = 1024
-"""Entries per block."""
 _SHIFT = 10
 _LOW = BLOCK - 1
 BLOCK_BYTES = 640
 """Memory of one block, at most: two bitmaps, the object and its place."""
 FORGOTTEN_MAX = 256
 """Forgotten messages that one `release` passes over."""
+STORED_IN_STEP = 512
+"""Blocks that are stored in one step."""
+_DUE_MAX = (1 << 64) - 1
 NEVER = 1 << 256
 """A packed message behind all others."""
 
@@ -81,6 +83,11 @@ class DelayedIndex:
         return len(self._near) * KEY_BYTES + len(self._blocks) * BLOCK_BYTES
 
     @property
+    def block_count(self) -> int:
+        """Return the blocks that have delayed messages."""
+        return len(self._blocks)
+
+    @property
     def near_count(self) -> int:
         """Return the due times in memory."""
         return len(self._near)
@@ -117,6 +124,43 @@ class DelayedIndex:
         block.held |= bit
         self.count += 1
         self._keep(packed(due_ms, ledger_id, entry_id, key_hash), key, block)
+
+    def storing(self, most: int) -> Generator[None, None, list[StoredBlock]]:
+        """Return the first `most` blocks in the order of the log, in short steps. What changes between them may be left
+        out, or be there although it was removed."""
+        firsts: dict[BlockKey, int] = {}
+        for bucket in self._near.buckets():
+            for due_ms, ledger_id, entry_id, _ in map(unpacked, bucket):
+                key = ledger_id, entry_id >> _SHIFT
+                if due_ms < firsts.get(key, _DUE_MAX):
+                    firsts[key] = due_ms
+            yield
+        found: list[StoredBlock] = []
+        for count, key in enumerate(sorted(self._blocks)[:most], 1):
+            block = self._blocks.get(key)
+            if block is not None:
+                # 0: its times are being read. It is read again soon after a restart.
+                first = firsts.get(key, _DUE_MAX if block.far else 0)
+                if block.far:
+                    first = min(first, unpacked(block.far_first).due_ms if block.far_first != NEVER else 0)
+                found.append(StoredBlock(*key, first, block.held))
+            if not count % STORED_IN_STEP:
+                yield
+        return found
+
+    def restore(self, stored: StoredBlock) -> None:
+        """Add the messages of a stored block. Their due times are read when the earliest is about to be due."""
+        key = stored.ledger_id, stored.number
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = _Block()
+        added = stored.held & ~block.held
+        block.held |= added
+        block.far |= added
+        self.count += added.bit_count()
+        if added:
+            self._lower(key, block, packed(stored.first_due_ms, 0, 0, 0))
+        self._drop_if_empty(key, block)
 
     def forget_through(self, ledger_id: int, entry_id: int) -> None:
         """Remove everything up to and including this position: it is acknowledged."""

@@ -10,10 +10,8 @@ from collections.abc import Callable, Hashable, ItemsView, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
-
-COUNTS_MAX = 1_000_000
-"""Maximum number of redelivery counts kept; the oldest are dropped first (the client then sees a first delivery)."""
 
 
 class PendingAck(NamedTuple):
@@ -91,17 +89,29 @@ def _one_group(key_hash: int) -> Hashable:
 class Redelivery:
     """Entries that wait to be delivered again, in order, and how often each was delivered.
 
-    Bounded by what the subscription may hold unacknowledged and by the caller's look-ahead; the counts by COUNTS_MAX.
+    Bounded by what the subscription may hold unacknowledged and by the caller's look-ahead.
 
     Each hash has a heap of positions; removed positions stay in it until they surface. The hashes are in groups, one
     for each consumer that may have them now. Each group has a heap of the oldest position of each of its hashes. So the
     oldest entry that some consumer can have is found without a look at what the others wait for. A hash in no group
     (None) waits until it is put into one."""
 
-    __slots__ = ("_counts", "_entries", "_group_of", "_heads", "_heaps", "_listed", "_unlisted", "_waiting")
+    __slots__ = (
+        "_count_of",
+        "_counts",
+        "_entries",
+        "_group_of",
+        "_heads",
+        "_heaps",
+        "_listed",
+        "_unlisted",
+        "_waiting",
+    )
 
-    def __init__(self, group_of: Callable[[int], Hashable] = _one_group) -> None:
-        """Take the function that returns the group of a hash.
+    def __init__(
+        self, group_of: Callable[[int], Hashable] = _one_group, counts: RedeliveryCounts | None = None
+    ) -> None:
+        """Take the function that returns the group of a hash, and the counts of the cursor.
 
         A change of its answer is announced by `regroup`. A change from one group to another is also detected without
         that."""
@@ -116,7 +126,8 @@ class Redelivery:
         self._listed: dict[int, tuple[Hashable, Position]] = {}
         self._unlisted: list[int] = []
         """Hashes that `settle` still has to put into their groups."""
-        self._counts: dict[Position, int] = {}
+        self._counts = RedeliveryCounts() if counts is None else counts
+        self._count_of = self._counts.values
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -131,7 +142,7 @@ class Redelivery:
     @property
     def knows(self) -> bool:
         """Return whether anything waits or was ever delivered again. If not, no other query is needed."""
-        return bool(self._entries or self._counts)
+        return bool(self._entries or self._count_of)
 
     @property
     def hashes(self) -> Mapping[int, int]:
@@ -141,9 +152,7 @@ class Redelivery:
     def add(self, position: Position, key_hash: int, *, again: bool) -> None:
         """Add a waiting entry. `again`: it was delivered before, which is counted."""
         if again:
-            self._counts[position] = self._counts.get(position, 0) + 1
-            if len(self._counts) > COUNTS_MAX:
-                del self._counts[next(iter(self._counts))]
+            self._counts.increment(position)
         if position in self._entries:
             return
         self._entries[position] = key_hash
@@ -162,8 +171,8 @@ class Redelivery:
 
     def discard(self, position: Position, *, keep_count: bool = False) -> None:
         """Remove an entry from the waiting ones; `keep_count` if it was delivered, not acknowledged."""
-        if not keep_count:
-            self._counts.pop(position, None)
+        if not keep_count and self._count_of:
+            self._counts.forget(position)
         key_hash = self._entries.pop(position, None)
         if key_hash is None:
             return
@@ -177,7 +186,7 @@ class Redelivery:
 
     def count(self, position: Position) -> int:
         """Return how often the entry was returned before: 0 if never."""
-        return self._counts.get(position, 0)
+        return self._count_of.get(position, 0)
 
     def hash_of(self, position: Position) -> int | None:
         """Return the hash of a waiting entry; None for any other."""
@@ -271,11 +280,10 @@ class Redelivery:
                 self.discard(position)
 
     def clear(self) -> None:
-        """Forget all entries and counts, because the cursor moved elsewhere."""
+        """Forget all entries, because everything is read again. The counts stay."""
         self._entries.clear()
         self._heaps.clear()
         self._waiting.clear()
         self._heads.clear()
         self._listed.clear()
         self._unlisted.clear()
-        self._counts.clear()

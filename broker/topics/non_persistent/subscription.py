@@ -165,13 +165,15 @@ class NonPersistentSubscription:
             keyed = [chunk_key(payload) for payload in payloads] if chunks and self._is_shared else None
             offer = Offer(counts, lambda index: key_of(payloads[index]), keyed)
             for consumer, indexes in self._choosing.assign(offer).items():
+                whole = len(indexes) == len(payloads)
+                messages = total if whole else sum([counts[index] for index in indexes])
                 if not consumer.writable:
                     self._paused = True
                     self._choosing.pause(consumer, True)
+                    # Its client gives permits for what it received only.
+                    self._choosing.flow(consumer, messages, self._context.options.permits_max)
                     continue
-                whole = len(indexes) == len(payloads)
                 given = payloads if whole else [payloads[index] for index in indexes]
-                messages = total if whole else sum([counts[index] for index in indexes])
                 consumer.deliver(0, 0, given, entry_ids=[0] * len(given))
                 consumer.messages_out += messages
                 sent += messages

@@ -150,7 +150,7 @@ class StringProperty(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class PositionInfo(_message.Message):
-    __slots__ = ("ledgerId", "entryId", "individualDeletedMessages", "properties", "batchedEntryDeletionIndexInfo", "individualDeletedMessageRanges", "quireAcks")
+    __slots__ = ("ledgerId", "entryId", "individualDeletedMessages", "properties", "batchedEntryDeletionIndexInfo", "individualDeletedMessageRanges", "quireAcks", "quireDelayed")
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
     ENTRYID_FIELD_NUMBER: _ClassVar[int]
     INDIVIDUALDELETEDMESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class PositionInfo(_message.Message):
     BATCHEDENTRYDELETIONINDEXINFO_FIELD_NUMBER: _ClassVar[int]
     INDIVIDUALDELETEDMESSAGERANGES_FIELD_NUMBER: _ClassVar[int]
     QUIREACKS_FIELD_NUMBER: _ClassVar[int]
+    QUIREDELAYED_FIELD_NUMBER: _ClassVar[int]
     ledgerId: int
     entryId: int
     individualDeletedMessages: _containers.RepeatedCompositeFieldContainer[MessageRange]
@@ -165,17 +166,44 @@ class PositionInfo(_message.Message):
     batchedEntryDeletionIndexInfo: _containers.RepeatedCompositeFieldContainer[BatchedEntryDeletionIndexInfo]
     individualDeletedMessageRanges: _containers.RepeatedCompositeFieldContainer[LongListMap]
     quireAcks: QuireAcks
-    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ...) -> None: ...
+    quireDelayed: QuireDelayed
+    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., individualDeletedMessageRanges: _Optional[_Iterable[_Union[LongListMap, _Mapping]]] = ..., quireAcks: _Optional[_Union[QuireAcks, _Mapping]] = ..., quireDelayed: _Optional[_Union[QuireDelayed, _Mapping]] = ...) -> None: ...
+
+class QuireDelayed(_message.Message):
+    __slots__ = ("entryId", "index")
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    entryId: int
+    index: bytes
+    def __init__(self, entryId: _Optional[int] = ..., index: _Optional[bytes] = ...) -> None: ...
 
 class QuireAcks(_message.Message):
-    __slots__ = ("baseEntryId", "ledgers", "ranges")
+    __slots__ = ("baseEntryId", "ledgers", "ranges", "redeliveries", "batches")
     BASEENTRYID_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
     baseEntryId: int
     ledgers: _containers.RepeatedCompositeFieldContainer[QuireLedgerAcks]
     ranges: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ...) -> None: ...
+    redeliveries: _containers.RepeatedScalarFieldContainer[int]
+    batches: _containers.RepeatedCompositeFieldContainer[QuirePartialBatches]
+    def __init__(self, baseEntryId: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[QuireLedgerAcks, _Mapping]]] = ..., ranges: _Optional[_Iterable[int]] = ..., redeliveries: _Optional[_Iterable[int]] = ..., batches: _Optional[_Iterable[_Union[QuirePartialBatches, _Mapping]]] = ...) -> None: ...
+
+class QuirePartialBatches(_message.Message):
+    __slots__ = ("ledgerId", "firstEntryId", "entries", "sizes", "bitmaps")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    FIRSTENTRYID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    BITMAPS_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: int
+    firstEntryId: int
+    entries: bytes
+    sizes: bytes
+    bitmaps: bytes
+    def __init__(self, ledgerId: _Optional[int] = ..., firstEntryId: _Optional[int] = ..., entries: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., bitmaps: _Optional[bytes] = ...) -> None: ...
 
 class QuireLedgerAcks(_message.Message):
     __slots__ = ("ledgerId", "full", "partial", "bitmaps")
@@ -190,7 +218,7 @@ class QuireLedgerAcks(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ..., full: _Optional[_Iterable[int]] = ..., partial: _Optional[_Iterable[int]] = ..., bitmaps: _Optional[bytes] = ...) -> None: ...
 
 class ManagedCursorInfo(_message.Message):
-    __slots__ = ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "individualDeletedMessages", "properties", "lastActive", "batchedEntryDeletionIndexInfo", "cursorProperties", "quirePreviousLedgerId", "quireDeletingLedgerIds")
+    __slots__ = ("cursorsLedgerId", "markDeleteLedgerId", "markDeleteEntryId", "individualDeletedMessages", "properties", "lastActive", "batchedEntryDeletionIndexInfo", "cursorProperties", "quirePreviousLedgerId", "quireDeletingLedgerIds", "quireRedeliveries")
     CURSORSLEDGERID_FIELD_NUMBER: _ClassVar[int]
     MARKDELETELEDGERID_FIELD_NUMBER: _ClassVar[int]
     MARKDELETEENTRYID_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +229,7 @@ class ManagedCursorInfo(_message.Message):
     CURSORPROPERTIES_FIELD_NUMBER: _ClassVar[int]
     QUIREPREVIOUSLEDGERID_FIELD_NUMBER: _ClassVar[int]
     QUIREDELETINGLEDGERIDS_FIELD_NUMBER: _ClassVar[int]
+    QUIREREDELIVERIES_FIELD_NUMBER: _ClassVar[int]
     cursorsLedgerId: int
     markDeleteLedgerId: int
     markDeleteEntryId: int
@@ -211,7 +240,8 @@ class ManagedCursorInfo(_message.Message):
     cursorProperties: _containers.RepeatedCompositeFieldContainer[StringProperty]
     quirePreviousLedgerId: int
     quireDeletingLedgerIds: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursorsLedgerId: _Optional[int] = ..., markDeleteLedgerId: _Optional[int] = ..., markDeleteEntryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., lastActive: _Optional[int] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., cursorProperties: _Optional[_Iterable[_Union[StringProperty, _Mapping]]] = ..., quirePreviousLedgerId: _Optional[int] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ...) -> None: ...
+    quireRedeliveries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursorsLedgerId: _Optional[int] = ..., markDeleteLedgerId: _Optional[int] = ..., markDeleteEntryId: _Optional[int] = ..., individualDeletedMessages: _Optional[_Iterable[_Union[MessageRange, _Mapping]]] = ..., properties: _Optional[_Iterable[_Union[LongProperty, _Mapping]]] = ..., lastActive: _Optional[int] = ..., batchedEntryDeletionIndexInfo: _Optional[_Iterable[_Union[BatchedEntryDeletionIndexInfo, _Mapping]]] = ..., cursorProperties: _Optional[_Iterable[_Union[StringProperty, _Mapping]]] = ..., quirePreviousLedgerId: _Optional[int] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ..., quireRedeliveries: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ManagedLedgerInfoMetadata(_message.Message):
     __slots__ = ("compressionType", "uncompressedSize")

@@ -294,6 +294,34 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         admin.http.close()
 
 
+def test_redelivery_counts_survive_the_last_consumer_and_a_kill(tmp_path: Path) -> None:
+    def refused(client: pulsar.Client, times: int) -> list[int]:
+        consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
+        counts = []
+        for _ in range(times):
+            message = consumer.receive(RECEIVE_MS)
+            counts.append(message.redelivery_count())
+            consumer.negative_acknowledge(message)
+        consumer.receive(RECEIVE_MS)
+        consumer.close()
+        return counts
+
+    topic = "persistent://public/default/poison"
+    with standalone(tmp_path) as server:
+        client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()
+        publish(client, topic, 1)
+        assert refused(client, 2) == [0, 1]
+        assert refused(client, 2) == [2, 3]
+        client.close()
+        server.kill()
+        server.start()
+        client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        # The last one may have been on its way to the disk.
+        assert refused(client, 1)[0] in (3, 4)
+        client.close()
+
+
 def test_a_backlog_is_counted_in_entries_and_messages(admin: Admin, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     ids = publish(client, topic, 3)

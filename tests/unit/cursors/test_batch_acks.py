@@ -43,5 +43,5 @@ def test_batches_behind_the_mark_delete_position_are_forgotten() -> None:
         batches.ack(Position(3, entry), 1)
     batches.forget_through(Position(3, 2))
     assert [place for place, _ in batches.items()] == [Position(3, 3)]
-    batches.forget_above(Position(3, 2))
+    batches.forget_through(Position(4, -1))
     assert len(batches) == 0

@@ -59,6 +59,40 @@ async def test_a_new_cursor_is_durable_before_it_is_answered_and_makes_no_ledger
     assert bench.ledgers.listed() == set()
 
 
+def redeliver(cursor: Cursor, *entry_ids: int) -> None:
+    for entry_id in entry_ids:
+        cursor.redeliveries.increment(Position(1, entry_id))
+    cursor.redelivered()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("acked", [pytest.param(4, id="whole"), pytest.param(4000, id="changes alone")])
+async def test_redelivery_counts_of_what_is_not_acknowledged_come_back(bench: Bench, closed: bool, acked: int) -> None:
+    cursor = await new(bench)
+    cursor.ack_individual(at(*[(1, 100 + 2 * number) for number in range(acked)]))
+    redeliver(cursor, 3, 5, 5, 7)
+    await cursor.wait_persisted()
+    redeliver(cursor, 5, 9)
+    cursor.ack_individual(at((1, 7)))
+    cursor.redeliveries.forget(Position(1, 7))
+    await cursor.wait_persisted()
+    if closed:
+        assert cursor.store is not None
+        await cursor.store.close()
+    found = await again(bench)
+    assert found.redeliveries.values == dict(zip(at((1, 3), (1, 5), (1, 9)), (1, 3, 1), strict=True))
+
+
+async def test_what_is_read_again_after_a_seek_counts_from_the_start(bench: Bench) -> None:
+    cursor = await new(bench)
+    cursor.ack_cumulative(Position(1, 4))
+    redeliver(cursor, 8, 9)
+    await cursor.seek(Position(1, 5))
+    assert (await again(bench)).redeliveries.values == dict.fromkeys(at((1, 8), (1, 9)), 1)
+    await cursor.seek(Position(1, 2))
+    assert (await again(bench)).redeliveries.values == {}
+
+
 async def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node(bench: Bench) -> None:
     cursor = await new(bench)
     cursor.ack_individual(at((1, 0)))

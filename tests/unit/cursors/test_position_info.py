@@ -164,3 +164,15 @@ def test_chunks_that_do_not_fit_together_are_damage() -> None:
     info.quireAcks.ranges.extend([1, 2])
     with pytest.raises(CursorDamagedError):
         decode_chain([info.SerializeToString()])
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (1, 2, 0), (1, 2, -1)])
+def test_redelivery_counts_that_none_can_be_are_damage(counts: tuple[int, ...]) -> None:
+    info = pb.PositionInfo(ledgerId=1, entryId=0)
+    info.quireAcks.redeliveries.extend(counts)
+    node = pb.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=1, markDeleteEntryId=0)
+    node.quireRedeliveries.extend(counts)
+    with pytest.raises(CursorDamagedError):
+        decode_chain([info.SerializeToString()])
+    with pytest.raises(CursorDamagedError):
+        decode_node(node.SerializeToString())

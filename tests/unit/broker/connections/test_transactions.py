@@ -147,6 +147,35 @@ async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_ba
     assert await reader.payloads(1) == [b"a"]
 
 
+async def test_a_second_commit_does_not_run_ahead_of_the_decision_in_the_log(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, again, sender, reader = (
+        await Client.of(room),
+        await Client.of(room),
+        await producer(room),
+        await consumer(room),
+    )
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"one", 0, txn)
+    assert room.broker.transactions is not None
+    records = room.broker.transactions.coordinators[0].records
+    write, durable = records.write, trio.Event()
+
+    async def late(record: bytes, applied: Any) -> None:
+        await durable.wait()
+        await write(record, applied)
+
+    monkeypatch.setattr(records, "write", late)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.commit, txn)
+        nursery.start_soon(again.commit, txn)
+        assert await reader.silent()
+        durable.set()
+    assert await reader.payloads(1) == [b"one"]
+
+
 async def test_a_transaction_that_is_open_for_too_long_is_aborted(room: Room) -> None:
     client, sender, reader = await Client.of(room), await producer(room), await consumer(room)
     txn = await client.new(ttl_ms=5000)

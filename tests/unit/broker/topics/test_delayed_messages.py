@@ -8,6 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from broker.dispatch.delayed import delays
+from broker.dispatch.delayed.delays import Delays
+from managed_ledger.entry_run import EntryRun
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
@@ -75,7 +78,7 @@ async def test_the_policies_of_the_namespace_count_from_their_change_on(room: Ro
 
 @pytest.mark.parametrize("kind", [SUB.Shared, SUB.Key_Shared])
 async def test_what_is_delayed_waits_on_after_the_topic_was_loaded_again(kind: SUB.SubType, room: Room) -> None:
-    """Nothing of the index is stored: as after a crash, it is built again from the log."""
+    """So little of the index is not stored: it is built again from the log."""
     peer = await on_topic(room, kind=kind)
     sent = trio.current_time()
     await peer.publish(*[b"%d" % number for number in range(50)], **later(room, 30))
@@ -92,6 +95,87 @@ async def test_what_is_delayed_waits_on_after_the_topic_was_loaded_again(kind: S
     assert await again.silent(25)
     assert len(await again.payloads(50)) == 50
     assert 29 <= trio.current_time() - sent <= 31.5
+
+
+@pytest.mark.parametrize("kind", [SUB.Shared, SUB.Key_Shared])
+async def test_a_restart_reads_only_what_came_after_the_index_was_stored(
+    kind: SUB.SubType, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is stored when the topic is closed, as after a kill."""
+    monkeypatch.setattr(delays, "STORED_AFTER_MIN", 2000)
+    peer = await on_topic(room, kind=kind)
+    for number in range(30):
+        await peer.publish(*[b"%d" % each for each in range(100 * number, 100 * number + 100)], **later(room, 50))
+    await until(lambda: stored_index(room) != b"")
+    await peer.publish(*[b"%d" % each for each in range(3000, 3100)], **later(room, 40))
+    assert await peer.silent(1)
+    found: list[int] = []
+    whole = Delays.find
+
+    def find(self: Delays, run: EntryRun) -> list[tuple[int, int]]:
+        found.append(len(run.payloads))
+        return whole(self, run)
+
+    monkeypatch.setattr(Delays, "find", find)
+    monkeypatch.setattr(Delays, "store_last", lambda self: None)
+    await reloaded(room)
+    peer = await room.connect()
+    await peer.subscribe(subType=kind)
+    peer.flow(5000)
+    assert await peer.silent(5)
+    assert 100 <= sum(found) <= 1200
+    [topic] = room.broker.topics.loaded()
+    assert [subscription.delayed for subscription in topic.subscriptions.values()] == [3100]
+    await trio.sleep(45)
+    numbers = [int(payload) for payload in await peer.payloads(3100)]
+    assert sorted(numbers) == list(range(3100))
+    assert set(numbers[:100]) == set(range(3000, 3100)), "in the order of their times"
+    assert await peer.silent(5)
+
+
+async def test_a_topic_that_is_closed_stores_its_index_and_what_was_acknowledged_since_is_not_delivered(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delays, "STORED_LAST_MIN", 10)
+    peer = await on_topic(room)
+    await peer.publish(*[b"%d" % number for number in range(50)], **later(room, 30))
+    assert stored_index(room) == b""
+    await reloaded(room)
+    peer = await room.connect()
+    await peer.subscribe(subType=SUB.Shared)
+    stored = stored_index(room)
+    assert stored != b""
+    peer.flow(20)
+    await trio.sleep(35)
+    await peer.message()  # not acknowledged
+    for _ in range(19):
+        message, _ = await peer.message()
+        peer.ack(message.message_id)
+    await wait_all_tasks_blocked()
+    monkeypatch.setattr(Delays, "store_last", lambda self: None)
+    await reloaded(room)
+    peer = await room.connect()
+    await peer.subscribe(subType=SUB.Shared)
+    assert stored_index(room) == stored
+    [topic] = room.broker.topics.loaded()
+    assert [subscription.delayed for subscription in topic.subscriptions.values()] == [31]
+    peer.flow(100)
+    assert len(await peer.payloads(31)) == 31
+    assert await peer.silent(20)
+
+
+def stored_index(room: Room) -> bytes:
+    """Return the stored index of the only subscription."""
+    [topic] = room.broker.topics.loaded()
+    [subscription] = topic.subscriptions.values()
+    return subscription.cursor.delayed_index
+
+
+async def reloaded(room: Room) -> None:
+    """Close the topic; the next use loads it again."""
+    [topic] = room.broker.topics.loaded()
+    room.broker.topics.close_soon(topic)
+    await until(lambda: not room.broker.topics.loaded())
 
 
 async def test_an_exclusive_consumer_gets_what_a_shared_one_had_to_wait_for(room: Room) -> None:

@@ -5,8 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.dispatch.delayed.index import BLOCK, FORGOTTEN_MAX, DelayedIndex, Reading
+from broker.dispatch.delayed.blocks import BLOCK
+from broker.dispatch.delayed.index import FORGOTTEN_MAX, DelayedIndex, Reading
 from broker.dispatch.delayed.near import NEAR_MAX, Near, packed, unpacked
+from tests.unit.broker.dispatch.delayed.stored import stored_blocks
 
 NEAR = 16
 """Due times in memory in these tests."""
@@ -68,6 +70,18 @@ class Model:
         self.index.forget_through(*place)
         self.waiting = {each: due for each, due in self.waiting.items() if each > place}
 
+    def restart(self) -> None:
+        """Go on with an index that was made of what the last one stored."""
+        self.end()
+        before, self.index = self.index, DelayedIndex(NEAR, bucket_max=4)
+        for block in stored_blocks(before):
+            assert block.first_due_ms <= min(
+                due
+                for (ledger_id, entry_id), due in self.waiting.items()
+                if (ledger_id, entry_id // BLOCK) == (block.ledger_id, block.number)
+            )
+            self.index.restore(block)
+
     def check(self) -> None:
         index = self.index
         assert index.count == len(self.waiting)
@@ -105,6 +119,7 @@ steps = st.one_of(
     st.tuples(st.just("skip"), st.integers(1, 3)),
     st.tuples(st.just("forget"), places),
     st.tuples(st.just("clear")),
+    st.tuples(st.just("restart")),
 )
 
 
@@ -140,6 +155,8 @@ def test_the_index_releases_what_a_dict_would(done: list[tuple[object, ...]]) ->
                 model.end()
                 model.index.clear()
                 model.waiting.clear()
+            case ("restart",):
+                model.restart()
         model.check()
     model.drain()
 

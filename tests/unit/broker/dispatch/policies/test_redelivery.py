@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.dispatch.policies import redelivery
 from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
+from cursors import redelivery_counts
 from quire.ledger.position import Position
 from tests.support.datadriven import Line, check, transcript
 
@@ -128,15 +129,11 @@ def test_what_a_call_costs_does_not_grow_with_what_waits_for_others() -> None:
     assert len(asked) == 1
 
 
-def test_counts_are_bounded_and_the_oldest_go_first() -> None:
+def test_counts_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Redelivery()
-    original = redelivery.COUNTS_MAX
-    redelivery.COUNTS_MAX = 3
-    try:
-        for entry_id in range(5):
-            replay.add(Position(1, entry_id), 0, again=True)
-    finally:
-        redelivery.COUNTS_MAX = original
+    monkeypatch.setattr(redelivery_counts, "COUNTS_MAX", 3)
+    for entry_id in range(5):
+        replay.add(Position(1, entry_id), 0, again=True)
     assert [replay.count(Position(1, entry_id)) for entry_id in range(5)] == [0, 0, 1, 1, 1]
     assert len(replay) == 5
 
@@ -185,5 +182,4 @@ def test_it_is_a_sorted_set(steps: list[tuple[str, int, int]], blocked: set[int]
         assert found == (first, count)
     replay.clear()
     assert len(replay) == 0
-    assert not replay.knows
     assert not replay.hashes

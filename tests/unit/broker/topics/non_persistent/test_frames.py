@@ -230,6 +230,20 @@ async def test_a_slow_peer_loses_messages_and_costs_no_memory_beyond_its_bound(r
     assert taken[-1] == b"now"
 
 
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
+async def test_what_a_slow_peer_could_not_be_sent_costs_it_no_permit(room: Room, kind: Any) -> None:
+    peer = await consumer(room, 1000, subType=kind)
+    producer = await room.connect()
+    await producer.producer(TOPIC)
+    subscription = the_topic(room).subscriptions["s"]
+    (holder,) = subscription.consumers
+    peer.stream.window = 0
+    for number in range(100):
+        await producer.publish(bytes(100_000), first=number)
+    assert subscription.dropped.count
+    assert subscription.permits_of(holder) == 1000 - subscription.messages_out
+
+
 async def test_small_messages_survive_the_next_use_of_the_receive_buffer(room: Room) -> None:
     peer = await consumer(room, 1_000_000)
     peer.stream.window = 0
