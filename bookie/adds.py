@@ -1,6 +1,6 @@
 """Adds of all sessions: they go into the write cache and the journal, or wait until both have room.
 
-    session -> checks -> write cache -> journal -> (group synced) -> `done`
+    session -> checks -> write cache -> journal -> (group synced) -> `done`, and at the end of the pass the answers
                no room -> wait in order of arrival -> room: start again at the checks | too late: refused
 
 A waiting add is neither stored nor checked. A fence that arrives in the meantime rejects it. While one add waits, every
@@ -50,6 +50,41 @@ def may_add(
     return Rc.IO if journal_failed else Rc.OK
 
 
+class AnsweringSession(Protocol):
+    """The part of a session that passes use: its answers leave at the end of one."""
+
+    is_dirty: bool
+    """True from `Passes.flush_later` to `flush`."""
+
+    def flush(self) -> None:
+        """Write the gathered answers."""
+
+
+class Passes:
+    """Passes of the journal, the read workers and the timers: the answers of each leave in one write per session."""
+
+    __slots__ = ("_dirty", "on_end")
+
+    def __init__(self) -> None:
+        self._dirty: list[AnsweringSession] = []
+        self.on_end: Callable[[], None] | None = None
+        """Called at the end of a pass, when its answers are sent."""
+
+    def flush_later(self, session: AnsweringSession) -> None:
+        """Send the session's answers at the end of this pass."""
+        if not session.is_dirty:
+            session.is_dirty = True
+            self._dirty.append(session)
+
+    def end(self) -> None:
+        """End a pass: send what it answered."""
+        dirty, self._dirty = self._dirty, []
+        for session in dirty:
+            session.flush()
+        if self.on_end is not None:
+            self.on_end()
+
+
 class Adder(Protocol):
     """The part of a session that adds use."""
 
@@ -80,6 +115,9 @@ class AddingBookie(Protocol):
 
     @property
     def stats(self) -> BookieStats: ...
+
+    @property
+    def passes(self) -> Passes: ...
 
     @property
     def read_only(self) -> bool:
@@ -140,6 +178,12 @@ class Adds:
         if self._timer is not None and not waiting:
             self._timer.cancel()
             self._timer = None
+
+    def journal_pass_done(self) -> None:
+        """End a pass of the journal, which has called `done` for the runs that it wrote, and now has room."""
+        if self.waiting_bytes:
+            self.room_made()
+        self._bookie.passes.end()
 
     def refuse_waiting(self) -> None:
         """Refuse all waiting adds. Called when the bookie stops."""

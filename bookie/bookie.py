@@ -20,7 +20,7 @@ from typing import Any, Final
 import trio
 
 from bookie import folders
-from bookie.adds import Adds
+from bookie.adds import Adds, Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
@@ -46,7 +46,6 @@ from bookie.last_confirmed import LacTable
 from bookie.reads import ReadWorkers
 from bookie.recovery import Start, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
-from bookie.sessions.ports import AnsweringSession
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.metadata.ledgers import read_instance_id
@@ -79,6 +78,7 @@ class Bookie:
         self.fences = FenceTable()
         self.lacs = LacTable()
         self.timers = Timers()
+        self.passes = Passes()
         self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
@@ -98,7 +98,6 @@ class Bookie:
         self.stats = BookieStats()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
-        self._dirty: list[AnsweringSession] = []
         self.job_failures = JobFailures()
         """Failures of background jobs by job name. A failed job is tried again."""
         self._checkpoints = Checkpoints(
@@ -119,9 +118,7 @@ class Bookie:
         self._given_up = False
         self.total_bytes: Callable[[str], int] = lambda _: 0
         """Size in bytes of the file system of a folder, 0 if unknown; blocking. Only reported to clients."""
-        self.on_pass: Callable[[], None] | None = None
-        """Called at the end of a pass (of the journal or of the read workers), when its answers are sent."""
-        journal.on_pass = self._journal_pass_done
+        journal.on_pass = self.adds.journal_pass_done
         journal.on_failed = self._journal_failed
         journal.on_no_room = disks.failed
         disks.unflushed = lambda: storage.unflushed_bytes
@@ -139,17 +136,11 @@ class Bookie:
             name=name,
             workers=count,
             waiting_max=count * self.config.reads_in_flight_max,
-            after=self._pass_done,
+            after=self.passes.end,
             sectors_read=self.world.disk.sectors_read,
         )
 
     # --- for sessions
-
-    def flush_later(self, session: AnsweringSession) -> None:
-        """Send the session's answers at the end of this pass, of the journal or of the read workers."""
-        if not session.is_dirty:
-            session.is_dirty = True
-            self._dirty.append(session)
 
     def request_flush(self) -> None:
         """Begin a checkpoint soon."""
@@ -276,19 +267,6 @@ class Bookie:
 
     # --- journal
 
-    def _journal_pass_done(self) -> None:
-        self.stats.journal_syncs = self.journal.groups
-        if self.adds.waiting_bytes:
-            self.adds.room_made()
-        self._pass_done()
-
-    def _pass_done(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for session in dirty:
-            session.flush()
-        if self.on_pass is not None:
-            self.on_pass()
-
     def _journal_failed(self, error: JournalFailedError) -> None:
         self.failed.set()
 
@@ -296,7 +274,7 @@ class Bookie:
 
     def _flushed(self) -> None:
         self.adds.room_made()
-        self._pass_done()
+        self.passes.end()
 
     def _storage_failed(self, error: StorageFailedError) -> None:
         if not self.failed.is_set():
@@ -342,7 +320,7 @@ class Bookie:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoints.run, name="bookie checkpoints")
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
-            "timers": partial(self.timers.run, self._pass_done),
+            "timers": partial(self.timers.run, self.passes.end),
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
@@ -371,7 +349,7 @@ class Bookie:
         self.read_only = True
         self._stopping = True
         self.adds.refuse_waiting()
-        self._pass_done()
+        self.passes.end()
         self._checkpoints.stop()
         self._garbage.stop()
         await self._garbage.end()

@@ -153,7 +153,7 @@ class Drain:
         self._begun = True
         for scope in list(self._receiving):
             scope.cancel()
-        self._bookie.on_pass = self._look
+        self._bookie.passes.on_end = self._look
         self._look()
         with trio.move_on_after(grace_s):
             await self._answered.wait()

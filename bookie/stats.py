@@ -23,5 +23,4 @@ class BookieStats:
     forces: int = 0
     long_polls: int = 0
     """Reads that waited for the LAC to move."""
-    journal_syncs: int = 0
     checkpoints: int = 0

@@ -13,9 +13,9 @@ from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
-from broker.turn import Turn
 from quire.service.gate import Gate
 from quire.world.doors import World
+from quire.world.outbox import Turn
 
 COMPACTIONS_MAX = 2
 """Topics of one broker that are compacted at the same time; others wait."""

@@ -36,7 +36,6 @@ from broker.topics.policies import TopicPolicies
 from broker.topics.quotas.checks import QuotaChecks
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.change_events import ChangeEvents
-from broker.turn import Turn
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import MetadataStore
@@ -44,6 +43,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
 from quire.wire.pulsar.names import PERSISTENT, TopicName
 from quire.world.doors import Stream, World
+from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
     from broker.connections.transactions import TransactionRequests

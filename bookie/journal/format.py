@@ -15,16 +15,10 @@ signed.
              -0x2000         nothing: the ledger is fenced                                   = 4 + 16
              -0x8000         size(4) package: explicit LAC                                   = 4 + 16 + 4 + size
     padding  0xFFFFFF00(4) padLength(4) zeros(padLength - 32) trailer(32)
-    trailer  "QUIREGRP"(8) fileId(8) offset(8) size(4) crc32c(4)
-             the group begins at `offset` of file `fileId` and has `size` bytes with its padding; the crc covers all
-             of them but its own four
-             "QUIREGRU": the group before this one was not synced when this one was written (deferred sync), so a crash
-             may have kept only this one
+    trailer  see seal.py
 
 The original's reader skips padLength bytes of a padding record without looking at them, so it does not see the trailer.
-It does not read the header past byte 8 either. The padding record is written even where alignment needs none, so every
-group has its trailer in the last 32 bytes before a multiple of 512. A reader finds it there without trusting any
-length.
+It does not read the header past byte 8 either.
 
 Versions 1 to 5, and files of the original: see replay.py. Source: BookKeeper's Journal and JournalChannel.
 """
@@ -60,20 +54,12 @@ RUN_SIZE_MAX: Final = 1 << 20
 _HEADER_MAGIC: Final = b"QUIREJNL"
 _HEADER = Struct("!4si8sqqq")
 _HEADER_END: Final = _HEADER.size + 4  # 40 + 4
-TRAILER_MAGIC: Final = b"QUIREGRP"
-UNSYNCED_MAGIC: Final = b"QUIREGRU"
-MAGIC_PREFIX: Final = b"QUIREGR"
-"""Common prefix of both magic numbers: a search looks for it."""
-_TRAILER = Struct("!8sqqI")
-TRAILER_SIZE: Final = _TRAILER.size + 4  # 28 + 4
 _CRC = Struct("!I")
 _INT = Struct("!i")
 _PADDING = Struct("!ii")
-PADDING_SIZE_MIN: Final = _PADDING.size + TRAILER_SIZE
 _KEY_RECORD = Struct("!iqqi")
 _FENCE_RECORD = Struct("!iqq")
 _RECORD_HEAD = Struct("!iqq")
-_ZEROS: Final = bytes(ALIGNMENT)
 
 
 class LogMark(NamedTuple):
@@ -228,55 +214,6 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
     if found_id != file_id:
         raise BadHeaderError(f"the header is that of file {file_name(found_id)}")
     return FileHeader(version, HEADER_SIZE, True, None if previous_id < 0 else LogMark(previous_id, previous_end))
-
-
-# --- groups
-
-
-def seal_group(
-    parts: list[Buffer], size: int, total: int, file_id: int, offset: int, *, after_unsynced: bool = False
-) -> None:
-    """Append the padding record to the records `parts` of `size` bytes.
-
-    It ends the group at `offset` of file `file_id`. `total`: `group_size(size)`, the size of the whole group.
-    """
-    pad_length = total - size - _PADDING.size
-    trailer = _TRAILER.pack(UNSYNCED_MAGIC if after_unsynced else TRAILER_MAGIC, file_id, offset, total)
-    parts.append(_PADDING.pack(PADDING_MASK, pad_length) + _ZEROS[: pad_length - TRAILER_SIZE] + trailer)
-    crc = 0
-    for part in parts:
-        crc = crc32c(part, crc)
-    parts.append(_CRC.pack(crc))
-
-
-def group_size(size: int) -> int:
-    """Return the bytes of a group of `size` bytes of records, with its padding.
-
-    >>> group_size(472), group_size(473)
-    (512, 1024)
-    """
-    return -(-(size + PADDING_SIZE_MIN) // ALIGNMENT) * ALIGNMENT
-
-
-class Trailer(NamedTuple):
-    file_id: int
-    offset: int
-    size: int
-    crc: int
-    after_unsynced: bool
-
-
-def decode_trailer(data: Buffer) -> Trailer | None:
-    """Return the trailer in these 32 bytes, None if they are not one."""
-    magic, file_id, offset, size = _TRAILER.unpack_from(data)
-    if magic not in (TRAILER_MAGIC, UNSYNCED_MAGIC):
-        return None
-    return Trailer(file_id, offset, size, _CRC.unpack_from(data, _TRAILER.size)[0], magic == UNSYNCED_MAGIC)
-
-
-def group_is_good(group: Buffer, trailer: Trailer) -> bool:
-    """Return whether these are the bytes that the trailer was made for."""
-    return len(group) == trailer.size and crc32c(memoryview(group)[:-4]) == trailer.crc
 
 
 # --- records

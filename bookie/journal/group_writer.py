@@ -25,10 +25,8 @@ from bookie.journal.format import (
     Record,
     encode_header,
     file_name,
-    group_size,
-    seal_group,
 )
-from bookie.journal.seal import JournalSeal
+from bookie.journal.seal import JournalSeal, group_size, seal_group
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run

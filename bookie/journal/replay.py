@@ -37,24 +37,20 @@ from bookie.errors import JournalDamagedError
 from bookie.journal.format import (
     ALIGNMENT,
     HEADER_SIZE,
-    MAGIC_PREFIX,
     PADDING_MASK,
     RECORD_LENGTH_MIN,
     RUN_SIZE_MAX,
-    TRAILER_SIZE,
     BadHeaderError,
     BadRecordError,
     FileHeader,
     LogMark,
     Record,
-    Trailer,
     decode_header,
     decode_records,
-    decode_trailer,
     file_id_of,
     file_name,
-    group_is_good,
 )
+from bookie.journal.seal import MAGIC_PREFIX, TRAILER_SIZE, Trailer, decode_trailer, group_is_good
 from quire.service.log import get_logger
 from quire.world.doors import Disk, File
 

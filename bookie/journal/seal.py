@@ -1,7 +1,18 @@
-"""The seal: a proof, outside of the journal, of the position where replay begins and the position up to which the
-journal was synced.
+"""Seals, the proofs that a start finds what was synced: a trailer in each group of the journal, and beside the journal
+the positions where replay begins and up to which it was synced.
 
-Why this is hard: `lastMark` has BookKeeper's 16 bytes and no checksum. A flipped bit that makes it larger hides all
+A group that a crash left half written must not be taken for data, nor a damaged one for the end:
+
+    trailer  "QUIREGRP"(8) fileId(8) offset(8) size(4) crc32c(4)
+             the group begins at `offset` of file `fileId` and has `size` bytes with its padding; the crc covers all
+             of them but its own four
+             "QUIREGRU": the group before this one was not synced when this one was written (deferred sync), so a crash
+             may have kept only this one
+
+The padding record is written even where alignment needs none, so every group has its trailer in the last 32 bytes
+before a multiple of 512. A reader finds it there without trusting any length.
+
+Why the rest is hard: `lastMark` has BookKeeper's 16 bytes and no checksum. A flipped bit that makes it larger hides all
 records in between. A journal that is cut, or whose newest file is missing, looks like one that ends earlier. A damaged
 last group looks like an unsynced tail. Therefore `lastMark.sealed` stands beside lastMark. It holds a mark that is
 written and synced before lastMark, and the end of the synced journal.
@@ -31,9 +42,21 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from bookie.errors import JournalFailedError
-from bookie.journal.format import NO_MARK, LogMark, file_name
+from bookie.journal.format import ALIGNMENT, NO_MARK, PADDING_MASK, LogMark, file_name
+from quire.wire.bookkeeper.entry import Buffer
 from quire.world.damage import Finding
 from quire.world.doors import Board, Disk
+
+TRAILER_MAGIC: Final = b"QUIREGRP"
+UNSYNCED_MAGIC: Final = b"QUIREGRU"
+MAGIC_PREFIX: Final = b"QUIREGR"
+"""Common prefix of both magic numbers: a search looks for it."""
+_TRAILER = Struct("!8sqqI")
+_SUM: Final = Struct("!I")
+TRAILER_SIZE: Final = _TRAILER.size + _SUM.size  # 28 + 4
+_PADDING = Struct("!ii")
+PADDING_SIZE_MIN: Final = _PADDING.size + TRAILER_SIZE
+_ZEROS: Final = bytes(ALIGNMENT)
 
 SEAL_FILE: Final = "lastMark.sealed"
 SECTOR: Final = 512
@@ -41,7 +64,58 @@ SIZE: Final = 4 * SECTOR
 _MARK_MAGIC: Final = b"QUIREMRK"
 _END_MAGIC: Final = b"QUIREEND"
 _FIELDS: Final = Struct("!8sqqq")
-_SUM: Final = Struct("!I")
+
+
+# --- trailers of groups
+
+
+def seal_group(
+    parts: list[Buffer], size: int, total: int, file_id: int, offset: int, *, after_unsynced: bool = False
+) -> None:
+    """Append the padding record to the records `parts` of `size` bytes.
+
+    It ends the group at `offset` of file `file_id`. `total`: `group_size(size)`, the size of the whole group.
+    """
+    pad_length = total - size - _PADDING.size
+    trailer = _TRAILER.pack(UNSYNCED_MAGIC if after_unsynced else TRAILER_MAGIC, file_id, offset, total)
+    parts.append(_PADDING.pack(PADDING_MASK, pad_length) + _ZEROS[: pad_length - TRAILER_SIZE] + trailer)
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
+    parts.append(_SUM.pack(crc))
+
+
+def group_size(size: int) -> int:
+    """Return the bytes of a group of `size` bytes of records, with its padding.
+
+    >>> group_size(472), group_size(473)
+    (512, 1024)
+    """
+    return -(-(size + PADDING_SIZE_MIN) // ALIGNMENT) * ALIGNMENT
+
+
+class Trailer(NamedTuple):
+    file_id: int
+    offset: int
+    size: int
+    crc: int
+    after_unsynced: bool
+
+
+def decode_trailer(data: Buffer) -> Trailer | None:
+    """Return the trailer in these 32 bytes, None if they are not one."""
+    magic, file_id, offset, size = _TRAILER.unpack_from(data)
+    if magic not in (TRAILER_MAGIC, UNSYNCED_MAGIC):
+        return None
+    return Trailer(file_id, offset, size, _SUM.unpack_from(data, _TRAILER.size)[0], magic == UNSYNCED_MAGIC)
+
+
+def group_is_good(group: Buffer, trailer: Trailer) -> bool:
+    """Return whether these are the bytes that the trailer was made for."""
+    return len(group) == trailer.size and crc32c(memoryview(group)[:-4]) == trailer.crc
+
+
+# --- the journal's seal
 
 
 class Sealed(NamedTuple):

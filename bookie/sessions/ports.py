@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from bookie.adds import AddDone, Adds
+from bookie.adds import AddDone, Adds, Passes
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.journal.group_writer import OnDurable
@@ -22,16 +22,6 @@ T = TypeVar("T")
 
 PLUGIN: Final = "AuthDisabledPlugin"
 """Name of the authentication plugin in answers to AUTH: there is no authentication."""
-
-
-class AnsweringSession(Protocol):
-    """The part of a session that the bookie uses: its answers leave at the end of a pass."""
-
-    is_dirty: bool
-    """True from `SessionBookie.flush_later` to `flush`."""
-
-    def flush(self) -> None:
-        """Write the gathered answers."""
 
 
 class SessionBookie(Protocol):
@@ -56,6 +46,9 @@ class SessionBookie(Protocol):
     def adds(self) -> Adds: ...
 
     @property
+    def passes(self) -> Passes: ...
+
+    @property
     def lacs(self) -> LacTable: ...
 
     @property
@@ -63,9 +56,6 @@ class SessionBookie(Protocol):
 
     @property
     def stats(self) -> BookieStats: ...
-
-    def flush_later(self, session: AnsweringSession) -> None:
-        """Send the session's answers at the end of this pass, of the journal or of the read workers."""
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
         """Refuse further adds to the ledger except recovery's. `done` is called when that is durable, or refused."""

@@ -175,7 +175,7 @@ class BookieSession:
     def flush_later(self) -> None:
         """Request that answers be written at the end of this pass."""
         if not self._receiving and not self.is_dirty:
-            self.bookie.flush_later(self)
+            self.bookie.passes.flush_later(self)
 
     # --- versions
 
@@ -256,7 +256,7 @@ class BookieSession:
             self._put_acks()
         self._acks = (rc, ledger_id, first, last)
         if not self.is_dirty and not self._receiving:
-            self.bookie.flush_later(self)
+            self.bookie.passes.flush_later(self)
 
     def _put_acks(self) -> None:
         assert self._acks is not None

@@ -12,7 +12,7 @@ from broker.dispatch.ports import Outlet, Source
 from broker.ends import Life
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import without_broker_metadata
-from quire.wire.pulsar.messages import MessageEncoder
+from quire.wire.pulsar.frames import MessageEncoder
 
 Buffer = bytes | bytearray | memoryview
 

@@ -3,7 +3,7 @@
 The pump is synchronous. It runs in the pass that made something possible (entries confirmed, permits given, acks,
 a consumer came or went), reads the tail from the cache, asks the policy for consumers, and queues the frames. Only a
 read that has to go to the bookies leaves the pass: one task, one at a time, whose result starts the pump again.
-It does no more in one pass than `broker.turn.PASS_WORK`, whatever there are permits for, and goes on in a later step.
+It does no more in one pass than `PASS_WORK`, whatever there are permits for, and goes on in a later step.
 """
 
 from __future__ import annotations

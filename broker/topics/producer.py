@@ -14,7 +14,7 @@ from broker.topics.ports import ProducerClient, ProducerHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
 from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
-from quire.wire.pulsar.messages import ReceiptEncoder
+from quire.wire.pulsar.frames import ReceiptEncoder
 from quire.wire.pulsar.metadata import delay_of, metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer

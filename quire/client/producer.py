@@ -17,7 +17,7 @@ from quire.client.packing import Packed
 from quire.client.retrying import final
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import ReceiptRun
-from quire.wire.pulsar.sends import SendEncoder
+from quire.wire.pulsar.frames import SendEncoder
 
 _YIELD_BYTES = 64 << 10
 """Bytes written in one pass, after which they are sent and other tasks run."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from quire.ledger.bookies.health import BookieHealth
-from quire.ledger.bookies.link import BookieLink, Turn
+from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.watcher import BookieWatcher, StoredBookies, WatcherConfig, watched_links
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
@@ -24,6 +24,7 @@ from quire.metadata.ledger_ids import LedgerIds, SequenceLedgerIds
 from quire.metadata.ledgers import LedgerLayout, LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.world.doors import World
+from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
     from quire.metadata.zookeeper.config import ZooKeeperConfig

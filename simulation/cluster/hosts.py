@@ -10,12 +10,12 @@ import trio
 from autorecovery.service import open_repair_client, run_autorecovery
 from broker.errors import BrokerError
 from broker.ownership.ownership import Ownership
-from broker.turn import Turn
 from quire.ledger.opening import open_client_on
 from quire.metadata.errors import MetadataError
 from quire.servers.addresses import Addresses
 from quire.servers.broker.process import run_broker_on
 from quire.world.doors import World
+from quire.world.outbox import Turn
 from simulation.cluster.swarm import ClusterSwarm
 from simulation.common.nodes import Cluster, Node
 from simulation.machines.metadata import HostMetadata

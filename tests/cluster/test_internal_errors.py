@@ -20,7 +20,7 @@ from broker.topics.producer import Producer
 Producer.confirmed = boom
 """,
     "the turn": """
-from broker.turn import Turn
+from quire.world.outbox import Turn
 mark = Turn.mark
 Turn.mark = lambda self, outbox: (self.later(boom), mark(self, outbox))
 """,

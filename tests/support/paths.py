@@ -86,7 +86,7 @@ def floors() -> list[str]:
 def floor_of(file: str) -> str:
     """Return the floor of a file: its package in the import contracts.
 
-    >>> floor_of("quire/ledger/writing/appender.py"), floor_of("broker/turn.py")
+    >>> floor_of("quire/ledger/writing/appender.py"), floor_of("broker/output.py")
     ('quire.ledger', 'broker')
     """
     module = file.removesuffix(".py").replace("/", ".")

@@ -27,11 +27,9 @@ ERRORS = {
     "TopicNotFoundError",
 }
 """Each floor has a root of its errors. A failure that a floor passes on keeps its name below that root."""
-PROTOCOLS = {"Turn"}
-"""A class, and the part of it that a lower floor uses, which may not import it."""
 MEANINGS = {"Cluster", "Connection"}
 """Different things, each with a row in the glossary."""
-SHARED = VERSIONS | ENDS | ERRORS | PROTOCOLS | MEANINGS
+SHARED = VERSIONS | ENDS | ERRORS | MEANINGS
 
 
 def product_files() -> list[Path]:

@@ -12,6 +12,10 @@ import pytest
 from broker.topics.topic import Topic
 from tests.support.paths import FOLDER, ROOT, record
 
+CALLS_MAX = 110
+FILES_MAX = 30
+"""Bounds of the path of a publish, so that it can be read as a whole."""
+
 HOP = """
 def publish(self, producer, run):
     return stored(self, producer, run)
@@ -51,6 +55,12 @@ def test_a_path_counts_its_calls_and_files() -> None:
         calls = [line.split() for line in lines if not line.lstrip().startswith("... ")]
         assert head == f"{len(calls)} calls in {len({file for _, file, _ in calls})} files"
         assert all((ROOT / file).exists() and file.startswith(floor.replace(".", "/")) for _, file, floor in calls)
+
+
+def test_a_publish_is_a_bounded_number_of_calls_in_a_bounded_number_of_files() -> None:
+    calls, files = map(int, re.findall(r"\d+", (FOLDER / "publish.txt").read_text().splitlines()[0]))
+    assert calls <= CALLS_MAX
+    assert files <= FILES_MAX
 
 
 def test_the_page_of_the_house_links_files_that_exist() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from broker.turn import Turn
+from quire.world.outbox import Turn
 
 _DONE = object()
 

@@ -11,26 +11,9 @@ from typing import Protocol, TypeAlias
 from quire.ledger.errors import BookieUnavailableError
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
-from quire.world.outbox import Outbox
 
 Receive: TypeAlias = Callable[[Buffer], None]
 Closed: TypeAlias = Callable[[BookieUnavailableError], None]
-
-
-class Turn(Protocol):
-    """A pass of the event loop, which sends its output at its end.
-
-    Implemented by servers with connections besides the links.
-    """
-
-    working: bool
-    """True during a pass that calls `flush` at its end."""
-
-    def mark(self, outbox: Outbox) -> None:
-        """Mark `outbox` to be sent at the end of this pass, or soon if none is running."""
-
-    def flush(self) -> None:
-        """End a pass: send all marked output."""
 
 
 class BookieLink(Protocol):

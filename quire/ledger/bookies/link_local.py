@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from quire.ledger.bookies.link import Closed, Receive, Turn, ignore_closed
+from quire.ledger.bookies.link import Closed, Receive, ignore_closed
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
+from quire.world.outbox import Turn
 
 Write: TypeAlias = Callable[[list[Buffer]], None]
 

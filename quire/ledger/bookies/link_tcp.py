@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import trio
 
-from quire.ledger.bookies.link import BookieLink, Closed, Receive, Turn, ignore_closed
+from quire.ledger.bookies.link import BookieLink, Closed, Receive, ignore_closed
 from quire.ledger.errors import BookieProtocolError, BookieUnavailableError
 from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper import v2
@@ -21,7 +21,7 @@ from quire.wire.bookkeeper.errors import BookkeeperWireError
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.world.doors import Network, Stream
 from quire.world.faults import Faults
-from quire.world.outbox import Outbox
+from quire.world.outbox import Outbox, Turn
 
 Resolve: TypeAlias = Callable[[str], Awaitable[tuple[str, int]]]
 

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from quire.ledger.bookies.answers import Answer, Body, failed
-from quire.ledger.bookies.connection import GIVE_UP_AFTER, AddChannel, AddReceiver, BookieConnection
-from quire.ledger.bookies.connection_v2 import V2Connection
+from quire.ledger.bookies.connection import GIVE_UP_AFTER, AddChannel, AddReceiver, BookieConnection, V2Connection
 from quire.ledger.bookies.connection_v3 import V3Connection
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link import BookieLink

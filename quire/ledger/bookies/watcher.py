@@ -20,7 +20,7 @@ from typing import Protocol
 
 import trio
 
-from quire.ledger.bookies.link import BookieLink, Turn
+from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_tcp import address_of, tcp_links
 from quire.ledger.bookies.quarantine import FaultCounts, NoFaults, Quarantine
 from quire.ledger.placement.policy import Cluster
@@ -38,6 +38,7 @@ from quire.metadata.store import MetadataStore, Watch
 from quire.service.log import get_logger
 from quire.world.doors import Network, Rng
 from quire.world.faults import Faults
+from quire.world.outbox import Turn
 
 log = get_logger(__name__)
 

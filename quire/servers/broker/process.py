@@ -23,7 +23,6 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
-from broker.turn import Turn
 from cursors.doors import Ledgers
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
@@ -42,6 +41,7 @@ from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.world.doors import World
+from quire.world.outbox import Turn
 
 log = get_logger(__name__)
 

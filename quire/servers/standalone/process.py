@@ -21,7 +21,6 @@ from bookie.errors import StorageFailedError
 from bookie.sessions.session import BookieSession
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
-from broker.turn import Turn
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
@@ -42,6 +41,7 @@ from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
+from quire.world.outbox import Turn
 
 log = get_logger(__name__)
 

@@ -41,7 +41,7 @@ def web_app(
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
-    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: stats.journal_syncs)
+    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
     metrics.gauge(
         "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
     )

@@ -20,7 +20,6 @@ from broker.output import OutputBudget
 from broker.topics.delayed_delivery import of_broker
 from broker.topics.entry_screen import EntryScreen
 from broker.topics.subscription_kinds import make_subscription
-from broker.turn import Turn
 from cursors.opening import memory_cursor
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerReadError
@@ -32,6 +31,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import features_of
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
+from quire.world.outbox import Turn
 from tests.support.pulsar_frames import entry, payload_of
 
 LEDGER = 5

@@ -10,10 +10,10 @@ import pytest
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
-from broker.turn import PASS_WORK
 from cursors.errors import InvalidAckError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.outbox import PASS_WORK
 from tests.unit.broker.fakes import LEDGER, Stage, counts, delivered, finish, on_stage
 
 SHARED = pb.CommandSubscribe.Shared

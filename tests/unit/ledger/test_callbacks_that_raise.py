@@ -9,7 +9,6 @@ import pytest
 import trio
 import trio.testing
 
-from broker.turn import Turn
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.link_tcp import TcpLink
 from quire.ledger.client import LedgerClient
@@ -18,7 +17,7 @@ from quire.servers.errors import InternalError
 from quire.servers.process import end_at_fault
 from quire.world.doors import World
 from quire.world.faults import Faults
-from quire.world.outbox import Outbox
+from quire.world.outbox import Outbox, Turn
 from quire.world.unwrap import leaves
 from tests.unit.ledger.fake_bookie import FakeCluster, payloads
 

@@ -14,16 +14,13 @@ from bookie.journal.format import (
     decode_header,
     decode_last_mark,
     decode_records,
-    decode_trailer,
     encode_header,
     encode_last_mark,
     file_id_of,
     file_name,
-    group_is_good,
-    group_size,
     record_bytes,
-    seal_group,
 )
+from bookie.journal.seal import decode_trailer, group_is_good, group_size, seal_group
 from quire.wire.bookkeeper.run import Run
 from tests.unit.bookie.build import KEY, run_of
 

@@ -8,8 +8,7 @@ import pytest
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import ClientItem, ClientSplitter, MessageRun, ReceiptRun
 from quire.wire.pulsar.errors import FrameError
-from quire.wire.pulsar.frames import FRAME_SIZE_MAX, encode
-from quire.wire.pulsar.messages import MessageEncoder, ReceiptEncoder
+from quire.wire.pulsar.frames import FRAME_SIZE_MAX, MessageEncoder, ReceiptEncoder, encode
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, ChunkBuffer
 from quire.wire.pulsar.splitter import Other
 from tests.support.pulsar_frames import command, entry, frame
