@@ -11,11 +11,10 @@ import trio
 from broker.topics.compaction.compaction import RUNNING, SUCCESS, compaction_of
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.support.pulsar_frames import SUB, C, entry
+from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 from tests.unit.broker.transacting import Client, id_of, producer, publish, send
-from tests.unit.managed_ledger.fake_ledgers import Sink
 
 OTHER = "persistent://public/default/payments"
 ASSIGN = "persistent://pulsar/system/transaction_coordinator_assign"
@@ -307,36 +306,6 @@ async def test_where_transactions_are_off_their_commands_are_refused() -> None:
         await peer.producer(txn_enabled=True)
         send(peer, b"m", 0, (0, 1))
         assert (await peer.expect(C.SEND_ERROR)).send_error.error == pb.NotAllowedError
-
-
-@pytest.mark.parametrize("on", [True, False])
-async def test_messages_of_transactions_that_pulsar_aborted_are_never_delivered(on: bool) -> None:
-    """A topic is taken over, with the markers that Pulsar wrote, whether or not transactions are on here."""
-    async with in_broker(transactions=on) as room:
-        snapshots = "/managed-ledgers/public/default/persistent/__transaction_buffer_snapshot"
-        await room.broker.metadata.multi([Create(path=snapshots, make_parents=True)])
-        peer = await room.connect()
-        await peer.producer()
-        topic = await room.topic()
-        for payload, fields in (
-            (b"aborted", id_of((3, 7))),
-            (b"committed", id_of((3, 8))),
-            (b"plain", {}),
-            (b"", {**id_of((3, 7)), "marker_type": 22, "producer_name": "pulsar.txn.marker"}),
-            (b"", {**id_of((3, 8)), "marker_type": 21, "producer_name": "pulsar.txn.marker"}),
-        ):
-            topic.ledger.append([entry(payload, **fields)], Sink())
-        await until(lambda: topic.ledger.entry_count == 5)
-        topic.abandon()
-        del room.broker.topics._loaded[TOPIC]
-        for _ in range(2):  # the second time from what was stored
-            reader = await consumer(room, name=f"s{on}", subType=SUB.Shared, durable=False)
-            assert await reader.payloads(2) == [b"committed", b"plain"]
-            assert await reader.silent()
-            topic = await room.topic()
-            assert dict(topic.ledger.properties)["quire.transactions"] != "none"
-            topic.abandon()
-            del room.broker.topics._loaded[TOPIC]
 
 
 async def compacted(room: Room) -> None:
