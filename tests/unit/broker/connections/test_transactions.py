@@ -279,6 +279,35 @@ async def test_numbers_of_transactions_are_never_given_twice(room: Room) -> None
         crash(room)
 
 
+async def test_participants_are_kept_as_clients_name_them(room: Room) -> None:
+    """The Go client registers short names, and looks for them in the metadata of the transaction."""
+    client, sender = await Client.of(room), await producer(room)
+    txn = await client.new()
+    assert not (await client.add_partition(txn, "orders")).HasField("error")
+    assert not (await client.add_subscription(txn, "orders", "s")).HasField("error")
+    assert (await client.add_partition(txn, "a/b")).error == pb.InvalidTopicName
+    service = room.broker.transactions
+    assert service is not None
+    found = service.coordinators[0].state.transactions[txn[1]]
+    assert [*found.partitions, *found.subscriptions] == ["orders", ("orders", "s")]
+    await publish(sender, b"m", 0, txn)
+    await client.commit(txn)
+    reader = await consumer(room, initialPosition=SUB.Earliest)
+    assert await reader.payloads(1) == [b"m"]
+
+
+async def test_an_end_is_answered_once_more_to_another_connection_only(room: Room) -> None:
+    """The answer may have been lost with its connection; on the same one the transaction does not exist any more."""
+    client = await Client.of(room)
+    txn = await client.new()
+    await client.commit(txn)
+    assert (await client.end(txn, commit=True)).error == pb.TransactionNotFound
+    assert (await client.end(txn, commit=False)).error == pb.TransactionNotFound
+    other = await Client.of(room)
+    assert (await other.end(txn, commit=False)).error == pb.InvalidTxnStatus
+    assert not (await other.end(txn, commit=True)).HasField("error")
+
+
 async def test_errors_name_what_is_wrong(room: Room) -> None:
     client = await Client.of(room)
     txn = await client.new()
@@ -286,8 +315,6 @@ async def test_errors_name_what_is_wrong(room: Room) -> None:
     assert (await client.add_partition(txn, TOPIC)).error == pb.TransactionNotFound
     assert (await client.add_partition((0, 5000), TOPIC)).error == pb.TransactionNotFound
     assert (await client.add_partition((3, 1), TOPIC)).error == pb.TransactionCoordinatorNotFound
-    assert not (await client.end(txn, commit=True)).HasField("error")  # its answer may have been lost
-    assert (await client.end(txn, commit=False)).error == pb.InvalidTxnStatus
     assert (await client.connect(77)).error == pb.TransactionCoordinatorNotFound
 
 
