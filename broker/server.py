@@ -129,6 +129,7 @@ class Broker:
             self.transactions = TransactionService(
                 self.context, self.topics, factory, metadata, self.ownership, snapshots
             )
+            self.context.enable_transactions = self.transactions.enable
             self.topics.delete_acks = self.transactions.delete_acks
             self.administration.transactions = self.transactions
             requests = TransactionRequests(self.transactions)

@@ -66,9 +66,13 @@ class TransactionsOfTopic:
 
     # Messages
 
+    @property
+    def takes_messages(self) -> bool:
+        return self.buffer is not None
+
     def refusal(self, entry: Buffer) -> str:
         if self.buffer is None:
-            return "the producer was not created for transactions"
+            return "the topic takes no messages of transactions"
         return self.buffer.refusal(entry)
 
     def sink(self, payloads: Sequence[Buffer], inner: AppendSink) -> AppendSink:

@@ -296,6 +296,27 @@ async def test_participants_are_kept_as_clients_name_them(room: Room) -> None:
     assert await reader.payloads(1) == [b"m"]
 
 
+async def test_a_producer_that_did_not_announce_transactions_sends_again_behind_the_first_snapshot(room: Room) -> None:
+    """So it is with the Go client. Nothing of what it sent behind that is stored before, nor lost."""
+    client, sender = await Client.of(room), await room.connect()
+    await sender.producer()
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"before", 0)
+    send(sender, b"first", 1, txn)
+    send(sender, b"behind", 2)
+    assert (await sender.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 1
+    topic = await room.topic()
+    assert topic.ledger.entry_count == 1
+    assert topic.transactions.takes_messages
+    await sender.producer()
+    await publish(sender, b"first", 1, txn)
+    await publish(sender, b"behind", 2)
+    await client.commit(txn)
+    reader = await consumer(room, initialPosition=SUB.Earliest)
+    assert await reader.payloads(3) == [b"before", b"first", b"behind"]
+
+
 async def test_an_end_is_answered_once_more_to_another_connection_only(room: Room) -> None:
     """The answer may have been lost with its connection; on the same one the transaction does not exist any more."""
     client = await Client.of(room)
