@@ -22,6 +22,7 @@ from broker.errors import (
     ServiceNotReadyError,
     TopicExistsError,
     TopicNotFoundError,
+    translated,
 )
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import Owning
@@ -279,7 +280,9 @@ class TransactionService:
             if self._usable(coordinator_id) is not None:
                 continue
             path = log_path(coordinator_log(coordinator_id).managed_ledger_path)
-            if await self._metadata.get(path) is None:
+            with translated(path):
+                has_log = await self._metadata.get(path) is not None
+            if not has_log:
                 continue
             if await self._is_mine(COORDINATORS.with_partition(coordinator_id)):
                 try:

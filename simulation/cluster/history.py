@@ -135,7 +135,7 @@ class ClusterStory(ClusterRecord):
                 await self._read_all(topic, history)
         await self._until("EveryConfirmedEntryIsDelivered", self._undelivered)
         if self.movers is not None:
-            await self.movers.finish()
+            await self.movers.finish(self.own.read_all)
             self.tell("", "Reached", what="AllOrNothing", outcomes=dict(self.movers.outcomes))
         for broker in self.brokers:
             await self._stop(broker)

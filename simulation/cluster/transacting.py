@@ -11,6 +11,7 @@ All draws are from streams of its own, so that histories without transactions st
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -150,13 +151,13 @@ class Movers:
     def _moved(self) -> Counter[bytes]:
         return Counter(self._found.values())
 
-    async def finish(self) -> None:
-        """Wait until a healed cluster has moved everything. Raises ViolationError."""
+    async def finish(self, read_all: Callable[[str], Awaitable[dict[Place, bytes]]]) -> None:
+        """Wait until a healed cluster has moved everything. `read_all`: reads a whole topic. Raises ViolationError."""
         with trio.move_on_after(LIVENESS_S):
             while self._published < MESSAGES:
                 await trio.sleep(0.2)
         require(self._published == MESSAGES, "Liveness", f"{self._published} of {MESSAGES} are published")
-        source = await self._users.read_all(SOURCE)
+        source = await read_all(SOURCE)
         wanted = Counter(b"%d:%d" % place for place in source)
         self._users.start("reader of the sink", self._watch, SINK)
         with trio.move_on_after(LIVENESS_S):
