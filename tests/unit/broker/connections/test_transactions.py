@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker.connections.transactions import ACKS_IN_STEP
 from broker.topics.compaction.compaction import RUNNING, SUCCESS, compaction_of
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -327,6 +328,29 @@ async def test_an_end_is_answered_once_more_to_another_connection_only(room: Roo
     other = await Client.of(room)
     assert (await other.end(txn, commit=False)).error == pb.InvalidTxnStatus
     assert not (await other.end(txn, commit=True)).HasField("error")
+
+
+async def test_an_acknowledgement_of_many_messages_is_stored_in_steps_and_ends_as_one(room: Room) -> None:
+    """Ids are worked on in steps, each stored as one record, so that other clients are served between them."""
+    client, sender = await Client.of(room), await producer(room)
+    count = 5 * ACKS_IN_STEP + 1
+    for number in range(count):
+        send(sender, b"%d" % number, number)
+    for _ in range(count):
+        await sender.expect(C.SEND_RECEIPT)
+    reader = await room.connect()
+    await reader.subscribe(TOPIC, "s", subType=SUB.Shared, initialPosition=SUB.Earliest)
+    reader.flow(count)
+    places = [(await reader.message())[0].message_id for _ in range(count)]
+    txn = await client.new()
+    await client.add_subscription(txn)
+    assert not (await reader.answered_ack(*places, **id_of(txn))).HasField("error")
+    acks = (await room.topic()).transactions.acks["s"]
+    assert acks.records.appended == 6
+    assert len(acks.state.open[txn].entries) == count
+    assert (await room.topic()).subscriptions["s"].backlog == count
+    await client.commit(txn)
+    assert (await room.topic()).subscriptions["s"].backlog == 0
 
 
 async def test_errors_name_what_is_wrong(room: Room) -> None:
