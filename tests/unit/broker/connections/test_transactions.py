@@ -353,6 +353,25 @@ async def test_an_acknowledgement_of_many_messages_is_stored_in_steps_and_ends_a
     assert (await room.topic()).subscriptions["s"].backlog == 0
 
 
+async def test_an_acknowledgement_in_a_transaction_frees_a_consumer_at_its_limit() -> None:
+    """Found by the history of clusters with transactions: what waited for them came when the transaction ended."""
+    async with in_broker(transactions=True, unacked_messages_per_consumer_max=1) as room:
+        await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
+        client, sender = await Client.of(room), await producer(room)
+        for number in range(3):
+            await publish(sender, b"%d" % number, number)
+        reader = await room.connect()
+        await reader.subscribe(TOPIC, "s", subType=SUB.Shared, initialPosition=SUB.Earliest)
+        reader.flow(10)
+        txn = await client.new()
+        await client.add_subscription(txn)
+        place = (await reader.message())[0].message_id
+        assert await reader.silent(0.2)  # it holds as many as it may
+        reader.ack(place, request_id=reader.next_id(), **id_of(txn))
+        kinds = {(await reader.receive())[0].type for _ in range(2)}
+        assert kinds == {C.ACK_RESPONSE, C.MESSAGE}
+
+
 async def test_errors_name_what_is_wrong(room: Room) -> None:
     client = await Client.of(room)
     txn = await client.new()
