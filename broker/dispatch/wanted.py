@@ -19,7 +19,7 @@ def wanted_messages(ack_set: Sequence[int]) -> int:
     return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
 
 
-class InTransactions(NamedTuple):
+class HeldSummary(NamedTuple):
     """Acknowledgements of a subscription in open transactions."""
 
     entries: int
@@ -33,7 +33,7 @@ class InTransactions(NamedTuple):
 class HeldInTransactions(Protocol):
     """Acknowledgements in open transactions."""
 
-    def summary(self) -> InTransactions | None:
+    def summary(self) -> HeldSummary | None:
         """Return what is held, for operators; None: nothing is."""
 
     @property

@@ -60,7 +60,7 @@ def _has_transactions(ledger: ManagedLedger) -> bool:
     return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
 
 
-class SnapshotStore(Protocol):
+class StoredSnapshots(Protocol):
     """Interface to the snapshots of transactions; see broker.transactions.buffer."""
 
     async def find(self, topic: TopicName, has_ledger: Callable[[int], bool]) -> Snapshot | None: ...
@@ -106,7 +106,7 @@ class TopicLoader:
         self._first_use = first_use
         self._close_soon = close_soon
         self._stamping = stamp_kinds(context.options.entry_metadata)
-        self.snapshots: Callable[[], SnapshotStore] | None = None
+        self.snapshots: Callable[[], StoredSnapshots] | None = None
         """Returns the store of snapshots of transactions; None: there is none."""
         self._with_snapshots: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         self.stopping = False

@@ -129,7 +129,7 @@ class TransactionsOfTopic:
             subscription.hold_in_transaction(consumer, [ack.position for ack in acks if not ack.words])
         await pending.store(txn, acks, ack_type)
         if not subscription.stopped:
-            subscription.pump()  # what its consumers hold no longer may have kept a key, or a consumer at its limit
+            subscription.pump()  # what its consumers hold no longer may have kept a key
 
     async def delete(self, subscription: str) -> None:
         if (acks := self.acks.pop(subscription, None)) is not None:
