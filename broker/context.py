@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 
@@ -30,6 +31,7 @@ class Context:
         "compacting",
         "connects",
         "delivery",
+        "enable_transactions",
         "filters",
         "no_room",
         "nursery",
@@ -83,6 +85,8 @@ class Context:
         self.passed_over: Counter[str] = Counter()
         """Stored entries acknowledged on behalf of consumers, by reason."""
         self.compacting = Gate(COMPACTIONS_MAX)
+        self.enable_transactions: Callable[[Any], Awaitable[None]] | None = None
+        """Lets a topic take messages of transactions. Raises BrokerError. None: they are off."""
         self._incarnation = incarnation
         self._producer_count = 0
 

@@ -257,6 +257,10 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         TOPIC_LABELS,
         compactions(lambda c: c.duration_ms),
     )
+    if broker.transactions is not None:
+        from broker.transactions.metrics import register_transactions  # off by default
+
+        register_transactions(metrics, broker.transactions, broker.topics.loaded, cluster)
     register_life(metrics, broker, TOPIC_LABELS, topics)
     schemas = broker.topics.schemas.counts
     for name, text, counted in (

@@ -48,6 +48,7 @@ from quire.world.outbox import Turn
 if TYPE_CHECKING:
     from broker.connections.transactions import TransactionRequests
     from broker.transactions.service import TransactionService
+    from broker.transactions.snapshots.store import Snapshots
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
@@ -116,13 +117,19 @@ class Broker:
         self.idle = IdleTopics(self.topics, self.policies, options, delete)
         self.lookups = LookupCounts()
         self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
+        self._snapshots: Snapshots | None = None
+        self.topics.snapshots = self._snapshot_store
         self.transactions: TransactionService | None = None
         requests: TransactionRequests | None = None
         if options.transactions:
             from broker.connections.transactions import TransactionRequests  # heavy, and off by default
             from broker.transactions.service import TransactionService
 
-            self.transactions = TransactionService(self.context, self.topics, factory, metadata, self.ownership)
+            snapshots = self._snapshot_store()
+            self.transactions = TransactionService(
+                self.context, self.topics, factory, metadata, self.ownership, snapshots
+            )
+            self.context.enable_transactions = self.transactions.enable
             self.topics.delete_acks = self.transactions.delete_acks
             self.administration.transactions = self.transactions
             requests = TransactionRequests(self.transactions)
@@ -143,6 +150,14 @@ class Broker:
         self.connections: dict[Connection, None] = {}
         self.closed = trio.Event()
         """Set when `begin_close` is done."""
+
+    def _snapshot_store(self) -> Snapshots:
+        """Return the store of snapshots of transactions, made at its first use."""
+        if self._snapshots is None:
+            from broker.transactions.snapshots.store import Snapshots  # imports the client
+
+            self._snapshots = Snapshots(self.context, self.topics, self.metadata, self.ownership)
+        return self._snapshots
 
     @property
     def service_url(self) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from weakref import ref
 
 import trio
+from cachetools import LRUCache
 
 from broker import replies
 from broker.connections import acks
@@ -16,6 +18,8 @@ from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.errors import BrokerError, ConsumerNotFoundError, MetadataRefusedError, NotAllowedError
 from broker.positions import position_of
+from broker.transactions.coordinator_state import ENDED_MAX
+from broker.transactions.errors import TransactionNotFoundError
 from broker.transactions.pending_state import Ack
 from broker.transactions.records import CUMULATIVE, INDIVIDUAL
 from broker.transactions.service import TransactionService
@@ -28,6 +32,8 @@ ACKS_IN_STEP = 256
 """Message ids of one ACK in a transaction that are worked on before other tasks run, and stored as one record."""
 PARTICIPANTS_MAX = 10_000
 """Maximum number of partitions or subscriptions in one command."""
+NAMES_IN_STEP = 500
+"""Names of participants that are looked at before other tasks run."""
 TTL_MAX_MS = 1 << 53
 
 Work = Callable[[Connection, pb.BaseCommand], Awaitable[None]]
@@ -38,6 +44,9 @@ class TransactionRequests:
 
     def __init__(self, service: TransactionService) -> None:
         self._service = service
+        self._answered: LRUCache[TxnId, ref[Connection]] = LRUCache(ENDED_MAX)
+        """Connections that were answered the end of a transaction. Another one may ask again, since the answer may have
+        been lost with its connection; to the same one the transaction does not exist any more, as in the original."""
 
     @property
     def works(self) -> dict[int, Work]:
@@ -71,7 +80,8 @@ class TransactionRequests:
         request = command.addPartitionToTxn
         txn = TxnId(request.txnid_most_bits, request.txnid_least_bits)
         _check_count(len(request.partitions))
-        names = [parse_topic(each).full for each in request.partitions]
+        names = list(request.partitions)
+        await _check_names(names)
         await self._service.coordinator_of(txn.most).add(txn, names)
         connection.write((replies.of_transaction(command, *txn),))
 
@@ -79,15 +89,20 @@ class TransactionRequests:
         request = command.addSubscriptionToTxn
         txn = TxnId(request.txnid_most_bits, request.txnid_least_bits)
         _check_count(len(request.subscription))
-        names = [(parse_topic(each.topic).full, each.subscription) for each in request.subscription]
+        names = [(each.topic, each.subscription) for each in request.subscription]
+        await _check_names([topic for topic, _ in names])
         await self._service.coordinator_of(txn.most).add(txn, (), names)
         connection.write((replies.of_transaction(command, *txn),))
 
     async def _end(self, connection: Connection, command: pb.BaseCommand) -> None:
         request = command.endTxn
         txn = TxnId(request.txnid_most_bits, request.txnid_least_bits)
+        answered = self._answered.get(txn)
+        if answered is not None and answered() is connection:
+            raise TransactionNotFoundError(f"transaction {txn} is over, as this connection was answered")
         await self._service.coordinator_of(txn.most).end(txn, commit=request.txn_action == pb.COMMIT)
         connection.write((replies.of_transaction(command, *txn),))
+        self._answered[txn] = ref(connection)
 
     # Coordinators and participants
 
@@ -162,6 +177,15 @@ def _ack_of(message: pb.MessageIdData) -> Ack:
 def _check_count(count: int) -> None:
     if count > PARTICIPANTS_MAX:
         raise NotAllowedError(f"{count} participants in one command are too many")
+
+
+async def _check_names(topics: Sequence[str]) -> None:
+    """Raise InvalidTopicError if one of them is no name. They are kept as the client wrote them, which may be short:
+    clients look for them so in the metadata of a transaction."""
+    for count, topic in enumerate(topics, 1):
+        parse_topic(topic)
+        if not count % NAMES_IN_STEP:
+            await trio.lowlevel.checkpoint()
 
 
 def _watermark(request: pb.CommandEndTxnOnPartition | pb.CommandEndTxnOnSubscription) -> int:

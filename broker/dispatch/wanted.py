@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from cursors.cursor import Cursor
 from quire.ledger.position import Position
@@ -19,8 +19,22 @@ def wanted_messages(ack_set: Sequence[int]) -> int:
     return max(1, sum((word & WORD_MASK).bit_count() for word in ack_set))
 
 
+class HeldSummary(NamedTuple):
+    """Acknowledgements of a subscription in open transactions."""
+
+    entries: int
+    """Entries acknowledged one by one, at least in part."""
+    upto: Position | None
+    """Entry up to which one of them acknowledged everything."""
+    transactions: int
+    oldest: tuple[int, int]
+
+
 class HeldInTransactions(Protocol):
     """Acknowledgements in open transactions."""
+
+    def summary(self) -> HeldSummary | None:
+        """Return what is held, for operators; None: nothing is."""
 
     @property
     def is_empty(self) -> bool: ...

@@ -130,6 +130,15 @@ DELIVERY: Final = (
         " messages).",
         "Acknowledge them, or reconnect the consumer or request redelivery, after which they are delivered again.",
     ),
+    ACKNOWLEDGED_IN_TRANSACTION := Cause(
+        "acknowledged-in-transaction",
+        _BLOCKED,
+        "All entries were delivered; {in_transactions} of them are acknowledged in transactions that are not over, the"
+        " oldest of {open_transactions} is {holder}. They count as acknowledged when it commits, and are delivered"
+        " again when it is aborted.",
+        "Commit or abort it, or wait for its time-out; GET /admin/v3/transactions/transactionMetadata/{holder} shows"
+        " it, POST /admin/v3/transactions/abortTransaction/{holder} aborts it.",
+    ),
     OPEN_TRANSACTION := Cause(
         "open-transaction",
         _BLOCKED,

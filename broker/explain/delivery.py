@@ -89,6 +89,12 @@ class Situation:
     bound: str = ""
     """The last entry before that transaction."""
     transaction: str = ""
+    in_transactions: int = 0
+    """Entries that are acknowledged, at least in part, in transactions that are not over."""
+    open_transactions: int = 0
+    """Number of those transactions."""
+    holder: str = ""
+    """The oldest of them."""
     delayed: int = 0
     next_due_ms: int | None = None
     now_ms: int = 0
@@ -158,6 +164,9 @@ def explain(situation: Situation, *, since_ms: int | None = None) -> Explanation
         "waiting_again": situation.waiting_again,
         "delayed": situation.delayed,
         "held_back": situation.held_back,
+        "in_transactions": situation.in_transactions,
+        "open_transactions": situation.open_transactions,
+        "holder": situation.holder,
         "rescheduled": situation.rescheduled,
         "unacked": situation.unacked,
         "read_position": situation.read_position,
@@ -189,7 +198,10 @@ def _reason(situation: Situation) -> Reason:
     if not situation.messages_wait and situation.held_back:
         return Reason(causes.OPEN_TRANSACTION, {"bound": situation.bound, "transaction": situation.transaction})
     if not situation.messages_wait and not situation.delayed:
-        return _about(causes.DELIVERED_UNACKED, _most(situation))
+        most = _most(situation)
+        if situation.in_transactions and (situation.in_transactions >= situation.backlog or not most.unacked):
+            return Reason(causes.ACKNOWLEDGED_IN_TRANSACTION, {})
+        return _about(causes.DELIVERED_UNACKED, most)
     return _of_dispatcher(situation)
 
 

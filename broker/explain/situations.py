@@ -35,6 +35,7 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
     rescheduled = [cursor.read_position] if for_filter else [] if many is None else many.rescheduled
     usable = ledger.state not in (State.FENCED, State.CLOSING, State.CLOSED)
     unread, held_back = _unread(topic, subscription) if usable else (0, 0)
+    in_transactions, open_transactions, holder = _in_transactions(subscription)
     return Situation(
         topic=topic.name.full,
         name=subscription.name,
@@ -48,6 +49,9 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
         held_back=held_back,
         bound=str(topic.read_bound),
         transaction=_first_open(topic),
+        in_transactions=in_transactions,
+        open_transactions=open_transactions,
+        holder=holder,
         delayed=subscription.delayed,
         next_due_ms=None if many is None else many.next_due_ms,
         now_ms=topic.context.world.clock.wall_ms(),
@@ -100,6 +104,17 @@ def _first_open(topic: Topic) -> str:
     """Return the transaction that holds entries back, as paths of the admin REST have it."""
     found = None if topic.read_bound is None or topic.transactions is None else topic.transactions.first_open()
     return "" if found is None else f"{found[0]}/{found[1]}"
+
+
+def _in_transactions(subscription: Subscription) -> tuple[int, int, str]:
+    """Return how many entries are acknowledged in open transactions, how many those are, and the oldest of them."""
+    held = subscription.held_in_transactions
+    found = None if held is None else held.summary()
+    if found is None:
+        return 0, 0, ""
+    ledger, cursor = subscription.topic.ledger, subscription.cursor
+    upto = 0 if found.upto is None else ledger.count_between(cursor.mark_delete, found.upto)
+    return max(found.entries, upto), found.transactions, f"{found.oldest[0]}/{found.oldest[1]}"
 
 
 def _facts(subscription: Subscription, consumer: Consumer[Subscription]) -> ConsumerFacts:

@@ -26,7 +26,7 @@ from broker.topics.compaction.leftovers import delete_log
 from broker.topics.left_over import delete_folders, delete_logs
 from broker.topics.life.first_use import FirstUse
 from broker.topics.life.following import PolicyFollowing
-from broker.topics.loader import HOLD_S, TopicLoader, has_node
+from broker.topics.loader import HOLD_S, StoredSnapshots, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
@@ -114,6 +114,15 @@ class Topics:
     @property
     def options(self) -> BrokerOptions:
         return self._context.options
+
+    @property
+    def snapshots(self) -> Callable[[], StoredSnapshots] | None:
+        """Return what makes the store of snapshots of transactions."""
+        return self._loader.snapshots
+
+    @snapshots.setter
+    def snapshots(self, store: Callable[[], StoredSnapshots]) -> None:
+        self._loader.snapshots = store
 
     @property
     def count(self) -> int:

@@ -22,7 +22,9 @@ from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.following import follow_rates
 from broker.topics.takeover import Takeover
 from broker.topics.topic import Topic
-from broker.transactions.txn_id import SNAPSHOT_PROPERTY, is_log_of_transactions
+from broker.topics.topic_policies.known import is_of_system
+from broker.transactions.buffer_state import Snapshot
+from broker.transactions.txn_id import SNAPSHOT_PROPERTY, SNAPSHOT_TOPICS, is_log_of_transactions
 from cursors.errors import CursorRecoveryError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -43,11 +45,8 @@ A refused client retries ever more slowly, long after they are back. Less than c
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 0.5
 NAMESPACES_MAX = 10_000
-NAMESPACE_TTL_S = 300.0
-"""Time for which it is known that Pulsar has no transactions in a namespace. A namespace is taken over once."""
-_SYSTEM_NAMESPACE = "pulsar/system"
-_SNAPSHOT_TOPICS = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
-"""Source: Pulsar's SystemTopicNames."""
+NAMESPACE_TTL_S = 5.0
+"""Time for which it is kept whether a namespace has topics with snapshots of transactions."""
 
 
 async def has_node(metadata: MetadataStore, path: str) -> bool:
@@ -59,6 +58,14 @@ async def has_node(metadata: MetadataStore, path: str) -> bool:
 def _has_transactions(ledger: ManagedLedger) -> bool:
     """Return whether a log has ever had messages of transactions."""
     return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
+
+
+class StoredSnapshots(Protocol):
+    """Interface to the snapshots of transactions; see broker.transactions.buffer."""
+
+    async def find(self, topic: TopicName, has_ledger: Callable[[int], bool]) -> Snapshot | None: ...
+
+    async def store(self, topic: TopicName, snapshot: Snapshot | None) -> None: ...
 
 
 class Wanted(Protocol):
@@ -99,7 +106,9 @@ class TopicLoader:
         self._first_use = first_use
         self._close_soon = close_soon
         self._stamping = stamp_kinds(context.options.entry_metadata)
-        self._pulsar_transactions: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
+        self.snapshots: Callable[[], StoredSnapshots] | None = None
+        """Returns the store of snapshots of transactions; None: there is none."""
+        self._with_snapshots: Recent[str, bool] = Recent(NAMESPACES_MAX, NAMESPACE_TTL_S)
         self.stopping = False
         """The broker stops: nothing is tried again."""
 
@@ -155,9 +164,9 @@ class TopicLoader:
                 topic = StampingTopic(self._context, name, ledger, self._close_soon, policies, stamp)
             topic.deduplication = deduplication
             topic.restore_subscriptions()
-            taken_over = not _has_transactions(ledger) and await self._had_transactions_of_pulsar(name)
-            if taken_over or self._context.options.transactions or _has_transactions(ledger):
-                await self._recover_transactions(topic, taken_over)
+            has_snapshot = _has_transactions(ledger) or await self._may_have_snapshot(name)
+            if has_snapshot or self._context.options.transactions:
+                await self._recover_transactions(topic, has_snapshot)
             await self._ownership.check(name)
         except BaseException:
             ledger.abandon()
@@ -171,28 +180,30 @@ class TopicLoader:
         follow_rates(topic, self._rates)
         return topic
 
-    async def _had_transactions_of_pulsar(self, name: TopicName) -> bool:
-        """Return whether topics of the namespace may have messages of transactions that Pulsar wrote: it stores
-        snapshots of them in a topic of the namespace, before the first message."""
-        namespace = name.namespace_path
-        if namespace == _SYSTEM_NAMESPACE:
+    async def _may_have_snapshot(self, name: TopicName) -> bool:
+        """Return whether the namespace has a topic with snapshots of transactions: Quire and Pulsar store one before
+        the first message of a transaction."""
+        if is_of_system(name):
             return False
-        known = self._pulsar_transactions.get(namespace)
+        namespace = name.namespace_path
+        known = self._with_snapshots.get(namespace)
         if known is None:
             known = False
-            for local in _SNAPSHOT_TOPICS:
+            for local in SNAPSHOT_TOPICS:
                 topic = TopicName(name.domain, name.tenant, name.namespace, local)
                 stored = await has_node(self._metadata, log_path(topic.managed_ledger_path))
                 known = known or stored or await self._partitioned.get(topic) > 0
-            self._pulsar_transactions.put(namespace, known)
+            self._with_snapshots.put(namespace, known)
         return known
 
-    async def _recover_transactions(self, topic: Topic, taken_over: bool) -> None:
+    async def _recover_transactions(self, topic: Topic, has_snapshot: bool) -> None:
         from broker.transactions.recovery import recover_transactions  # few topics have any
 
+        if self.snapshots is None:
+            return
         enabled = self._context.options.transactions
         topic.transactions = await recover_transactions(
-            topic, self._factory, self._metadata, whole_log=taken_over, with_acks=enabled
+            topic, self._factory, self._metadata, self.snapshots(), has_snapshot=has_snapshot, with_acks=enabled
         )
         if not enabled and topic.read_bound is not None:
             log.error(

@@ -22,6 +22,10 @@ P = TypeVar("P", contravariant=True)
 class TopicTransactions(Protocol):
     """Transactions of a topic and of its subscriptions, as the topic uses them."""
 
+    @property
+    def takes_messages(self) -> bool:
+        """Return whether messages of transactions are taken: there is a snapshot."""
+
     def refusal(self, entry: Buffer) -> str:
         """Return why a message sent in a transaction is not taken, "" if it is."""
 

@@ -210,7 +210,7 @@ def _accepted_part(run: SendRun, start: int, stop: int, features: int) -> SendRu
 
 def _why_flags(flags: int) -> str:
     if flags & TRANSACTION:
-        return "transactions are off, or the producer was not created for them"
+        return "transactions are off"
     if flags & MARKER:
         return "markers are for brokers: replication between clusters is not served"
     if flags & SHADOW:

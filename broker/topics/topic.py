@@ -37,6 +37,7 @@ from broker.topics.rates.following import TopicRates, limit_of
 from broker.topics.subscription_cursors import Pairs, delete_cursor, open_durable, open_subscribed, position_before
 from broker.topics.subscription_kinds import make_subscription, serves, stop_for_another_kind
 from broker.topics.system_names import is_system_cursor
+from broker.transactions.first_message import waits_for_snapshot
 from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from managed_ledger.writing.state import State
@@ -189,14 +190,15 @@ class Topic:
             self._refuse(producer, run, NoRoomError(why))
             return
         payloads = run.payloads
-        size = sum(map(len, payloads))
-        features = producer.features.union(payloads)
+        size, features = sum(map(len, payloads)), producer.features.union(payloads)
         if (
             features & REFUSED
             or run.flags & NOT_SERVED
             or size > self.context.options.message_size_max
             or (features & DELAYED and self.delayed_delivery().max_delay_ms)
         ):
+            if waits_for_snapshot(self, producer, run, features):
+                return
             why_not = None if self.transactions is None else self.transactions.refusal
             for part, has in producer.accepted(run, why_not):
                 # an append failed: nothing may be stored behind the gap
@@ -396,9 +398,8 @@ class Topic:
         limits.check_unused(self, len(self.producers), self.subscriptions.values())
 
     def check_subscriptions(self) -> None:
-        """Raise NotAllowedError if the limit of subscriptions is reached, including those being created."""
-        count = len(self.subscriptions) + len(self.creating or ())
-        limits.check_subscriptions(self, count)
+        """Raise NotAllowedError at the limit of subscriptions, including those being created."""
+        limits.check_subscriptions(self, len(self.subscriptions) + len(self.creating or ()))
 
     def check_consumers(self, subscription: str, count: int) -> None:
         """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""

@@ -1,14 +1,15 @@
 """Transactions of one loaded topic: messages on their way to the log, markers, and snapshots.
 
 A marker is an entry of the log, as Pulsar writes it. So the log alone tells what became of each transaction; a snapshot
-only says from where on it has to be read. It is stored in the properties of the log, where it is fenced with the log
-and needs no other topic.
+only says from where on it has to be read, and stays true however old it is. It is in a topic of the namespace, as
+Pulsar's; a property of the log says that there is one. The log of a terminated topic takes no markers, so there the
+property has the snapshot itself, fenced with the log.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import trio
@@ -18,7 +19,7 @@ from broker.dispatch.subscription import Subscription
 from broker.errors import BrokerError, ServiceNotReadyError
 from broker.topics.entry_screen import EntryScreen
 from broker.transactions.buffer_state import Aborted, BufferState, Snapshot
-from broker.transactions.txn_id import SNAPSHOT_PROPERTY, TxnId
+from broker.transactions.txn_id import IN_TOPIC, SNAPSHOT_PROPERTY, TxnId
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerError
 from managed_ledger.managed_ledger import AppendSink, ManagedLedger
@@ -61,12 +62,23 @@ class BufferTopic(Protocol):
     def subscriptions(self) -> Mapping[str, Subscription]: ...
 
 
+class SnapshotStore(Protocol):
+    """Interface to the topics that hold snapshots. Calls raise BrokerError."""
+
+    async def find(self, topic: TopicName, has_ledger: Callable[[int], bool]) -> Snapshot | None:
+        """Return what is stored about a topic; None: nothing is. `has_ledger`: whether its log still has a ledger."""
+
+    async def store(self, topic: TopicName, snapshot: Snapshot | None) -> None:
+        """Store the snapshot of a topic; durable on return. None: it has none any more."""
+
+
 class TransactionBuffer:
     """Transactions of one topic, from the end of the replay on."""
 
-    def __init__(self, topic: BufferTopic, state: BufferState) -> None:
+    def __init__(self, topic: BufferTopic, state: BufferState, snapshots: SnapshotStore) -> None:
         self.state = state
         self._topic = topic
+        self._snapshots = snapshots
         self._in_flight: Counter[TxnId] = Counter()
         """Messages on their way to the log."""
         self._ending: dict[TxnId, trio.Event] = {}
@@ -83,9 +95,9 @@ class TransactionBuffer:
         self._move_bound()
 
     @classmethod
-    async def create(cls, topic: BufferTopic) -> TransactionBuffer:
-        """Begin with the transactions of a topic that had none. Durable on return. Raises ServiceNotReadyError."""
-        made = cls(topic, BufferState(Snapshot(topic.ledger.last_confirmed, {}, {})))
+    async def create(cls, topic: BufferTopic, snapshots: SnapshotStore) -> TransactionBuffer:
+        """Begin with the transactions of a topic that had none. Durable on return. Raises BrokerError."""
+        made = cls(topic, BufferState(Snapshot(topic.ledger.last_confirmed, {}, {})), snapshots)
         await made.store_snapshot()
         return made
 
@@ -233,18 +245,33 @@ class TransactionBuffer:
         return self._changes >= transactions_max or (self._changes > 0 and since_ms >= interval_s * 1000)
 
     async def store_snapshot(self) -> None:
-        """Store the state. Raises ServiceNotReadyError."""
+        """Store the state. Raises BrokerError."""
         async with self._storing:
             ledger = self._topic.ledger
             self.state.trim(lambda ledger_id: ledger.last_entry_of(ledger_id) is not None)
-            snapshot = self.state.snapshot(ledger.last_confirmed, ledger.previous_position).encode()
+            snapshot = self.state.snapshot(ledger.last_confirmed, ledger.previous_position)
             changes, self._changes = self._changes, 0
             try:
-                await ledger.update_properties(lambda properties: {**properties, SNAPSHOT_PROPERTY: snapshot})
-            except ManagedLedgerError as error:
+                if ledger.state is State.TERMINATED:
+                    await self._store_property(snapshot.encode())
+                    await self._snapshots.store(self._topic.name, snapshot)
+                else:
+                    await self._snapshots.store(self._topic.name, snapshot)
+                    await self._store_property(IN_TOPIC)
+            except BrokerError:
                 self._changes += changes
-                raise ServiceNotReadyError(f"transactions of {self._topic.name.full}: {error}") from error
+                raise
             self.snapshot_ms = self._topic.context.world.clock.wall_ms()
+
+    async def _store_property(self, value: str) -> None:
+        """Store the property, unless it has the value. Raises ServiceNotReadyError."""
+        ledger = self._topic.ledger
+        if dict(ledger.properties).get(SNAPSHOT_PROPERTY) == value:
+            return
+        try:
+            await ledger.update_properties(lambda properties: {**properties, SNAPSHOT_PROPERTY: value})
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"transactions of {self._topic.name.full}: {error}") from error
 
 
 class _MessageSink:

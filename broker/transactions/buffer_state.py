@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from broker.transactions.txn_id import TxnId
@@ -34,8 +34,8 @@ class Aborted(NamedTuple):
 
     first: Position | None
     """Its first message; None: not known, because it is from a snapshot."""
-    ledger_id: int
-    """Ledger of its marker."""
+    marker: Position
+    """Its marker; from an old snapshot, or one in segments, only the ledger is right."""
 
 
 class SnapshotError(Exception):
@@ -51,12 +51,12 @@ class Snapshot(NamedTuple):
 
     def encode(self) -> str:
         """
-        >>> Snapshot(Position(3, 4), {TxnId(1, 7): Aborted(None, 3)}, {1: 6}).encode()
+        >>> Snapshot(Position(3, 4), {TxnId(1, 7): Aborted(None, Position(3, 2))}, {1: 6}).encode()
         '{"position":[3,4],"aborted":[[1,7,3]],"watermarks":[[1,6]]}'
         """
         fields = {
             "position": [*self.position],
-            "aborted": [[*txn, each.ledger_id] for txn, each in self.aborted.items()],
+            "aborted": [[*txn, each.marker.ledger_id] for txn, each in self.aborted.items()],
             "watermarks": [[*item] for item in self.low_watermarks.items()],
         }
         return json.dumps(fields, separators=(",", ":"))
@@ -67,11 +67,26 @@ class Snapshot(NamedTuple):
         try:
             fields = json.loads(text)
             ledger_id, entry_id = fields["position"]
-            aborted = {TxnId(int(a), int(b)): Aborted(None, int(c)) for a, b, c in fields["aborted"]}
+            aborted = {TxnId(int(a), int(b)): Aborted(None, Position(int(c), -1)) for a, b, c in fields["aborted"]}
             marks = {int(a): int(b) for a, b in fields["watermarks"]}
             return cls(Position(int(ledger_id), int(entry_id)), aborted, marks)
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotError(f"the snapshot of the transactions of a topic cannot be read: {error}") from None
+
+
+def united(found: Iterable[Snapshot]) -> Snapshot | None:
+    """Return what several snapshots of one topic say together; None: there is none."""
+    result: Snapshot | None = None
+    for each in found:
+        if result is None:
+            result = each
+            continue
+        marks = {
+            number: max(known.get(number, -1) for known in (each.low_watermarks, result.low_watermarks))
+            for number in {**each.low_watermarks, **result.low_watermarks}
+        }
+        result = Snapshot(max(result.position, each.position), {**result.aborted, **each.aborted}, marks)
+    return result
 
 
 class BufferState:
@@ -106,7 +121,7 @@ class BufferState:
         else:
             self.aborted_count += 1
             if first is not None:  # else no message of it is in the log
-                self.aborted[txn] = Aborted(first, position.ledger_id)
+                self.aborted[txn] = Aborted(first, position)
 
     def ending(self, txn: TxnId) -> None:
         """Note that a marker is on its way to the log."""
@@ -146,9 +161,10 @@ class BufferState:
         """Forget aborted transactions whose marker is trimmed."""
         known: dict[int, bool] = {}
         for txn, each in list(self.aborted.items()):
-            if each.ledger_id not in known:
-                known[each.ledger_id] = has_ledger(each.ledger_id)
-            if not known[each.ledger_id]:
+            ledger_id = each.marker.ledger_id
+            if ledger_id not in known:
+                known[ledger_id] = has_ledger(ledger_id)
+            if not known[ledger_id]:
                 del self.aborted[txn]
 
     def snapshot(self, end: Position, before: Callable[[Position], Position]) -> Snapshot:

@@ -32,6 +32,7 @@ from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.position import Position
 from quire.service.log import get_logger
+from quire.service.metrics import Histogram
 from quire.wire.pulsar.TransactionFormats_pb2 import TransactionMetadataEntry
 from quire.world.backoff import Backoff
 from quire.world.doors import Buffer
@@ -47,6 +48,8 @@ IDS_RESERVED = 1000
 """Numbers that one write of that property covers."""
 TOLD_AT_ONCE_MAX = 16
 """Participants of a transaction that are told its end at the same time."""
+EXECUTION_BOUNDS_MS: Final = (10, 20, 50, 100, 500, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 1_500_000, 3_000_000)
+"""Source: Pulsar's TransactionMetadataStoreStats."""
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
 
@@ -83,6 +86,8 @@ class Coordinator:
         self.state = state
         self.records = records
         self.closed = False
+        self.execution_ms = Histogram(EXECUTION_BOUNDS_MS)
+        """Times from the begin of transactions to their end everywhere, in ms."""
         self.recovery_ms = (0, 0)
         """When the replay of the log began and ended, in ms since 1970."""
         self._context = context
@@ -287,6 +292,7 @@ class Coordinator:
     def _over(self, transaction: Transaction, position: Position | None) -> None:
         if position is not None:
             self.state.ended(transaction)
+            self.execution_ms.observe(self._context.world.clock.wall_ms() - transaction.opened_ms)
             self.records.settle([*transaction.positions, position])
 
     # The log

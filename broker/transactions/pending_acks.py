@@ -67,6 +67,8 @@ class AcksInTransactions:
         """The subscription, once it is made."""
         self.seen_open: dict[TxnId, float] = {}
         """See `TransactionBuffer`."""
+        self.commits = self.aborts = (0, 0)
+        """Ends stored since it was opened, and those that could not be."""
         self._topic = topic
         self._cursor = cursor
         self._ending: dict[TxnId, trio.Event] = {}
@@ -166,11 +168,20 @@ class AcksInTransactions:
 
         def applied(position: Position | None) -> None:
             del self._ending[txn]
+            self._count(commit, position is not None)
             if position is not None:
                 self._ended(txn, position, commit=commit)
             done.set()
 
         await self._write(record, applied)
+
+    def _count(self, commit: bool, stored: bool) -> None:
+        succeeded, failed = self.commits if commit else self.aborts
+        counts = succeeded + stored, failed + (not stored)
+        if commit:
+            self.commits = counts
+        else:
+            self.aborts = counts
 
     def _ended(self, txn: TxnId, position: Position, *, commit: bool) -> None:
         self.seen_open.pop(txn, None)

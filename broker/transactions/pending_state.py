@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from broker.dispatch.wanted import HeldSummary
 from broker.transactions.errors import ConflictError, InvalidStatusError
 from broker.transactions.records import CUMULATIVE
 from broker.transactions.txn_id import TxnId
@@ -190,6 +191,14 @@ class PendingState:
         return [txn for txn in self.open if txn.most == coordinator_id and txn.least <= mark]
 
     # What is delivered
+
+    def summary(self) -> HeldSummary | None:
+        """Return what is held, for operators; None: nothing is."""
+        oldest = next(iter(self.open), None)
+        if oldest is None:
+            return None
+        upto = [held.cumulative.position for held in self.open.values() if held.cumulative is not None]
+        return HeldSummary(len(self._entries), max(upto, default=None), len(self.open), oldest)
 
     def wanted_runs(self, ledger_id: int, runs: Sequence[tuple[int, int]], cursor: Acked) -> list[tuple[int, int]]:
         """Return `runs` (first entry, count) without entries of which nothing is left to deliver."""

@@ -43,6 +43,8 @@ class RecordLog:
         self.name = name
         self.ledger = ledger
         self.cursor = cursor
+        self.appended = 0
+        """Records written since it was opened."""
         self._holds: dict[Position, int] = {}
         """Records that matter, of entries with more than one."""
 
@@ -75,6 +77,7 @@ class RecordLog:
     def append(self, record: bytes, done: Done) -> None:
         """Append a record. `done` is called when it is durable, with its position; with None: it may be lost, and the
         log takes no more."""
+        self.appended += 1
         self.ledger.append([record], _Sink(done, self))
 
     async def write(self, record: bytes, applied: Done) -> None:

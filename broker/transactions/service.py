@@ -22,6 +22,7 @@ from broker.errors import (
     ServiceNotReadyError,
     TopicExistsError,
     TopicNotFoundError,
+    translated,
 )
 from broker.ownership.bundles import Bundle
 from broker.ownership.local import Owning
@@ -29,11 +30,14 @@ from broker.ownership.lookup import Connect
 from broker.slices import sliced
 from broker.topics.loaded_topics import Topics
 from broker.topics.topic import Topic
+from broker.topics.topic_policies.known import is_of_system
+from broker.transactions.buffer import TransactionBuffer
 from broker.transactions.coordinator import Coordinator
 from broker.transactions.errors import CoordinatorNotFoundError, InvalidStatusError, TransactionNotFoundError
 from broker.transactions.record_log import delete_log
 from broker.transactions.records import RecordError
 from broker.transactions.remote import RemoteBrokers
+from broker.transactions.snapshots.store import Snapshots
 from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import COORDINATORS, TxnId, coordinator_log, pending_acks_log
 from cursors.errors import CursorError
@@ -65,6 +69,7 @@ class TransactionService:
         factory: ManagedLedgerFactory,
         metadata: MetadataStore,
         ownership: Owning,
+        snapshots: Snapshots,
     ) -> None:
         self.coordinators: dict[int, Coordinator] = {}
         """Coordinators of this broker, by number."""
@@ -74,6 +79,7 @@ class TransactionService:
         self._metadata = metadata
         self._ownership = ownership
         self._opening: dict[int, trio.Lock] = {}
+        self._snapshots = snapshots
         self._remote = RemoteBrokers(context)
         self._stopping = False
 
@@ -131,6 +137,7 @@ class TransactionService:
         """Stop gracefully: every coordinator is closed."""
         self._stopping = True
         self._remote.close()
+        self._snapshots.close()
         for coordinator_id in list(self.coordinators):
             await self._close(self.coordinators.pop(coordinator_id))
 
@@ -215,7 +222,7 @@ class TransactionService:
         """Return the transactions of a topic, made at the first use."""
         if topic.transactions is None:
             topic.check_open()
-            topic.transactions = TransactionsOfTopic(topic, self._factory)
+            topic.transactions = TransactionsOfTopic(topic, self._factory, self._snapshots)
         found = topic.transactions
         assert isinstance(found, TransactionsOfTopic), "there is one kind"
         return found
@@ -229,14 +236,17 @@ class TransactionService:
         return topic
 
     async def enable(self, topic: Topic) -> None:
-        """Let producers of a topic send in transactions. Raises ServiceNotReadyError."""
-        if topic.name.namespace_path != "pulsar/system":
+        """Let producers of a topic send in transactions. Raises BrokerError."""
+        if not is_of_system(topic.name):
             await (await self.of(topic)).enable()
 
     async def delete_acks(self, topic: TopicName, subscriptions: Sequence[str]) -> None:
-        """Delete what the subscriptions of a deleted topic acknowledged in transactions. Raises ManagedLedgerError."""
+        """Delete what is stored about the transactions of a deleted topic and its subscriptions. Raises
+        ManagedLedgerError."""
         for name in subscriptions:
             await delete_log(self._factory, pending_acks_log(topic, name))
+        if not is_of_system(topic):
+            await self._snapshots.forget(topic)
 
     # The round
 
@@ -270,7 +280,9 @@ class TransactionService:
             if self._usable(coordinator_id) is not None:
                 continue
             path = log_path(coordinator_log(coordinator_id).managed_ledger_path)
-            if await self._metadata.get(path) is None:
+            with translated(path):
+                has_log = await self._metadata.get(path) is not None
+            if not has_log:
                 continue
             if await self._is_mine(COORDINATORS.with_partition(coordinator_id)):
                 try:
@@ -279,19 +291,30 @@ class TransactionService:
                     log.debug("coordinator not opened yet", coordinator=coordinator_id, reason=str(error))
 
     async def _keep_topics(self) -> None:
-        options = self._context.options
         asked = 0
+        unstored: set[str] = set()
         async for topic in sliced(self._topics.loaded(), TOPICS_IN_STEP):
             found = topic.transactions
             if topic.closing or not isinstance(found, TransactionsOfTopic):
                 continue
             buffer = found.buffer
             if buffer is not None:
-                if buffer.is_due(options.transaction_snapshot_count, options.transaction_snapshot_interval_s):
-                    await see_through(self._context.nursery, buffer.store_snapshot, name="snapshot of transactions")
+                await self._store_if_due(topic.name, buffer, unstored)
                 asked += await self._ask(buffer.state.open, buffer.seen_open, buffer.abort_soon, asked)
             for acks in list(found.acks.values()):
                 asked += await self._ask(acks.state.open, acks.seen_open, acks.abort_soon, asked)
+
+    async def _store_if_due(self, name: TopicName, buffer: TransactionBuffer, unstored: set[str]) -> None:
+        """Store a snapshot if it is time. `unstored`: namespaces whose snapshots could not be stored in this round."""
+        options = self._context.options
+        if name.namespace_path in unstored:
+            return
+        if buffer.is_due(options.transaction_snapshot_count, options.transaction_snapshot_interval_s):
+            try:
+                await see_through(self._context.nursery, buffer.store_snapshot, name="snapshot of transactions")
+            except BrokerError as error:
+                unstored.add(name.namespace_path)
+                log.info("snapshot of transactions not stored yet", topic=name.full, reason=str(error))
 
     async def _ask(
         self, opened: Iterable[TxnId], seen: dict[TxnId, float], abort: Callable[[TxnId], None], asked: int

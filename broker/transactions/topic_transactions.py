@@ -10,14 +10,14 @@ import trio
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
-from broker.errors import BrokerError, MetadataRefusedError, NotAllowedError, ServiceNotReadyError
-from broker.transactions.buffer import BufferTopic, TransactionBuffer, recover
-from broker.transactions.buffer_state import Snapshot, SnapshotError
+from broker.errors import MetadataRefusedError, NotAllowedError, ServiceNotReadyError
+from broker.transactions.buffer import BufferTopic, SnapshotStore, TransactionBuffer, recover
+from broker.transactions.buffer_state import Snapshot
 from broker.transactions.pending_acks import AcksInTransactions, acknowledge
 from broker.transactions.pending_state import Ack, Result
 from broker.transactions.record_log import delete_log
 from broker.transactions.records import INDIVIDUAL, RecordError
-from broker.transactions.txn_id import NO_TRANSACTIONS, SNAPSHOT_PROPERTY, TxnId
+from broker.transactions.txn_id import TxnId
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
@@ -32,62 +32,47 @@ log = get_logger(__name__)
 class TransactionsOfTopic:
     """Transactions of one topic."""
 
-    def __init__(self, topic: BufferTopic, factory: ManagedLedgerFactory) -> None:
+    def __init__(self, topic: BufferTopic, factory: ManagedLedgerFactory, snapshots: SnapshotStore) -> None:
         self.buffer: TransactionBuffer | None = None
         self.acks: dict[str, AcksInTransactions] = {}
         """By subscription."""
-        self.is_known = False
-        """True if the log was searched for transactions of Pulsar, or has some of ours."""
         self._topic = topic
         self._factory = factory
+        self._snapshots = snapshots
         self._making = trio.Lock()
 
     async def recover(self, subscriptions: Iterable[str], snapshot: Snapshot | None) -> None:
-        """Open what the topic has: its buffer, and the acknowledgements of these subscriptions. `snapshot`: where to
-        begin with a topic that was never looked at. Raises ManagedLedgerError, CursorError."""
+        """Open what the topic has: its buffer, which begins with `snapshot` (None: it has none), and the
+        acknowledgements of these subscriptions. Raises ManagedLedgerError, CursorError."""
         topic = self._topic
         try:
-            stored = dict(topic.ledger.properties).get(SNAPSHOT_PROPERTY)
-            if stored is not None:
-                snapshot = Snapshot.decode(stored) if stored != NO_TRANSACTIONS else None
-                self.is_known = True
             if snapshot is not None:
-                await self._read(snapshot)
+                self.buffer = TransactionBuffer(topic, await recover(topic.ledger, snapshot), self._snapshots)
             for name in subscriptions:
                 await self._open_acks(topic.subscriptions[name])
-        except (RecordError, SnapshotError) as error:
+        except RecordError as error:
             self.abandon()
             raise ManagedLedgerUnavailableError(f"transactions of {topic.name.full}: {error}") from error
         except BaseException:
             self.abandon()
             raise
 
-    async def _read(self, snapshot: Snapshot) -> None:
-        """Learn from the log behind a snapshot; store what was learnt from one that Pulsar wrote."""
-        topic = self._topic
-        state = await recover(topic.ledger, snapshot)
-        if self.is_known or state.open or state.aborted or state.committed:
-            self.buffer = TransactionBuffer(topic, state)
-        if not self.is_known and topic.ledger.entry_count:
-            log.info("topic of Pulsar searched for transactions", topic=topic.name.full, found=self.buffer is not None)
-            if self.buffer is not None:
-                await self.buffer.store_snapshot()
-            else:
-                value = (SNAPSHOT_PROPERTY, NO_TRANSACTIONS)
-                await topic.ledger.update_properties(lambda properties: dict([*properties.items(), value]))
-
     async def enable(self) -> None:
-        """Let producers send in transactions. Durable on return. Raises ServiceNotReadyError."""
+        """Let producers send in transactions. Durable on return. Raises BrokerError."""
         async with self._making:
             self._topic.check_open()
             if self.buffer is None:
-                self.buffer = await TransactionBuffer.create(self._topic)
+                self.buffer = await TransactionBuffer.create(self._topic, self._snapshots)
 
     # Messages
 
+    @property
+    def takes_messages(self) -> bool:
+        return self.buffer is not None
+
     def refusal(self, entry: Buffer) -> str:
         if self.buffer is None:
-            return "the producer was not created for transactions"
+            return "the topic takes no messages of transactions"
         return self.buffer.refusal(entry)
 
     def sink(self, payloads: Sequence[Buffer], inner: AppendSink) -> AppendSink:
@@ -143,6 +128,8 @@ class TransactionsOfTopic:
         if ack_type == INDIVIDUAL:
             subscription.hold_in_transaction(consumer, [ack.position for ack in acks if not ack.words])
         await pending.store(txn, acks, ack_type)
+        if not subscription.stopped:
+            subscription.pump()  # what its consumers hold no longer may have kept a key
 
     async def delete(self, subscription: str) -> None:
         if (acks := self.acks.pop(subscription, None)) is not None:
@@ -168,11 +155,6 @@ class TransactionsOfTopic:
     # Life
 
     async def close(self) -> None:
-        if self.buffer is not None and self.buffer.has_changed and self._topic.ledger.is_usable:
-            try:
-                await self.buffer.store_snapshot()
-            except BrokerError as error:  # the next owner reads more of the log
-                log.info("no snapshot of transactions", topic=self._topic.name.full, reason=str(error))
         for acks in list(self.acks.values()):
             try:
                 await acks.close()

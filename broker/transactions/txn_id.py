@@ -11,8 +11,12 @@ COORDINATORS: Final = TopicName.parse("persistent://pulsar/system/transaction_co
 PENDING_ACKS_SUFFIX: Final = "__transaction_pending_ack"
 SNAPSHOT_PROPERTY: Final = "quire.transactions"
 """Property of the log of a topic that has transactions."""
+IN_TOPIC: Final = "topic"
+"""Its value: the snapshot is in the topic for snapshots. A topic whose snapshot is lost is read from its beginning."""
 NO_TRANSACTIONS: Final = "none"
-"""Value for a topic of Pulsar that was searched for transactions, and has none."""
+"""Value that older versions wrote for a topic of Pulsar without transactions. Pulsar may have added some since."""
+SNAPSHOT_TOPICS: Final = ("__transaction_buffer_snapshot", "__transaction_buffer_snapshot_indexes")
+"""Topics of a namespace that say which topics have transactions. Source: Pulsar's SystemTopicNames."""
 
 
 class TxnId(NamedTuple):
@@ -38,6 +42,15 @@ def pending_acks_log(topic: TopicName, subscription: str) -> TopicName:
     """
     local = f"{topic.local}-{encode_name(subscription)}{PENDING_ACKS_SUFFIX}"
     return TopicName(topic.domain, topic.tenant, topic.namespace, local)
+
+
+def holds_snapshots(name: TopicName) -> bool:
+    """Return whether a topic, or partition, has snapshots of the transactions of others.
+
+    >>> holds_snapshots(TopicName.parse("a/b/__transaction_buffer_snapshot_segments"))
+    True
+    """
+    return name.local.startswith(SNAPSHOT_TOPICS[0])
 
 
 def is_log_of_transactions(name: TopicName) -> bool:

@@ -118,7 +118,9 @@ class Client:
             topic for topic in answer.getTopicsOfNamespaceResponse.topics if topic.startswith("persistent://")
         )
 
-    async def reader(self, topic: str, start: MessageId, *, window: int = 1000, name: str = "") -> Reader:
+    async def reader(
+        self, topic: str, start: MessageId, *, window: int = 1000, name: str = "", compacted: bool = False
+    ) -> Reader:
         """Open a reader of every entry of an existing topic from a position on.
 
         Args:
@@ -126,6 +128,7 @@ class Client:
             start: first entry to read (inclusive); EARLIEST and LATEST are the ends.
             window: maximum messages in flight or queued.
             name: name shown to operators.
+            compacted: read the last message of each key only, where the topic is compacted.
 
         Returns:
             The reader, attached to its broker.
@@ -134,10 +137,16 @@ class Client:
             TopicNotFoundError: the topic does not exist.
             ClientError: the reader could not be attached.
         """
-        return await self._open(partial(Reader, self._home, _full_name(topic), start, window, name))
+        return await self._open(partial(Reader, self._home, _full_name(topic), start, window, name, compacted))
 
     async def producer(
-        self, topic: str, *, name: str = "", pending_bytes_max: int = 32 << 20, pending_max: int = 1000
+        self,
+        topic: str,
+        *,
+        name: str = "",
+        pending_bytes_max: int = 32 << 20,
+        pending_max: int = 1000,
+        schema: pb.Schema | None = None,
     ) -> Producer:
         """Open a producer.
 
@@ -146,6 +155,7 @@ class Client:
             name: name of the producer; empty: the broker generates one.
             pending_bytes_max: bytes sent without receipt at which `send` waits.
             pending_max: entries sent without receipt at which `send` waits.
+            schema: schema of its messages, which the broker checks and numbers.
 
         Returns:
             The producer, attached to its broker.
@@ -153,7 +163,7 @@ class Client:
         Raises:
             ClientError: the producer could not be attached.
         """
-        make = partial(Producer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
+        make = partial(Producer, self._home, _full_name(topic), name, pending_bytes_max, pending_max, schema)
         return await self._open(make)
 
     async def subscription(

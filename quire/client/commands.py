@@ -83,6 +83,7 @@ def subscribe(
     start: MessageId | None,
     create_topic: bool,
     name: str,
+    compacted: bool = False,
 ) -> pb.BaseCommand:
     """Return SUBSCRIBE of an Exclusive consumer. A new subscription starts at `start` (None: the first entry)."""
     command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
@@ -96,6 +97,8 @@ def subscribe(
     request.durable = durable
     request.initialPosition = pb.CommandSubscribe.Earliest
     request.force_topic_creation = create_topic
+    if compacted:
+        request.read_compacted = True
     if start is not None:
         request.start_message_id.ledgerId = start.ledger_id & _U64
         request.start_message_id.entryId = start.entry_id & _U64
@@ -149,7 +152,9 @@ def close_consumer(request_id: int, consumer_id: int) -> pb.BaseCommand:
     return command
 
 
-def producer(request_id: int, producer_id: int, topic: str, *, name: str, given: bool, epoch: int) -> pb.BaseCommand:
+def producer(
+    request_id: int, producer_id: int, topic: str, *, name: str, given: bool, epoch: int, schema: pb.Schema | None
+) -> pb.BaseCommand:
     """Return PRODUCER. `name` "": the broker generates one. `given`: the caller chose it. `epoch` grows with each
     reconnection."""
     command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
@@ -160,6 +165,8 @@ def producer(request_id: int, producer_id: int, topic: str, *, name: str, given:
     command.producer.user_provided_producer_name = given
     if name:
         command.producer.producer_name = name
+    if schema is not None:
+        command.producer.schema.CopyFrom(schema)
     return command
 
 

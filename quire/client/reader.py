@@ -29,11 +29,14 @@ class Reader(Attachment):
     loss it subscribes behind the last entry that came.
     """
 
-    def __init__(self, home: Home, topic: str, start: MessageId, window: int, name: str) -> None:
+    def __init__(
+        self, home: Home, topic: str, start: MessageId, window: int, name: str, compacted: bool = False
+    ) -> None:
         super().__init__(home, topic, f"reader of {topic}")
         if window < 1:
             raise ValueError(f"a window of {window} messages lets none through")
         self._start = start
+        self._compacted = compacted
         self._window = window
         self._name = name or f"reader-{home.rng.getrandbits(40):010x}"
         self._comings = 0
@@ -166,6 +169,7 @@ class Reader(Attachment):
                 start=start,
                 create_topic=False,
                 name=name,
+                compacted=self._compacted,
             )
         )
         if start == MessageId.LATEST:

@@ -58,8 +58,8 @@ KINDS = (
 class ClusterStory(ClusterRecord):
     """One run of the history."""
 
-    def __init__(self, universe: Universe, tale: Tale) -> None:
-        super().__init__(universe, tale)
+    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False) -> None:
+        super().__init__(universe, tale, transactions=transactions)
         self.rng = universe.derive("story")
         self.users.enough = self._has_entries
         self.explained = Explained()
@@ -91,6 +91,8 @@ class ClusterStory(ClusterRecord):
             if rng.random() < 0.5 and not self.swarm.trimmed:
                 self.own.start(f"f{number}", history, subscribed, follow=True)
 
+        if self.movers is not None:
+            self.movers.start()
         passing = self.universe.derive("passing")
         for number in range(passing.choice((0, 1, 2))):
             name, topic = f"u{number}", passing.choice(list(self.topics))
@@ -132,6 +134,9 @@ class ClusterStory(ClusterRecord):
             with trio.fail_after(LIVENESS_S):
                 await self._read_all(topic, history)
         await self._until("EveryConfirmedEntryIsDelivered", self._undelivered)
+        if self.movers is not None:
+            await self.movers.finish(self.own.read_all)
+            self.tell("", "Reached", what="AllOrNothing", outcomes=dict(self.movers.outcomes))
         for broker in self.brokers:
             await self._stop(broker)
         await self._until("LostBookiesAreReplaced", partial(self._unrepaired, self.named_late))
@@ -321,8 +326,9 @@ def run_cluster_history(
     steps: bool = False,
     tale: Tale | None = None,
     full_disks: bool = False,
+    transactions: bool = False,
 ) -> ClusterSummary:
-    """Run one history.
+    """Run one history; with `transactions`, some clients move messages in transactions.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
@@ -331,7 +337,7 @@ def run_cluster_history(
     async def main(universe: Universe) -> ClusterSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = ClusterStory(universe, tale or Tale(on=False))
+        story = ClusterStory(universe, tale or Tale(on=False), transactions=transactions)
         if full_disks:
             story.nemesis.fill_disks()
         with recoveries_observed(story), cluster_observed(story), explanations_checked() as story.explained:
@@ -341,3 +347,8 @@ def run_cluster_history(
         summary = run(seed, main, keep=lines is not None, steps=steps)
         log.check(FULL_DISK_ERRORS if full_disks else ())
         return summary
+
+
+def run_transacting_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ClusterSummary:
+    """Run one history of a cluster with transactions. Raises as `run_cluster_history`."""
+    return run_cluster_history(seed, lines=lines, steps=steps, transactions=True)

@@ -17,6 +17,7 @@ from quire.servers.broker.process import run_broker_on
 from quire.world.doors import World
 from quire.world.outbox import Turn
 from simulation.cluster.swarm import ClusterSwarm
+from simulation.cluster.transacting import Movers
 from simulation.common.nodes import Cluster, Node
 from simulation.machines.metadata import HostMetadata
 from simulation.machines.power import PowerCut
@@ -32,13 +33,16 @@ class ServerCluster(Cluster, Protocol):
     @property
     def swarm(self) -> ClusterSwarm: ...
 
+    @property
+    def movers(self) -> Movers | None: ...
+
 
 class BrokerNode(Node):
     """Host of a broker."""
 
     def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
-        self.config = story.swarm.broker_config(name)
+        self.config = story.swarm.broker_config(name, None if story.movers is None else story.movers.keys)
         self.id = f"{name}:{self.config.listen.web_port}"
         self.ready = trio.Event()
         self.ownership: Ownership | None = None

@@ -25,6 +25,7 @@ from simulation.cluster.checkers import ClusterChecker, Process
 from simulation.cluster.clients import ClusterClients
 from simulation.cluster.hosts import BrokerNode, RecoveryNode
 from simulation.cluster.own_clients import OwnClients
+from simulation.cluster.transacting import Movers
 from simulation.common.checkers import TopicHistory, ViolationError
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
@@ -35,8 +36,8 @@ from simulation.machines.world import Universe
 
 NAMESPACE = "public/default"
 LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
-LIST = re.compile(r"/managed-ledgers/(public/default/persistent/[^/]+)$")
-CURSOR = re.compile(r"/managed-ledgers/public/default/persistent/[^/]+/[^/]+$")
+LIST = re.compile(r"/managed-ledgers/((?:public/default|pulsar/system)/persistent/[^/]+)$")
+CURSOR = re.compile(r"/managed-ledgers/(?:public/default|pulsar/system)/persistent/[^/]+/[^/]+$")
 SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/default/[^/]+$")
 BUNDLE = re.compile(r"/namespace/(public/default/0x[0-9a-f]+_0x[0-9a-f]+)$")
 CHECK_TIME = "/ledgers/underreplication/checkallledgersctime"
@@ -46,7 +47,8 @@ MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
 class ClusterRecord:
     """Record of one history: its hosts, and their known state."""
 
-    def __init__(self, universe: Universe, tale: Tale) -> None:
+    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False) -> None:
+        """`transactions`: some clients move messages in transactions."""
         self.universe = universe
         self.tale = tale
         self.swarm = cluster_swarm.draw(universe.derive("swarm"))
@@ -54,6 +56,8 @@ class ClusterRecord:
         self.checker = ClusterChecker(self._has, self._fenced)
         self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.by_id = {node.id: node for node in self.all_bookies}
+        self.users = ClusterClients(universe, "", cluster_swarm.BROKER_PORT, self.swarm.sizes, rest_s=1.0, idle_s=1.0)
+        self.movers = Movers(self.users) if transactions else None
         self.brokers = [BrokerNode(self, f"br{number}") for number in range(self.swarm.brokers)]
         self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
         self.lost: BookieNode | None = None
@@ -62,15 +66,7 @@ class ClusterRecord:
         self.named_late: set[int] = set()
         """Ledgers that name it although it has long been lost: a paused writer had chosen it before, and stored it
         afterwards. Only the periodic audit, or that of the next auditor, finds them."""
-        self.users = ClusterClients(
-            universe,
-            "",
-            cluster_swarm.BROKER_PORT,
-            self.swarm.sizes,
-            brokers=[node.name for node in self.brokers],
-            rest_s=1.0,
-            idle_s=1.0,
-        )
+        self.users.brokers = [node.name for node in self.brokers]
         delays = universe.derive("delays")
         delay_every, delay_ms = delays.choice((0, 0, 0, 5)), delays.choice((500, 3000))
         if delay_every:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autorecovery.config import AutoRecoveryConfig
@@ -63,7 +63,8 @@ class ClusterSwarm(swarm.Swarm):
     grace_ms: int
     """Time that workers give the writer of an open ledger."""
 
-    def broker_config(self, name: str) -> BrokerConfig:
+    def broker_config(self, name: str, more: Mapping[str, object] | None = None) -> BrokerConfig:
+        """Return the configuration of a broker; `more`: further keys."""
         ensemble_size, write_quorum, ack_quorum = self.quorums
         retention = 0 if self.trimmed else -1
         return BROKER.build(
@@ -91,6 +92,7 @@ class ClusterSwarm(swarm.Swarm):
                 "loadBalancerNamespaceBundleMaxTopics": 2,
                 "loadBalancerNamespaceMaximumBundles": 8,
                 "brokerShutdownTimeoutMs": 60_000,
+                **(more or {}),
             }
         )
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import trio
 
 from quire.service import log
-from simulation.cluster.history import run_cluster_history
+from simulation.cluster.history import run_cluster_history, run_transacting_history
 from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
 from simulation.ledger.checkers import LedgerViolationError
@@ -44,6 +44,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "explain": run_explain_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
+    "transacting": run_transacting_history,
 }
 """Histories by name: `run(seed, *, lines=None, steps=False)`."""
 

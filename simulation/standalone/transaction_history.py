@@ -21,7 +21,8 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import Place, ViolationError, require
 from simulation.common.histories import watched
-from simulation.common.pulsar_client import ClientError, Connection, entry
+from simulation.common.pulsar_client import Connection
+from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
 
@@ -37,8 +38,6 @@ LIVENESS_S = 180.0
 """Virtual seconds in which a healed system moves what is left."""
 QUIET_S = 0.5
 """Time without a message after which a mover ends its transaction with what it has."""
-
-Txn = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +134,8 @@ class Story:
         """Move messages in transactions, until the connection breaks."""
         rng = world.rng
         coordinator = rng.randrange(COORDINATORS)
-        number = connection.next_id()
-        connect = pb.CommandTcClientConnectRequest(request_id=number, tc_id=coordinator)
-        found = await connection.ask(
-            pb.BaseCommand(type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=connect), number
-        )
-        _check(found.tcClientConnectResponse)
-        number = connection.next_id()
-        producer = pb.CommandProducer(
-            topic=SINK, producer_id=1, request_id=number, producer_name=name, txn_enabled=True
-        )
-        await connection.ask(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer), number)
+        await connect(connection, coordinator)
+        await produce(connection, SINK, name)
         await connection.subscribe(SOURCE, SUBSCRIPTION, 1, self.kind)
         connection.flow(1, 1000)
         sent = 0
@@ -153,7 +143,8 @@ class Story:
             while not connection.messages:
                 await connection.changed()
             ttl_ms = rng.choice((500, 3000, 10_000))
-            txn = await self._begin(connection, coordinator, ttl_ms)
+            txn = await begin(connection, coordinator, ttl_ms)
+            await name_participants(connection, txn, SINK, SOURCE, SUBSCRIPTION)
             taken = 0
             while taken < self.per_txn:
                 with trio.move_on_after(QUIET_S) as quiet:
@@ -162,65 +153,16 @@ class Story:
                 if quiet.cancelled_caught:
                     break
                 _, message = connection.messages.popleft()
-                self._send(world, connection, name, sent, txn, (message.ledger_id, message.entry_id))
+                send(world, connection, name, sent, txn, b"%d:%d" % (message.ledger_id, message.entry_id))
                 sent += 1
                 taken += 1
-                await self._ack(connection, txn, (message.ledger_id, message.entry_id))
+                await acknowledge(connection, txn, (message.ledger_id, message.entry_id))
             while len(connection.receipts) < sent:
                 await connection.changed()
             outcome = rng.choices(("commit", "abort", "left"), (8, 2, 1))[0]
             if outcome != "left":
-                await self._end(connection, txn, commit=outcome == "commit")
+                await end(connection, txn, commit=outcome == "commit")
             self.outcomes[outcome] += 1
-
-    async def _begin(self, connection: Connection, coordinator: int, ttl_ms: int) -> Txn:
-        number = connection.next_id()
-        new = pb.CommandNewTxn(request_id=number, txn_ttl_seconds=ttl_ms, tc_id=coordinator)
-        opened = (await connection.ask(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=new), number)).newTxnResponse
-        _check(opened)
-        txn = opened.txnid_most_bits, opened.txnid_least_bits
-        number = connection.next_id()
-        partition = pb.CommandAddPartitionToTxn(request_id=number, partitions=[SINK])
-        partition.txnid_most_bits, partition.txnid_least_bits = txn
-        added = await connection.ask(
-            pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=partition), number
-        )
-        _check(added.addPartitionToTxnResponse)
-        number = connection.next_id()
-        named = [pb.Subscription(topic=SOURCE, subscription=SUBSCRIPTION)]
-        subscription = pb.CommandAddSubscriptionToTxn(request_id=number, subscription=named)
-        subscription.txnid_most_bits, subscription.txnid_least_bits = txn
-        added = await connection.ask(
-            pb.BaseCommand(type=pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, addSubscriptionToTxn=subscription), number
-        )
-        _check(added.addSubscriptionToTxnResponse)
-        return txn
-
-    @staticmethod
-    def _send(world: World, connection: Connection, name: str, number: int, txn: Txn, place: Place) -> None:
-        body = pb.CommandSend(producer_id=1, sequence_id=number, num_messages=1)
-        body.txnid_most_bits, body.txnid_least_bits = txn
-        payload = b"%d:%d" % place
-        tail = entry(name, number, payload, "", world.clock.wall_ms(), transaction=txn)
-        connection.send(pb.BaseCommand(type=pb.BaseCommand.SEND, send=body), tail)
-
-    @staticmethod
-    async def _ack(connection: Connection, txn: Txn, place: Place) -> None:
-        number = connection.next_id()
-        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=number)
-        ack.txnid_most_bits, ack.txnid_least_bits = txn
-        ack.message_id.add(ledgerId=place[0], entryId=place[1])
-        answer = await connection.ask(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack), number)
-        _check(answer.ackResponse)
-
-    @staticmethod
-    async def _end(connection: Connection, txn: Txn, *, commit: bool) -> None:
-        number = connection.next_id()
-        end = pb.CommandEndTxn(request_id=number, txn_action=pb.COMMIT if commit else pb.ABORT)
-        end.txnid_most_bits, end.txnid_least_bits = txn
-        answer = await connection.ask(pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=end), number)
-        if answer.endTxnResponse.error not in (pb.InvalidTxnStatus, pb.TransactionNotFound):  # it was too late
-            _check(answer.endTxnResponse)
 
     async def watch(self, world: World, connection: Connection) -> None:
         """Read the sink from its beginning."""
@@ -288,18 +230,6 @@ class Story:
             outcomes=" ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items())),
             virtual_s=trio.current_time(),
         )
-
-
-def _check(
-    answer: pb.CommandTcClientConnectResponse
-    | pb.CommandNewTxnResponse
-    | pb.CommandAddPartitionToTxnResponse
-    | pb.CommandAddSubscriptionToTxnResponse
-    | pb.CommandEndTxnResponse
-    | pb.CommandAckResponse,
-) -> None:
-    if answer.HasField("error"):
-        raise ClientError(answer.message)
 
 
 def run_transaction_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> TransactionSummary:

@@ -20,6 +20,7 @@ REUSE_SLICE = range(12)
 COMPACTION_SLICE = range(5)
 EXPLAIN_SLICE = range(9)
 TRANSACTIONS_SLICE = range(5)
+TRANSACTING_SLICE = range(20, 24)
 
 
 def once_bad() -> Iterator[Work]:
@@ -78,6 +79,11 @@ def test_messages_flow_when_the_cause_that_was_named_is_removed(histories: Histo
 
 def test_transactions_are_all_or_nothing_and_no_consumer_waits_for_ever(histories: Histories) -> None:
     outcomes = histories.of("transactions", TRANSACTIONS_SLICE)
+    assert failures(outcomes) == []
+
+
+def test_transactions_are_all_or_nothing_over_moves_and_deaths_of_brokers(histories: Histories) -> None:
+    outcomes = histories.of("transacting", TRANSACTING_SLICE)
     assert failures(outcomes) == []
 
 

@@ -30,10 +30,10 @@ def encode(kind: AvroType, value: Any) -> bytes:
     return bytes(out)
 
 
-def decode(kind: AvroType, data: bytes) -> Any:
+def decode(kind: AvroType, data: bytes, *, parts_max: int = ITEMS_MAX) -> Any:
     """Return the value that the bytes stand for; more bytes behind it are passed over. Raises AvroValueError."""
     try:
-        return _Reader(data).value(kind)
+        return _Reader(data, parts_max).value(kind)
     except (IndexError, struct.error, UnicodeDecodeError, RecursionError) as error:
         raise AvroValueError(f"not a {kind.name or kind.kind}: {error}") from error
 
@@ -131,10 +131,10 @@ def _encode_long(value: int, out: bytearray) -> None:
 class _Reader:
     """Reader of one value."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, parts_max: int) -> None:
         self._data = data
         self._at = 0
-        self._left = ITEMS_MAX
+        self._left = parts_max
 
     def value(self, kind: AvroType) -> Any:
         self._count(1)

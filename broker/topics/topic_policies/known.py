@@ -18,6 +18,7 @@ from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import Policy
 from broker.topics.topic_policies.kinds import DispatchRate
 from broker.topics.topic_policies.source import GLOBAL, PolicyChanges, is_change_events
+from broker.transactions.txn_id import holds_snapshots
 from managed_ledger.config import LogConfig
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -181,8 +182,8 @@ class Held:
 
     def __call__(self) -> LogConfig:
         found = effective(self._defaults.logs, self._namespace.own, self.of_topic)
-        if is_change_events(self._name):
-            # An event counts until there is another one of its key, however long that takes.
+        if is_change_events(self._name) or holds_snapshots(self._name):
+            # A message counts until there is another one of its key, however long that takes.
             found = replace(found, retention_minutes=-1, retention_mb=-1)
         return found
 

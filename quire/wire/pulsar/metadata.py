@@ -264,3 +264,18 @@ def encode_marker(marker_type: int, producer_name: str, transaction: tuple[int, 
     packed = metadata.SerializeToString()
     checked = len(packed).to_bytes(4, "big") + packed
     return MAGIC.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
+
+
+def naming_transaction(entry: memoryview, transaction: tuple[int, int]) -> memoryview:
+    """Return an entry whose metadata names a transaction (most and least significant bits of its id): the same one if
+    it names any, or cannot be read."""
+    start, stop = metadata_span(entry)
+    try:
+        if peek(entry).transaction is not None:
+            return entry
+    except MalformedMetadataError:
+        return entry
+    most, least = transaction
+    added = MessageMetadata(txnid_most_bits=most, txnid_least_bits=least).SerializePartialToString()
+    checked = b"".join((_SIZE.pack(stop - start + len(added)), entry[start:stop], added, entry[stop:]))
+    return memoryview(_MAGIC.pack(MAGIC) + _SIZE.pack(crc32c(checked)) + checked)

@@ -24,6 +24,7 @@ from quire.wire.pulsar.commands import parse_command
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import BROKER_ENTRY_MAGIC, MAGIC
 from quire.wire.pulsar.large_commands import LARGE_BYTES, LargeCommand, large_command
+from quire.wire.pulsar.metadata import naming_transaction
 from quire.wire.pulsar.PulsarApi_pb2 import BaseCommand
 
 ENTRY_HEAD = 10
@@ -43,6 +44,7 @@ class SendRun:
     """Consecutive SENDs of one producer that agree in `flags`. The lists are parallel, one element per entry.
 
     `payloads` are views of the received bytes, from the magic 0x0e01 to the end of the frame; their crc32c was right.
+    Those whose transaction only the command names, as the Go client does it, are copies whose metadata names it too.
     """
 
     __slots__ = ("counts", "flags", "highest_ids", "payloads", "producer_id", "sequence_ids")
@@ -212,6 +214,7 @@ class Splitter:
             if entry > stop:
                 raise BadFrameError(f"a command of {command_size} bytes in a frame of {total}", items)
             command = bytes(chunk[position + 8 : entry])
+            transaction: tuple[int, int] | None = None
             send = _parse_send(command) if command.startswith(_SEND_START) else None
             if send is None:
                 large = _large(command, items) if command_size > LARGE_BYTES else None
@@ -230,7 +233,7 @@ class Splitter:
                     position = stop
                     parsed_bytes += command_size
                     continue
-                send = _send_of(parsed)
+                send, transaction = _send_of(parsed), _transaction_of(parsed)
             producer_id, sequence_id, count, highest, flags, low_at = send
             if not _entry_is_whole(chunk, entry, stop, items):
                 items.append(BadChecksum(producer_id, sequence_id))
@@ -240,7 +243,8 @@ class Splitter:
             run = _run_for(run, items, producer_id, flags, highest >= 0)
             run.sequence_ids.append(sequence_id)
             run.counts.append(count)
-            run.payloads.append(chunk[entry:stop])
+            payload = chunk[entry:stop]
+            run.payloads.append(payload if transaction is None else naming_transaction(payload, transaction))
             if run.highest_ids is not None:
                 run.highest_ids.append(highest)
             if producer_id == self._producer_id and sequence_id == self._sequence_id + 1:
@@ -383,8 +387,7 @@ def _parse_send(command: bytes) -> _Send | None:
         elif tag == 0x18:
             count = value if 0 < value < 0x8000_0000 else 1
         elif tag == 0x20 or tag == 0x28:
-            if value:
-                return None
+            return None  # a transaction, whose id may be 0
         elif tag == 0x30:
             highest = value
         elif tag == 0x38:
@@ -398,6 +401,15 @@ def _parse_send(command: bytes) -> _Send | None:
     return producer_id, sequence_id, count, highest, flags, low_at
 
 
+def _transaction_of(command: BaseCommand) -> tuple[int, int] | None:
+    """Return the transaction of a SEND, most significant bits first; None: it is in none."""
+    send = command.send
+    has_id = send.HasField("txnid_least_bits") and send.HasField("txnid_most_bits")
+    if has_id or send.txnid_least_bits or send.txnid_most_bits:
+        return send.txnid_most_bits, send.txnid_least_bits
+    return None
+
+
 def _send_of(command: BaseCommand) -> _Send:
     """Return the same from a SEND parsed by protobuf."""
     send = command.send
@@ -406,7 +418,7 @@ def _send_of(command: BaseCommand) -> _Send:
         flags |= CHUNK
     if send.marker:
         flags |= MARKER
-    if send.txnid_least_bits or send.txnid_most_bits:
+    if _transaction_of(command) is not None:
         flags |= TRANSACTION
     if send.HasField("message_id"):
         flags |= SHADOW

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import trio
 
+from broker.connections.transactions import ACKS_IN_STEP
 from broker.topics.compaction.compaction import RUNNING, SUCCESS, compaction_of
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.support.pulsar_frames import SUB, C, entry
+from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 from tests.unit.broker.transacting import Client, id_of, producer, publish, send
-from tests.unit.managed_ledger.fake_ledgers import Sink
 
 OTHER = "persistent://public/default/payments"
 ASSIGN = "persistent://pulsar/system/transaction_coordinator_assign"
@@ -309,6 +309,102 @@ async def test_numbers_of_transactions_are_never_given_twice(room: Room) -> None
         crash(room)
 
 
+async def test_participants_are_kept_as_clients_name_them(room: Room) -> None:
+    """The Go client registers short names, and looks for them in the metadata of the transaction."""
+    client, sender = await Client.of(room), await producer(room)
+    txn = await client.new()
+    assert not (await client.add_partition(txn, "orders")).HasField("error")
+    assert not (await client.add_subscription(txn, "orders", "s")).HasField("error")
+    assert (await client.add_partition(txn, "a/b")).error == pb.InvalidTopicName
+    service = room.broker.transactions
+    assert service is not None
+    found = service.coordinators[0].state.transactions[txn[1]]
+    assert [*found.partitions, *found.subscriptions] == ["orders", ("orders", "s")]
+    await publish(sender, b"m", 0, txn)
+    await client.commit(txn)
+    reader = await consumer(room, initialPosition=SUB.Earliest)
+    assert await reader.payloads(1) == [b"m"]
+
+
+async def test_a_producer_that_did_not_announce_transactions_sends_again_behind_the_first_snapshot(room: Room) -> None:
+    """So it is with the Go client. Nothing of what it sent behind that is stored before, nor lost."""
+    client, sender = await Client.of(room), await room.connect()
+    await sender.producer()
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish(sender, b"before", 0)
+    send(sender, b"first", 1, txn)
+    send(sender, b"behind", 2)
+    assert (await sender.expect(C.CLOSE_PRODUCER)).close_producer.producer_id == 1
+    topic = await room.topic()
+    assert topic.ledger.entry_count == 1
+    assert topic.transactions.takes_messages
+    await sender.producer()
+    await publish(sender, b"first", 1, txn)
+    await publish(sender, b"behind", 2)
+    await client.commit(txn)
+    reader = await consumer(room, initialPosition=SUB.Earliest)
+    assert await reader.payloads(3) == [b"before", b"first", b"behind"]
+
+
+async def test_an_end_is_answered_once_more_to_another_connection_only(room: Room) -> None:
+    """The answer may have been lost with its connection; on the same one the transaction does not exist any more."""
+    client = await Client.of(room)
+    txn = await client.new()
+    await client.commit(txn)
+    assert (await client.end(txn, commit=True)).error == pb.TransactionNotFound
+    assert (await client.end(txn, commit=False)).error == pb.TransactionNotFound
+    other = await Client.of(room)
+    assert (await other.end(txn, commit=False)).error == pb.InvalidTxnStatus
+    assert not (await other.end(txn, commit=True)).HasField("error")
+
+
+async def test_an_acknowledgement_of_many_messages_is_stored_in_steps_and_ends_as_one(room: Room) -> None:
+    """Ids are worked on in steps, each stored as one record, so that other clients are served between them."""
+    client, sender = await Client.of(room), await producer(room)
+    count = 5 * ACKS_IN_STEP + 1
+    for number in range(count):
+        send(sender, b"%d" % number, number)
+    for _ in range(count):
+        await sender.expect(C.SEND_RECEIPT)
+    reader = await room.connect()
+    await reader.subscribe(TOPIC, "s", subType=SUB.Shared, initialPosition=SUB.Earliest)
+    reader.flow(count)
+    places = [(await reader.message())[0].message_id for _ in range(count)]
+    txn = await client.new()
+    await client.add_subscription(txn)
+    assert not (await reader.answered_ack(*places, **id_of(txn))).HasField("error")
+    acks = (await room.topic()).transactions.acks["s"]
+    assert acks.records.appended == 6
+    assert len(acks.state.open[txn].entries) == count
+    assert (await room.topic()).subscriptions["s"].backlog == count
+    await client.commit(txn)
+    assert (await room.topic()).subscriptions["s"].backlog == 0
+
+
+async def test_an_acknowledgement_in_a_transaction_frees_the_key_for_the_next_consumer(room: Room) -> None:
+    """Its later messages waited until the transaction ended: found by the history of clusters with transactions."""
+    client, sender = await Client.of(room), await producer(room)
+    keys = [f"k{number}" for number in range(10)]
+    for number, key in enumerate(keys):
+        send(sender, b"first", number, key=key)
+        await sender.expect(C.SEND_RECEIPT)
+    holder, other = await room.connect(), await room.connect()
+    await holder.subscribe(TOPIC, "s", subType=SUB.Key_Shared, initialPosition=SUB.Earliest)
+    holder.flow(100)
+    places = [(await holder.message())[0].message_id for _ in keys]
+    await other.subscribe(TOPIC, "s", subType=SUB.Key_Shared)
+    other.flow(100)
+    for number, key in enumerate(keys, 10):
+        send(sender, b"second", number, key=key)
+        await sender.expect(C.SEND_RECEIPT)
+    assert await other.silent(0.2)  # its keys are held
+    txn = await client.new()
+    await client.add_subscription(txn)
+    holder.ack(*places, request_id=holder.next_id(), **id_of(txn))
+    assert await other.payloads(1) == [b"second"]
+
+
 async def test_errors_name_what_is_wrong(room: Room) -> None:
     client = await Client.of(room)
     txn = await client.new()
@@ -316,8 +412,6 @@ async def test_errors_name_what_is_wrong(room: Room) -> None:
     assert (await client.add_partition(txn, TOPIC)).error == pb.TransactionNotFound
     assert (await client.add_partition((0, 5000), TOPIC)).error == pb.TransactionNotFound
     assert (await client.add_partition((3, 1), TOPIC)).error == pb.TransactionCoordinatorNotFound
-    assert not (await client.end(txn, commit=True)).HasField("error")  # its answer may have been lost
-    assert (await client.end(txn, commit=False)).error == pb.InvalidTxnStatus
     assert (await client.connect(77)).error == pb.TransactionCoordinatorNotFound
 
 
@@ -336,36 +430,6 @@ async def test_where_transactions_are_off_their_commands_are_refused() -> None:
         await peer.producer(txn_enabled=True)
         send(peer, b"m", 0, (0, 1))
         assert (await peer.expect(C.SEND_ERROR)).send_error.error == pb.NotAllowedError
-
-
-@pytest.mark.parametrize("on", [True, False])
-async def test_messages_of_transactions_that_pulsar_aborted_are_never_delivered(on: bool) -> None:
-    """A topic is taken over, with the markers that Pulsar wrote, whether or not transactions are on here."""
-    async with in_broker(transactions=on) as room:
-        snapshots = "/managed-ledgers/public/default/persistent/__transaction_buffer_snapshot"
-        await room.broker.metadata.multi([Create(path=snapshots, make_parents=True)])
-        peer = await room.connect()
-        await peer.producer()
-        topic = await room.topic()
-        for payload, fields in (
-            (b"aborted", id_of((3, 7))),
-            (b"committed", id_of((3, 8))),
-            (b"plain", {}),
-            (b"", {**id_of((3, 7)), "marker_type": 22, "producer_name": "pulsar.txn.marker"}),
-            (b"", {**id_of((3, 8)), "marker_type": 21, "producer_name": "pulsar.txn.marker"}),
-        ):
-            topic.ledger.append([entry(payload, **fields)], Sink())
-        await until(lambda: topic.ledger.entry_count == 5)
-        topic.abandon()
-        del room.broker.topics._loaded[TOPIC]
-        for _ in range(2):  # the second time from what was stored
-            reader = await consumer(room, name=f"s{on}", subType=SUB.Shared, durable=False)
-            assert await reader.payloads(2) == [b"committed", b"plain"]
-            assert await reader.silent()
-            topic = await room.topic()
-            assert dict(topic.ledger.properties)["quire.transactions"] != "none"
-            topic.abandon()
-            del room.broker.topics._loaded[TOPIC]
 
 
 async def compacted(room: Room) -> None:

@@ -14,7 +14,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.waiting import until
 from tests.unit.broker.explain.asking import ask, producers, publisher
 from tests.unit.broker.peers import TOPIC, Room, in_broker
-from tests.unit.broker.transacting import Client
+from tests.unit.broker.transacting import Client, id_of
 from tests.unit.broker.transacting import producer as txn_producer
 from tests.unit.broker.transacting import publish as publish_in
 
@@ -64,6 +64,37 @@ async def test_an_open_transaction(kind: Sub.SubType, commit: bool) -> None:
         assert not room.broker.explain.told.situation(*await _of(room)).messages_wait
         await (client.commit(txn) if commit else client.abort(txn))
         assert await peer.payloads(2 if commit else 1) == ([b"1", b"2"] if commit else [b"2"])
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+async def test_entries_acknowledged_in_an_open_transaction(cumulative: bool) -> None:
+    """They are told as such, with the transaction; a message that no transaction has is told as unacknowledged."""
+    async with in_broker(transactions=True, stuck_subscription_s=60) as room:
+        await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
+        client, sender = await Client.of(room), await txn_producer(room)
+        peer = await room.connect()
+        kind = Sub.Exclusive if cumulative else Sub.Shared
+        await peer.subscribe(subType=kind, consumer_name="c")
+        peer.flow(10)
+        for number in range(3):
+            await publish_in(sender, b"%d" % number, number)
+        places = [(await peer.message())[0].message_id for _ in range(3)]
+        txn = await client.new()
+        await client.add_subscription(txn, TOPIC, "s")
+        acked = places[1:2] if cumulative else places[:2]
+        assert not (await peer.answered_ack(*acked, cumulative=cumulative, **id_of(txn))).HasField("error")
+        found = await ask(room)
+        assert found["details"]["in_transactions"] == 2
+        if not cumulative:
+            assert (found["cause"], found["details"]["held"]) == ("delivered-unacknowledged", 1)
+        acked = places[2:]
+        assert not (await peer.answered_ack(*acked, cumulative=cumulative, **id_of(txn))).HasField("error")
+        found = await ask(room)
+        assert (found["cause"], found["state"]) == ("acknowledged-in-transaction", "blocked")
+        assert (found["details"]["holder"], found["details"]["open_transactions"]) == (f"{txn[0]}/{txn[1]}", 1)
+        assert f"abortTransaction/{txn[0]}/{txn[1]}" in found["remedy"]
+        await client.commit(txn)
+        assert (await ask(room))["cause"] == "caught-up"
 
 
 async def _of(room: Room) -> tuple[Any, Any]:

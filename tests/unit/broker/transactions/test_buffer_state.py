@@ -57,7 +57,11 @@ def test_the_watermark_names_what_nobody_will_end() -> None:
 
 
 def test_an_aborted_one_is_forgotten_with_the_ledger_of_its_marker() -> None:
-    state = BufferState(Snapshot(Position(4, 1), {TxnId(0, 1): Aborted(None, 3), TxnId(0, 2): Aborted(None, 4)}, {}))
+    state = BufferState(
+        Snapshot(
+            Position(4, 1), {TxnId(0, 1): Aborted(None, Position(3, 9)), TxnId(0, 2): Aborted(None, Position(4, 0))}, {}
+        )
+    )
     state.trim(lambda ledger_id: ledger_id > 3)
     assert not state.is_hidden(TxnId(0, 1))
     assert state.is_hidden(TxnId(0, 2))

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
+from quire.wire.pulsar.entry_features import features_of
 from quire.wire.pulsar.frames import FRAME_SIZE_MAX
+from quire.wire.pulsar.metadata import metadata_span, naming_transaction, peek
 from quire.wire.pulsar.splitter import (
     CHUNK,
     MARKER,
@@ -97,9 +100,21 @@ def test_flags_tell_chunks_markers_transactions_and_shadow_ids() -> None:
         ({"marker": True}, MARKER),
         ({"txnid_least_bits": 0, "txnid_most_bits": 3}, TRANSACTION),
         ({"message_id": identity}, SHADOW),
-        ({"is_chunk": False, "marker": False, "txnid_least_bits": 0, "txnid_most_bits": 0}, 0),
+        ({"txnid_least_bits": 0, "txnid_most_bits": 0}, TRANSACTION),  # the first one of coordinator 0
+        ({"is_chunk": False, "marker": False}, 0),
     ):
         assert one_run(split(send(1, **fields))).flags == flags
+
+
+def test_a_transaction_that_only_the_command_names_is_added_to_the_metadata() -> None:
+    """So the Go client sends: without it, nothing in the log would say that the message is of a transaction."""
+    [payload] = one_run(split(send(1, txnid_least_bits=0, txnid_most_bits=3))).payloads
+    assert features_of(payload, check=True) == OF_TRANSACTION
+    assert peek(payload).transaction == (3, 0)
+    plain = one_run(split(send(1))).payloads[0]
+    assert payload[metadata_span(payload)[1] :] == plain[metadata_span(plain)[1] :]
+    again = naming_transaction(payload, (5, 5))
+    assert again is payload  # what the client wrote counts
 
 
 def test_a_bad_checksum_ends_the_run_and_the_next_send_is_still_read() -> None:
@@ -321,7 +336,11 @@ def test_every_form_of_send_means_what_protobuf_says(commands: list[bytes]) -> N
                 message.highest_sequence_id if message.HasField("highest_sequence_id") else None,
                 message.is_chunk * CHUNK
                 | message.marker * MARKER
-                | bool(message.txnid_least_bits or message.txnid_most_bits) * TRANSACTION
+                | (
+                    bool(message.txnid_least_bits or message.txnid_most_bits)
+                    or (message.HasField("txnid_least_bits") and message.HasField("txnid_most_bits"))
+                )
+                * TRANSACTION
                 | message.HasField("message_id") * SHADOW,
             )
         )
