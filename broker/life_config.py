@@ -165,9 +165,10 @@ class LifeOptions:
     )
     delete_inactive: bool = conf_key(
         "brokerDeleteInactiveTopicsEnabled",
-        False,
-        doc="Delete topics that are not used, with what they hold; brokerDeleteInactiveTopicsMode says which. "
-        "Namespaces and topics may say otherwise (inactiveTopicPolicies). The original's default is true.",
+        True,
+        doc="Delete topics that are not used, with what they hold; brokerDeleteInactiveTopicsMode says which. A topic "
+        "is kept for as long as its retention time keeps its messages. Namespaces and topics may say otherwise "
+        "(inactiveTopicPolicies).",
     )
     inactive_check_interval_s: float = conf_key(
         "brokerDeleteInactiveTopicsFrequencySeconds",

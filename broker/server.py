@@ -101,7 +101,16 @@ class Broker:
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), options)
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
-        self.direct = NonPersistentTopics(self.context, self.ownership, self.topics.namespaces, self.topics.partitioned)
+        self.direct = NonPersistentTopics(
+            self.context,
+            self.ownership,
+            self.policies,
+            self.topics.first_use,
+            self.topics.rates,
+            self.topics.namespaces,
+            self.topics.partitioned,
+        )
+        self.topics.following.also = self.direct.follow
         self.ownership.on_lost = self._lose
         self.ownership.on_unload = self._unload
         self.ownership.counters = self._counters

@@ -92,8 +92,8 @@ class Topics:
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(accept=context.options.accept_unsupported_policies)
-        rates = BrokerRates(context.options, context.nursery)
-        self._following = PolicyFollowing(context, policies, rates, self.loaded)
+        self.rates = rates = BrokerRates(context.options, context.nursery)
+        self.following = PolicyFollowing(context, policies, rates, self.loaded)
         self._loader = TopicLoader(
             context,
             factory,

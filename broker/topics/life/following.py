@@ -27,8 +27,12 @@ class PolicyFollowing:
         self._rates = rates
         self._loaded = loaded
         policies.on_change = self._changed
+        self.also: Callable[[str], None] | None = None
+        """Called with the namespace too: lets the non-persistent topics follow."""
 
     def _changed(self, namespace: str) -> None:
+        if self.also is not None:
+            self.also(namespace)
         self._context.nursery.start_soon(self._follow, namespace, name=f"follow policies of {namespace}")
 
     async def _follow(self, namespace: str) -> None:

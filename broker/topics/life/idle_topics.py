@@ -71,16 +71,18 @@ class IdleTopics:
     def _look(self, topic: Topic, due: list[Topic]) -> None:
         """Look at one topic. `due` gets it if it is to be deleted."""
         now, rule, usage = trio.current_time(), self._rule(topic), usage_of(topic)
-        if is_active(rule.mode, usage) and (usage.clients or usage.has_backlog or rule.delete):
+        if usage.clients or usage.has_backlog:
             topic.used_at = now
             return
         idle_s = now - _used_at(topic, now)
-        if rule.delete:
+        if rule.delete and not is_active(rule.mode, usage):
             held = topic.policies
             minutes = 0 if held is None else held().retention_minutes
             if idle_s >= rule.after_s and not is_retained(minutes, idle_s):
                 due.append(topic)
-        elif 0 < self._options.idle_unload_s <= idle_s and self._may_rest(topic, usage):
+            if minutes >= 0:
+                return  # not unloaded: only what is loaded is deleted in time
+        if 0 < self._options.idle_unload_s <= idle_s and self._may_rest(topic, usage):
             topic.log.debug("topic unloaded: not in use", idle_s=round(idle_s))
             self.unloaded += 1
             self._topics.close_soon(topic)

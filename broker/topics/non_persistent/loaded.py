@@ -1,32 +1,37 @@
 """The non-persistent topics of this broker. They exist while they are in use: made when a client first names one, and
-forgotten when they have had no producer and no subscription for a while, or their bundle goes to another broker."""
+forgotten when they have had no producer and no subscription for a while, or their bundle goes to another broker.
+
+Their policies hold as those of persistent topics do, as far as they concern what is not stored: limits of producers,
+consumers and subscriptions, the rate of publishing, creation at the first use, inactive topics. Source: Pulsar's
+NonPersistentTopic (checkGC), AbstractTopic."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final
 
 import trio
 
-from broker.config import PARTITIONED
 from broker.context import Context
 from broker.errors import NotAllowedError, ServiceNotReadyError, TopicExistsError, TopicNotFoundError
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import sliced
+from broker.topics.life.first_use import FirstUse
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.non_persistent.handling import Handling
 from broker.topics.non_persistent.topic import NonPersistentTopic
 from broker.topics.partitioned_topics import PartitionedTopics
+from broker.topics.policies import Held, TopicPolicies
+from broker.topics.rates.broker_rates import BrokerRates
+from broker.topics.rates.following import follow_direct
+from broker.topics.topic_policies.catalog import INACTIVE_TOPICS
+from broker.topics.topic_policies.known import value_of
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 log = get_logger(__name__)
 
-UNUSED_S: Final = 60.0
-"""Time after which a topic without producers and subscriptions is forgotten. Source: NonPersistentTopic.checkGC, with
-the default of brokerDeleteInactiveTopicsFrequencySeconds."""
 TOPICS_IN_STEP = 100
 """Topics that a walk over all of them looks at, or closes, before other tasks run."""
 
@@ -35,10 +40,20 @@ class NonPersistentTopics:
     """Non-persistent topics by full name."""
 
     def __init__(
-        self, context: Context, ownership: Owning, namespaces: NamespaceCheck, partitioned: PartitionedTopics
+        self,
+        context: Context,
+        ownership: Owning,
+        policies: TopicPolicies,
+        first_use: FirstUse,
+        rates: BrokerRates,
+        namespaces: NamespaceCheck,
+        partitioned: PartitionedTopics,
     ) -> None:
         self._context = context
         self._ownership = ownership
+        self._policies = policies
+        self._first_use = first_use
+        self._rates = rates
         self._namespaces = namespaces
         self._partitioned = partitioned
         self._loaded: dict[str, NonPersistentTopic] = {}
@@ -72,21 +87,21 @@ class NonPersistentTopics:
         ServiceNotReadyError if a broker cannot be asked. Source: NamespaceService.checkTopicExists of the original."""
         if name.partition < 0 and (count := await self._partitioned.get(name)):
             return count
-        options = self._context.options
-        create = create and options.allow_auto_topic_creation
+        rule = await self._first_use.rule(name) if create else None
         if self.find(name) is not None:
             return 0
-        if not create:
+        if rule is None or not rule.allow:
             if name.partition >= 0:
                 exists = name.partition < await self._partitioned.get(name.partitioned)
             else:
                 exists = name in await self.names_everywhere(name.namespace_name)
             if not exists:
                 raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
-        if not create or options.auto_topic_type != PARTITIONED or name.partition >= 0:
+            return 0
+        if not rule.made or name.partition >= 0:
             return 0
         try:
-            await self.create_partitioned(name, options.partitions_default)
+            await self.create_partitioned(name, rule.made)
         except TopicExistsError:
             pass  # another client created it meanwhile
         return await self._partitioned.get(name)
@@ -110,8 +125,8 @@ class NonPersistentTopics:
             raise NotAllowedError("Broker is not unable to load non-persistent topic (enableNonPersistentTopics=false)")
         if (topic := self.find(name)) is not None:
             return topic
-        create = create and (explicit or self._context.options.allow_auto_topic_creation)
         await self._namespaces.exists(name)
+        create = create and (explicit or (await self._first_use.rule(name)).allow)
         count = await self._partitioned.get(name.partitioned)
         if name.partition < 0 and count:
             raise NotAllowedError(f"topic {name.full} is partitioned: use its partitions")
@@ -120,9 +135,9 @@ class NonPersistentTopics:
         if name.partition < 0 and not create:
             raise TopicNotFoundError(f"topic {name.full} does not exist, and may not be created")
         await self._namespaces.takes_topics(name)
-        return await self.make(name)
+        return await self.make(name, await self._policies.load(name))
 
-    async def make(self, name: TopicName) -> NonPersistentTopic:
+    async def make(self, name: TopicName, policies: Held) -> NonPersistentTopic:
         """Return the topic, made if it is not there. Raises NotOwnerError, ServiceNotReadyError."""
         await self._ownership.check(name)
         # From here to the end in one step: the bundle is not given away in between.
@@ -132,8 +147,20 @@ class NonPersistentTopics:
             raise ServiceNotReadyError(f"the bundle of {name.full} is being unloaded")
         topic = self.find(name)
         if topic is None:
-            topic = self._loaded[name.full] = NonPersistentTopic(self._context, name, self._handling)
+            topic = self._loaded[name.full] = NonPersistentTopic(self._context, name, self._handling, policies)
+            follow_direct(topic, self._rates)
         return topic
+
+    def follow(self, namespace: str) -> None:
+        """Let the topics of a namespace follow a change of their policies, in later steps. Limits are looked up when
+        they are needed."""
+        if self._loaded:
+            self._context.nursery.start_soon(self._follow, namespace, name=f"follow policies of {namespace}")
+
+    async def _follow(self, namespace: str) -> None:
+        async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
+            if not topic.closing and topic.name.namespace_path == namespace:
+                follow_direct(topic, self._rates)
 
     def counters(self) -> Iterator[TopicCounters]:
         """Return the counts of the topics."""
@@ -185,9 +212,14 @@ class NonPersistentTopics:
             self.close(topic)
 
     async def forget_unused(self) -> None:
-        """Forget topics that were not used for `UNUSED_S`."""
+        """Forget topics without producers and subscriptions, where their policy about inactive topics says so.
+
+        The mode of the policy makes no difference: nothing has a backlog."""
         now = trio.current_time()
         async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
-            if topic.unused_since is not None and now - topic.unused_since >= UNUSED_S and not topic.closing:
+            if topic.unused_since is None or topic.closing:
+                continue
+            rule = value_of(topic.policies, INACTIVE_TOPICS, self._context.options)
+            if rule.delete and now - topic.unused_since >= rule.after_s:
                 log.info("unused non-persistent topic forgotten", topic=topic.name.full)
                 self.close(topic)

@@ -26,6 +26,7 @@ from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
 from broker.topics.producer import Producer
 from broker.topics.producer_access import Access, Claim
+from broker.topics.rates.following import TopicRates
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import batch_counts
 from quire.wire.pulsar.names import TopicName
@@ -46,7 +47,7 @@ RUN_COST = 16
 class NonPersistentTopic:
     """A non-persistent topic of this broker. Its methods do not wait."""
 
-    def __init__(self, context: Context, name: TopicName, handling: Handling) -> None:
+    def __init__(self, context: Context, name: TopicName, handling: Handling, policies: Held | None = None) -> None:
         self.context = context
         self.name = name
         self.producers: dict[str, Producer] = {}
@@ -58,8 +59,10 @@ class NonPersistentTopic:
         """The topic epoch, of exclusive producers: it lasts as long as the topic is loaded."""
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.closing = False
-        self.policies: Held | None = None
+        self.policies = policies
         """None: the limits of broker.conf hold."""
+        self.rates: TopicRates | None = None
+        """The rates that hold; None: none."""
         self.next_owner = ""
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.unused_since: float | None = trio.current_time()
@@ -160,10 +163,12 @@ class NonPersistentTopic:
         producer.answer_duplicates(run)
 
     def _handle(self, producer: Producer, run: SendRun, features: int) -> None:
-        size = sum(map(len, run.payloads))
+        size, messages = sum(map(len, run.payloads)), sum(run.counts)
         self.entries_in += len(run.payloads)
-        self.messages_in += sum(run.counts)
+        self.messages_in += messages
         self.bytes_in += size
+        if self.rates is not None:
+            self.rates.published(producer.connection, messages, size)
         producer.sent += len(run.payloads)
         self.context.publishing.take(size)
         # Small payloads lie in the buffer of the connection, which is written again.
@@ -243,6 +248,8 @@ class NonPersistentTopic:
 
     def close(self, next_owner: str = "") -> None:
         """Disconnect all clients; a producer behind the receipts of what it sent."""
+        if self.rates is not None and self.rates.publish is not None:
+            self.rates.publish.end()
         self.next_owner = next_owner
         self.closing = True
         if self.access is not None:

@@ -83,8 +83,7 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     """Hold a topic to the rates that its policies have now. What was used of a rate that stays counts on."""
     if is_system_topic(topic.name):
         return
-    held, options = topic.policies, topic.context.options
-    now, nursery = trio.current_time(), topic.context.nursery
+    held, options, now = topic.policies, topic.context.options, trio.current_time()
     publish = Rate(*value_of(held, PUBLISH_RATE, options))
     dispatch = _rate(value_of(held, DISPATCH_RATE, options))
     subscribe = value_of(held, SUBSCRIBE_RATE, options)
@@ -93,10 +92,7 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     if topic.rates is None and not limited:
         return  # the rule
     rates = topic.rates = topic.rates or TopicRates(shared)
-    if rates.publish is None or rates.publish.rate != publish:
-        if rates.publish is not None:
-            rates.publish.end()
-        rates.publish = PublishThrottle(publish, nursery, topic.name.full) if publish else None
+    _publish_at(topic, rates, publish)
     rates.dispatch = _kept(rates.dispatch, dispatch, now)
     if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != subscribe:
         rates.subscribe = SubscribeWindow(*subscribe, now) if subscribe.limits else None
@@ -107,6 +103,38 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
             rates.subscriptions[name] = bucket
         if subscription.consumers:
             subscription.held_to(limit_of(topic, subscription))
+
+
+class DirectTopic(Protocol):
+    """Non-persistent topic as its rates use it."""
+
+    rates: TopicRates | None
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def policies(self) -> Held | None: ...
+
+
+def follow_direct(topic: DirectTopic, shared: BrokerRates) -> None:
+    """Hold a non-persistent topic to the rates that its policies have now, which are those of publishing: rates of
+    dispatch and of subscribing concern persistent topics only. Source: Pulsar's AbstractTopic, NonPersistentTopic."""
+    publish = Rate(*value_of(topic.policies, PUBLISH_RATE, topic.context.options))
+    if topic.rates is None and not (publish or shared.publish):
+        return
+    rates = topic.rates = topic.rates or TopicRates(shared)
+    _publish_at(topic, rates, publish)
+
+
+def _publish_at(topic: DirectTopic, rates: TopicRates, publish: Rate) -> None:
+    if rates.publish is None or rates.publish.rate != publish:
+        if rates.publish is not None:
+            rates.publish.end()
+        rates.publish = PublishThrottle(publish, topic.context.nursery, topic.name.full) if publish else None
 
 
 def limit_of(topic: RatedTopic, subscription: Subscription) -> DispatchLimit | None:

@@ -88,12 +88,40 @@ async def test_a_topic_without_use_is_deleted_after_its_time(level: str) -> None
         await peer.producer()
 
 
-async def test_topics_are_kept_unless_their_deletion_is_asked_for() -> None:
-    async with quiet() as room:
+async def test_topics_are_kept_where_their_deletion_is_switched_off() -> None:
+    async with quiet(delete_inactive=False) as room:
         await used(room)
         assert await exists_after(room, 10**4)
         await set_policies(room, {"inactive_topic_policies": rule()}, {"inactiveTopicPolicies": rule(delete=False)})
         assert await exists_after(room, 10**4), "the topic goes before its namespace"
+
+
+async def test_by_default_a_topic_without_clients_and_subscriptions_is_deleted_after_a_minute_as_in_pulsar() -> None:
+    async with quiet(inactive_check_interval_s=60) as room:
+        await used(room)
+        assert await exists_after(room, 50)
+        assert not await exists_after(room, 11)
+    async with quiet(inactive_check_interval_s=60) as room:
+        await used(room, subscription=True)
+        assert await exists_after(room, 10**4)
+
+
+async def test_a_topic_that_is_to_be_deleted_later_is_not_unloaded_before() -> None:
+    async with quiet(inactive_s=1000, idle_unload_s=100) as room:
+        await used(room)
+        assert await exists_after(room, 900)
+        assert len(of_users(room)) == 1
+        assert not await exists_after(room, 110)
+
+
+async def test_a_topic_whose_messages_are_kept_for_ever_is_unloaded_and_not_deleted() -> None:
+    async with quiet(idle_unload_s=100) as room:
+        await used(room)
+        await set_policies(room, {"retention_policies": {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}}, {})
+        assert await exists_after(room, 900)
+        await trio.testing.wait_all_tasks_blocked()
+        assert of_users(room) == []
+        assert await exists_after(room, 900)
 
 
 async def test_each_use_begins_the_time_anew() -> None:
