@@ -25,7 +25,7 @@ from quire.wire.bookkeeper import v2
 from quire.world.doors import World
 from simulation.machines.world import in_world
 from tests.unit.bookie.build import cluster, opened
-from tests.unit.ledger.fake_bookie import Confirmations, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, begun, payloads
 from tests.unit.ledger.reads import read_all
 
 pytestmark = pytest.mark.seeded
@@ -92,10 +92,7 @@ async def test_what_is_confirmed_is_read_back(way: Way) -> None:
 @WAYS
 async def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> None:
     async with with_clients(way) as (one, two):
-        writer = await one.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 49))
-        await seen.until(49)
+        writer, seen = await begun(one, entries=50)
         writer.append(payloads(50, 99))
         reader = await two.open(writer.ledger_id, recover=True)
         assert 49 <= seen.last <= reader.last_entry_id <= 99
@@ -109,8 +106,7 @@ async def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) 
 @WAYS
 async def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -> None:
     async with with_clients(way) as (one, two):
-        writer = await one.create()
-        seen = Confirmations(writer)
+        writer, seen = await begun(one)
         reader = await two.open(writer.ledger_id, recover=True)
         assert (reader.last_entry_id, reader.length) == (-1, 0)
         writer.append(payloads(0, 0))
@@ -120,10 +116,7 @@ async def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: 
 @WAYS
 async def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> None:
     async with with_clients(way) as (client, _):
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 9))
-        await seen.until(9)
+        writer, _ = await begun(client, entries=10)
         writer.append(payloads(10, 19))
         reader = await client.open(writer.ledger_id, recover=True)
         assert reader.last_entry_id >= 9

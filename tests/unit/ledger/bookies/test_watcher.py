@@ -218,9 +218,7 @@ async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene, mo
         assert failures < 0
 
 
-async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(
-    log_events: list[dict[str, Any]], scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(log_events, scene, monkeypatch):
     async with scene.watcher() as watcher:
 
         async def refuse(path: str) -> list[str]:
@@ -249,9 +247,7 @@ async def test_when_the_session_has_gone_it_ends_and_what_was_known_stays(scene:
     assert await watcher.resolve(A) == ("a", 3181)
 
 
-async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(scene, monkeypatch):
     await scene.register("my-bookie", "h1")
     async with scene.watcher() as watcher:
 
@@ -290,9 +286,7 @@ async def test_a_bookie_with_too_many_errors_in_an_interval_goes_into_quarantine
         assert watcher.cluster().quarantined == {A}
 
 
-async def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine(
-    scene: Scene,
-) -> None:
+async def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine(scene: Scene):
     await scene.theirs.create("/ledgers/disableHealthCheck")
     async with scene.watcher(health_check=True) as watcher:
         scene.faults.errors = {A: 1000}

@@ -50,7 +50,7 @@ async def test_a_member_that_is_replaced_and_lacks_confirmed_entries_is_noted() 
     cluster = await begun()
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         await writer.write(b"0")
         late.hold = True
         for each in payloads(1, 5):
@@ -66,7 +66,7 @@ async def test_a_member_that_fails_and_lacks_nothing_confirmed_is_not_noted() ->
     cluster = await begun()
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [gone, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [gone, *_] = cluster.members(writer)
         await writer.write(b"0")
         await trio.sleep(1)
         gone.stop()
@@ -81,7 +81,7 @@ async def test_a_member_whose_last_acknowledgements_come_soon_after_the_end_is_n
     cluster = await begun(3)
     async with cluster.client() as client, trio.open_nursery() as nursery:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         late.hold = True
         await writer.write(b"0")
         nursery.start_soon(writer.close)
@@ -98,7 +98,7 @@ async def test_a_late_acknowledgement_confirms_nothing_behind_the_end() -> None:
         writer = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
         confirmed: list[tuple[int, int]] = []
         writer.on_confirmed = lambda first, last: confirmed.append((first, last))
-        late, other = cluster.of(writer.metadata.fragments[0].bookies)
+        late, other = cluster.members(writer)
         late.hold = True
         writer.append([b"0"])
         await trio.sleep(1)
@@ -122,7 +122,7 @@ async def test_a_member_whose_last_acknowledgements_do_not_come_is_noted_before_
     cluster = await begun(3)
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         late.hold = True
         await writer.write(b"0")
         if cut_off:
@@ -141,7 +141,7 @@ async def test_a_note_is_withdrawn_when_the_acknowledgements_come_after_the_clos
     cluster = await begun(3)
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         late.hold = True
         await writer.write(b"0")
         if noted_before:
@@ -163,7 +163,7 @@ async def test_a_note_that_cannot_be_stored_before_the_close_is_stored_after_it(
 
     async with cluster.client(add_timeout_s=10) as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         late.hold = True
         await writer.write(b"0")
         with pytest.MonkeyPatch.context() as patch:
@@ -205,7 +205,7 @@ async def test_a_recovery_notes_that_a_member_of_an_earlier_fragment_may_lack_en
     cluster = await begun()
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        late, gone, _ = cluster.of(writer.metadata.fragments[0].bookies)
+        late, gone, _ = cluster.members(writer)
         await writer.write(b"0")
         late.hold = True
         await writer.write(b"1")
@@ -223,7 +223,7 @@ async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_writt
     cluster = await begun(3)
     async with cluster.client() as client:
         writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
+        [late, *_] = cluster.members(writer)
         await writer.write(b"0")
         await trio.sleep(1)
         late.hold = True
