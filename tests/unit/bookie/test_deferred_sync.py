@@ -289,14 +289,12 @@ UNSYNCED = replace(CONFIG, journal_sync=False, journal_sync_interval_ms=1000, fl
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("file_mb", [1, 2048], ids=["with rolls", "one file"])
-async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(
-    machine: Machine, seed: int, file_mb: int
-) -> None:
+async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(machine, seed, file_mb):
     forced = -1
     added = -1
 
-    async def work(bookie: Bookie) -> None:
-        nonlocal forced, added
+    machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
+    async with machine.life(crash=True) as (bookie, client):
         client, forcing = Client(bookie), Client3(bookie)
         rng = random.Random(seed)
         payload = b"x" * (200_000 if file_mb == 1 else 100)
@@ -306,28 +304,18 @@ async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_
             if rng.random() < 0.2:
                 assert await forcing.force(7) == Rc.OK
                 forced = added
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life() as (_, client):
         found = [(await client.read(7, entry_id)).rc == Rc.OK for entry_id in range(added + 1)]
         assert all(found[: forced + 1]), "what was forced is there"
         assert found == sorted(found, reverse=True), "what is missing is the end"
 
-    machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
-    await machine.live(work, crash=True)
-    await machine.live(check)
-
 
 async def test_without_syncs_the_journal_is_synced_at_its_interval(machine: Machine) -> None:
-    async def work(bookie: Bookie) -> None:
-        await Client(bookie).add(7, 0)
+    machine.config = UNSYNCED
+    async with machine.life(crash=True) as (bookie, client):
+        await client.add(7, 0)
         assert bookie.journal.has_unsynced
         await trio.sleep(1.5)
         assert not bookie.journal.has_unsynced
-
-    async def check(bookie: Bookie) -> None:
-        assert (await Client(bookie).read(7, 0)).rc == Rc.OK
-
-    machine.config = UNSYNCED
-    await machine.live(work, crash=True)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        assert (await client.read(7, 0)).rc == Rc.OK

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from struct import pack
 
 import pytest
 
-from bookie.db_ledger_storage import ledger_index
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
@@ -34,11 +32,6 @@ def loaded(rows: KeyValue) -> LedgerIndex:
     index = LedgerIndex(rows)
     index.load()
     return index
-
-
-def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(ledger_index).failed == 0
-    assert doctest.testmod(ledger_index).attempted > 0
 
 
 def test_a_value_has_the_bytes_the_original_writes():
