@@ -7,11 +7,9 @@ from struct import pack
 import pytest
 
 from bookie.bookie import Bookie
-from bookie.journal.format import NO_MARK, Fence, LedgerKey
-from bookie.journal.replay import Replay
+from bookie.journal.format import Fence, LedgerKey
 from bookie.reads import SHARE
 from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Opcode, Rc
 from tests.unit.bookie.build import (
     DIGEST,
@@ -23,15 +21,12 @@ from tests.unit.bookie.build import (
     add_frames,
     entry,
 )
+from tests.unit.bookie.journal.bench import replayed
 
 
 def journalled(bookie: Bookie) -> list[object]:
     """Return the records that the journal has on disk."""
-    return [
-        (record.ledger_id, record.first, record.last) if isinstance(record, Run) else record
-        for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches()
-        for record in batch
-    ]
+    return replayed(bookie.world, JOURNAL)
 
 
 async def test_an_add_is_answered_when_it_is_in_the_journal_and_not_before(bookie: Bookie, client: Client) -> None:
