@@ -18,7 +18,6 @@ from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op
-from quire.service.log import Event
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
@@ -140,9 +139,7 @@ async def test_a_rolling_restart_marks_nothing(cluster: Cluster, auditor: Audito
 
 
 @story_of("b2", "b3", lost_bookie_recovery_delay_s=30)
-async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(
-    cluster: Cluster, auditor: Auditor
-) -> None:
+async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(cluster: Cluster, auditor: Auditor):
     """No auditor has seen it, and it has no cookie, so its return is not waited for."""
     assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
 
@@ -265,9 +262,7 @@ async def test_an_audit_that_fails_is_made_again(cluster: Cluster, auditor: Audi
     assert auditor.stats.audits_failed == 1
 
 
-async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin("b1", "b2")
         for _ in range(3):
@@ -408,9 +403,7 @@ async def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_ot
     assert await cluster.marks.check_time(CheckTime.REPLICAS) is None
 
 
-async def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled(cluster, nursery):
     await cluster.begin("b1", "b2", "b3")
     await cluster.ledger(closed("b1", "b2"))
     await cluster.go("b3")

@@ -20,7 +20,6 @@ from autorecovery.errors import CheckStuckError, ListOfEntriesError
 from autorecovery.fragments import BadFragment, LostReason, fragments_of
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from quire.service.log import Event
 from quire.wire.bookkeeper.availability import Availability
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
@@ -85,9 +84,7 @@ async def test_a_check_that_comes_no_further_is_given_up(cluster: Cluster, nurse
     await check_ledgers(cluster.ledgers, cluster.marks, Checker(seconds=1e5), config, AuditorStats())
 
 
-async def test_so_many_ledgers_are_named_in_the_log_and_no_more(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_so_many_ledgers_are_named_in_the_log_and_no_more(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin()
         for _ in range(TOLD_MAX + 5):
@@ -112,9 +109,7 @@ def test_the_worst_placed_fragment_counts() -> None:
 
 
 @pytest.mark.parametrize("repair", [False, True])
-async def test_ledgers_placed_wrongly_are_counted_and_marked_if_that_is_wished(
-    repair: bool, cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_ledgers_placed_wrongly_are_counted_and_marked_if_that_is_wished(repair, cluster, nursery):
     await cluster.begin()
     for name in ("FAIL", "b1", "MEETS_SOFT", "FAIL"):
         await cluster.ledger(closed("b0", name))
@@ -157,9 +152,7 @@ class Lists:
         return Availability.of([entry_id for entry_id in range(10) if entry_id not in missing])
 
 
-async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(cluster: Cluster, nursery: trio.Nursery):
     await cluster.begin()
     for _ in range(4):
         await cluster.ledger(replace(closed("b1", "b2", "b3"), ack_quorum=2))
@@ -181,9 +174,7 @@ async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(
     assert stats.no_replica == 0
 
 
-async def test_a_bookie_that_does_not_answer_is_asked_no_more_and_not_blamed(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_bookie_that_does_not_answer_is_asked_no_more_and_not_blamed(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin()
         for _ in range(500):
@@ -205,9 +196,7 @@ async def test_ledgers_that_are_open_or_empty_are_not_asked_for(cluster: Cluster
     assert lists.asked == []
 
 
-async def test_a_ledger_that_changed_while_its_bookies_were_asked_is_not_blamed(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_ledger_that_changed_while_its_bookies_were_asked_is_not_blamed(cluster, nursery):
     """Either it was deleted, and its bookies have no entries of it any more, or its copies have moved."""
     await cluster.begin()
     for _ in range(2):

@@ -207,9 +207,7 @@ async def test_a_bookie_that_reads_and_does_not_list_is_checked_by_reads(stage: 
     assert await stage.cluster.marked() == {ledger_id: ("b1",)}
 
 
-async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared(cluster, nursery):
     await cluster.begin("b1", "b2", "b3")
     old = await cluster.ledger(closed("b1", "b2", "b3"))
     await trio.sleep(1000)

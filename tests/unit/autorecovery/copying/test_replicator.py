@@ -38,25 +38,22 @@ def lost_member(ledger_id: int, metadata: LedgerMetadata) -> BadFragment:
 @pytest.mark.parametrize("batch_reads", [True, False])
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
 async def test_a_lost_member_is_replaced_by_one_that_has_every_entry_of_its_place(quorums, batch_reads) -> None:
-    async def story() -> None:
-        cluster = FakeCluster(7)
-        async with repairing(cluster) as (client, checker, replicator):
-            ledger_id, written = await write(client, 300, quorums=quorums)
-            before = await cluster.metadata(ledger_id)
-            lost = before.fragments[0].bookies[1]
-            cluster.bookies[lost].stop()
-            for bookie in cluster.bookies.values():
-                bookie.batch_reads = batch_reads
-            bad = await one_bad(checker, ledger_id, before)
-            assert bad.faults == {1: CopyFault.UNREACHABLE}
-            copied = await replicator.replicate(before, bad)
-            after = await cluster.metadata(ledger_id)
-            assert lost not in after.fragments[0].bookies
-            assert wrong_copies(cluster, ledger_id, after, written) == []
-            assert copied.entries == len(bad.fragment.entries_of(1))
-            assert await checker.check(ledger_id, after, percentage=100) == []
-
-    await story()
+    cluster = FakeCluster(7)
+    async with repairing(cluster) as (client, checker, replicator):
+        ledger_id, written = await write(client, 300, quorums=quorums)
+        before = await cluster.metadata(ledger_id)
+        lost = before.fragments[0].bookies[1]
+        cluster.bookies[lost].stop()
+        for bookie in cluster.bookies.values():
+            bookie.batch_reads = batch_reads
+        bad = await one_bad(checker, ledger_id, before)
+        assert bad.faults == {1: CopyFault.UNREACHABLE}
+        copied = await replicator.replicate(before, bad)
+        after = await cluster.metadata(ledger_id)
+        assert lost not in after.fragments[0].bookies
+        assert wrong_copies(cluster, ledger_id, after, written) == []
+        assert copied.entries == len(bad.fragment.entries_of(1))
+        assert await checker.check(ledger_id, after, percentage=100) == []
 
 
 async def test_copies_are_taken_over_byte_for_byte() -> None:

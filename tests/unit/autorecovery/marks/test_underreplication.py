@@ -254,9 +254,7 @@ async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
     await is_waiting(ledgers, {8}, late_mark)
 
 
-async def test_too_many_folders_are_looked_through_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
-) -> None:
+async def test_too_many_folders_are_looked_through_now_and_then(monkeypatch: pytest.MonkeyPatch, cluster: Cluster):
     monkeypatch.setattr(mark_tree, "WATCHES_MAX", 2)
     _, ledgers = cluster.process()
     _, other = cluster.process()
@@ -360,9 +358,7 @@ async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(cluster
         assert await store.children(f"{BASE}/locks") == []
 
 
-async def test_marks_are_made_in_one_call_and_their_folders_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_marks_are_made_in_one_call_and_their_folders_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
     store, ledgers = cluster.process()
     calls = 0
     multi = store.multi

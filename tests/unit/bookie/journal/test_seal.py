@@ -7,9 +7,7 @@ import pytest
 from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.seal import SECTOR, JournalSeal, ReplayPlan, Sealed, decode_seal, plan_replay, read_seal
 from quire.world.doors import Disk
-from quire.world.doors import Disk
 from simulation import Universe
-from simulation.machines.host import Host
 from simulation.machines.host import Host
 
 MARK = LogMark(8, 4096)

@@ -56,9 +56,7 @@ async def test_only_ones_own_node_is_given_up(tree: MemoryTree, store: MemorySto
     assert await store.get("/me") is None
 
 
-async def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away(
-    tree: MemoryTree, store: MemoryStore
-) -> None:
+async def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away(tree, store):
     other = MemoryStore(tree)
     async with trio.open_nursery() as nursery:
         await nursery.start(ephemerals.keep, store, "/me", b"a")

@@ -24,9 +24,7 @@ TWO = (("h1", 2181), ("h2", 2182))
         (" [::1]:2182,10.0.0.1 ", (("::1", 2182), ("10.0.0.1", 2181)), "/", "/ledgers", None),
     ],
 )
-def test_every_form_of_a_connect_string_is_understood(
-    text: str, servers: tuple[tuple[str, int], ...], chroot: str, ledgers_root: str, layout: str | None
-) -> None:
+def test_every_form_of_a_connect_string_is_understood(text, servers, chroot, ledgers_root, layout):
     found = parse_connect_string(text)
     assert (found.servers, found.chroot, found.ledgers_root, found.layout) == (servers, chroot, ledgers_root, layout)
 
