@@ -25,7 +25,7 @@ from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
-from quire.world.doors import Offload
+from quire.world.doors import Offload, World
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
 from tests.unit.bookie.build import CONFIG, Client, cluster
@@ -123,7 +123,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(world, seed, monkeypatch):
+async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(world: World, seed, monkeypatch):
     store = await cluster(MemoryTree(), world)
     running: list[str] = []
     async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
