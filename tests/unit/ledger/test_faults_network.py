@@ -175,8 +175,7 @@ async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entr
             writer.append(payloads(first, first + 9))
             await trio.sleep(0.05)
         await seen.until(1999)
-        assert seen.payloads == payloads(0, 1999)
-        assert seen.confirmed == list(range(2000))
+        assert (seen.payloads, seen.confirmed) == (payloads(0, 1999), list(range(2000)))
         assert len((await cluster.metadata(writer.ledger_id)).fragments) == 1
 
 

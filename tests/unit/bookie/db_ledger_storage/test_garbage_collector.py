@@ -139,8 +139,7 @@ async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_
     storage = await open_storage(host.world(), OPTIONS)
     storage._world.disk.unlink(f"{FOLDER}/0.log")
     collected = await storage.collect_garbage(live(3))
-    assert collected.failed == (0,)
-    assert collected.logs == (1,)
+    assert (collected.failed, collected.logs) == ((0,), (1,))
     assert any("cannot be read" in event["event"] for event in log_events)
 
 

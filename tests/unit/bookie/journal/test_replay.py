@@ -96,8 +96,7 @@ def test_everything_comes_back_in_order(host: Host) -> None:
     ends = write(host, GROUPS)
     seen, reading = read(host)
     assert seen == ALL
-    assert reading.end == LogMark(9, ends[-1])
-    assert reading.dropped == []
+    assert (reading.end, reading.dropped) == (LogMark(9, ends[-1]), [])
 
 
 def test_a_journal_of_small_groups_is_read_about_once(monkeypatch: pytest.MonkeyPatch, host: Host) -> None:

@@ -314,22 +314,20 @@ async def test_only_some_clients_leave_a_bookie_at_once_by_the_ratio(scene: Scen
 
 
 @pytest.mark.seeded(3)
-async def test_links_go_to_where_the_watcher_says(world: World) -> None:
+async def test_links_go_to_where_the_watcher_says(world: World, nursery: trio.Nursery) -> None:
     listener = await world.network.listen("127.0.0.1", 0)
     store = MemoryStore(MemoryTree())
     await init_new_cluster(store, "/ledgers", rng=random.Random(1))
     await bookies.register(store, "my-bookie", at(*listener.address))
     watcher = StoredBookies(store, world.rng)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(watcher.run)
-        link = watched_links(world.network, nursery, watcher)("my-bookie")
-        link.set_receiver(lambda chunk: None)
-        request = v2.read_request(7, 0)
-        link.send([request])
-        with trio.fail_after(60):
-            stream = await listener.accept()
-            buffer = bytearray(4096)
-            size = await stream.receive_into(memoryview(buffer))
-        assert size > 0
-        link.close()
-        nursery.cancel_scope.cancel()
+    await nursery.start(watcher.run)
+    link = watched_links(world.network, nursery, watcher)("my-bookie")
+    link.set_receiver(lambda chunk: None)
+    request = v2.read_request(7, 0)
+    link.send([request])
+    with trio.fail_after(60):
+        stream = await listener.accept()
+        buffer = bytearray(4096)
+        size = await stream.receive_into(memoryview(buffer))
+    assert size > 0
+    link.close()

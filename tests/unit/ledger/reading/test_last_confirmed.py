@@ -152,8 +152,7 @@ def lac_answers(first: int = 0) -> LacAnswers:
 def test_the_greater_of_the_valid_ones_counts_and_damage_is_no_answer(answer, lac, counts):
     found = lac_answers()
     found.take(0, answer)
-    assert found.best.lac == lac
-    assert found.answered == counts
+    assert (found.best.lac, found.answered) == (lac, counts)
     assert bool(found.causes) == (not counts)
     found.take(1, answer)
     assert found.covered == counts, "two of three are enough, as no two others can confirm anything alone"

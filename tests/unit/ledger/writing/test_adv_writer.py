@@ -35,8 +35,7 @@ async def test_entries_in_any_order_of_their_ids_are_confirmed_in_the_order_of_t
                 if rng.random() < 0.3:
                     await trio.sleep(0.01)
             await seen.until(39)
-            assert seen.payloads == payloads(0, 39)
-            assert seen.confirmed == list(range(40))
+            assert (seen.payloads, seen.confirmed) == (payloads(0, 39), list(range(40)))
             assert writer.length == total(0, 39)
             await writer.close()
             assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 39)
@@ -52,8 +51,7 @@ async def test_a_gap_holds_up_everything_behind_it(client: LedgerClient) -> None
     assert (writer.last_pushed, writer.last_confirmed) == (5, 1)
     assert writer.error is None, "the bookies have acknowledged all they were sent"
     await writer.write(2, payloads(2, 2)[0])
-    assert seen.last == 5
-    assert seen.payloads == payloads(0, 5)
+    assert (seen.last, seen.payloads) == (5, payloads(0, 5))
     assert writer.pending_bytes == 0
 
 

@@ -72,8 +72,7 @@ async def test_answers_in_any_order_confirm_entries_in_order(quorum: tuple[int, 
         for bookie in cluster.bookies.values():
             bookie.release(rng.shuffle)
         await seen.until(first - 1)
-        assert seen.payloads == payloads(0, first - 1)
-        assert seen.confirmed == list(range(first))
+        assert (seen.payloads, seen.confirmed) == (payloads(0, first - 1), list(range(first)))
         assert len(seen.ranges) > 1 or seed, "some were confirmed on the way"
         metadata = await cluster.metadata(writer.ledger_id)
         for entry_id in range(first):

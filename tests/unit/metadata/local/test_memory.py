@@ -10,11 +10,6 @@ from quire.metadata.store import Kind, Node
 
 
 @pytest.fixture
-def tree() -> MemoryTree:
-    return MemoryTree()
-
-
-@pytest.fixture
 async def owner(tree: MemoryTree) -> MemoryStore:
     """A session with a timeout of 30 s, and a node that goes with it."""
     owner = MemoryStore(tree, session_timeout_s=30.0)
@@ -38,16 +33,14 @@ async def test_sessions_share_the_nodes_and_know_their_own(tree: MemoryTree) -> 
     assert await two.get("/a") is None
 
 
-async def test_a_lost_session_expires_after_its_timeout_and_watches_hear_of_it(tree, owner, other):
+async def test_a_lost_session_expires_after_its_timeout_and_watches_hear_of_it(tree, owner, other, nursery):
     watch = other.watch("/lease")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(tree.run, name="tree")
-        await trio.sleep(5)
-        owner.disconnect()
-        await watch.next()
-        assert trio.current_time() == 35.0
-        assert await other.get("/lease") is None
-        nursery.cancel_scope.cancel()
+    nursery.start_soon(tree.run, name="tree")
+    await trio.sleep(5)
+    owner.disconnect()
+    await watch.next()
+    assert trio.current_time() == 35.0
+    assert await other.get("/lease") is None
 
 
 async def test_without_the_task_a_lost_session_expires_when_the_tree_is_used(owner: MemoryStore, other: MemoryStore):
