@@ -69,7 +69,7 @@ def audited(command: Line, steps: Sequence[Line]) -> list[str]:
     if command.name != "auditor":
         raise command.unknown()
     keys = {"delay": "lost_bookie_recovery_delay_s", "check": "bookie_check_interval_s"}
-    settings = {keys[name]: command.option_number(name) for name in keys if name in command.options}
+    settings: dict[str, Any] = {keys[name]: command.option_number(name) for name in keys if name in command.options}
     bookies = command.option("bookies", "b1,b2,b3,b4").split(",")
     gone = [each for each in command.option("gone", "").split(",") if each]
 

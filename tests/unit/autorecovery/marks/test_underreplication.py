@@ -197,7 +197,7 @@ async def test_a_lock_is_taken_on_the_newest_mark_only(goes, cluster, store, led
     await ledgers.mark(1, ["b1"])
     create = store.create
 
-    async def late(path: str, value: bytes = b"", **how: object) -> str:
+    async def late(path: str, value: bytes = b"", **how: object) -> object:
         await (other.unmark(1) if goes else other.mark(1, ["b2"]))
         return await create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
 
@@ -361,7 +361,7 @@ async def test_marks_are_made_in_one_call_and_their_folders_once(monkeypatch, st
     calls = 0
     multi = store.multi
 
-    async def counted(ops: Sequence[Op]) -> list[str]:
+    async def counted(ops: Sequence[Op]) -> object:
         nonlocal calls
         calls += 1
         return await multi(ops)
