@@ -36,6 +36,20 @@ async def test_anothers_node_is_waited_for_but_not_for_ever(tree: MemoryTree, st
     assert await store.get("/me") == mine(b"a")
 
 
+async def test_a_node_that_goes_while_it_is_looked_at_is_taken(tree, store: MemoryStore, monkeypatch) -> None:
+    other, get = MemoryStore(tree), store.get
+    await other.create("/me", b"other", kind=Kind.EPHEMERAL)
+
+    async def late(path: str) -> Node | None:
+        monkeypatch.undo()
+        await other.delete(path)
+        return await get(path)
+
+    monkeypatch.setattr(store, "get", late)
+    await ephemerals.take(store, "/me", b"a")
+    assert await store.get("/me") == mine(b"a")
+
+
 async def test_only_ones_own_node_is_given_up(tree: MemoryTree, store: MemoryStore) -> None:
     other = MemoryStore(tree)
     await ephemerals.take(store, "/me", b"a")
