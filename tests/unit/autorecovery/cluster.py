@@ -93,6 +93,11 @@ class Cluster:
         """Kill a bookie; its session ends at once."""
         self.tree.expire(self._bookies.pop(bookie_id).session)
 
+    async def make(self, count: int, *bookie_ids: str) -> None:
+        """Make so many closed ledgers on these bookies."""
+        for _ in range(count):
+            await self.ledger(closed(*bookie_ids))
+
     async def ledger(self, metadata: LedgerMetadata) -> int:
         return (await self.ledgers.manager.create(metadata))[0]
 

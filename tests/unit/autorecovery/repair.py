@@ -1,25 +1,23 @@
-"""Shared parts of repair tests: checker and replicator on a cluster of fake bookies, and a check of every copy."""
+"""Ledgers on fake bookies for tests of repairs, and a check of every copy."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from typing import Any
 
-from autorecovery.copying.replicator import Replicator
-from autorecovery.ledger_checker import LedgerChecker
 from quire.ledger.client import LedgerClient
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import Digest
-from tests.unit.ledger.fake_bookie import FakeCluster
+from tests.unit.ledger.fake_bookie import FakeCluster, write
 
 
-@asynccontextmanager
-async def repairing(cluster: FakeCluster, **config) -> AsyncIterator[tuple[LedgerClient, LedgerChecker, Replicator]]:
-    async with cluster.client(**config) as client:
-        checker = LedgerChecker(client, rng=random.Random(1))
-        yield client, checker, Replicator(client, checker)
+async def stored(
+    cluster: FakeCluster, client: LedgerClient, count: int, **how: Any
+) -> tuple[int, list[bytes], LedgerMetadata]:
+    """Write a ledger of `count` entries; return its id, its payloads and its metadata."""
+    ledger_id, written = await write(client, count, **how)
+    return ledger_id, written, await cluster.metadata(ledger_id)
 
 
 def wrong_copies(cluster: FakeCluster, ledger_id: int, metadata: LedgerMetadata, written: Sequence[bytes]) -> list[str]:

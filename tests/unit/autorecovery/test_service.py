@@ -52,11 +52,7 @@ async def test_an_open_ledger_whose_writer_replaces_the_bookie_itself_is_not_fen
         lost = writer.metadata.fragments[0].bookies[0]
         async with recovering(cluster) as stats:
             await bookie_stops(cluster, lost)
-
-            async def was_left_to_its_writer() -> bool:
-                return stats.worker.deferred > 0
-
-            await until(was_left_to_its_writer)
+            await until(lambda: stats.worker.deferred > 0)
             await writer.write(b"two")
 
             async def is_repaired() -> bool:
@@ -95,11 +91,7 @@ async def test_a_writer_is_not_fenced_once_auto_recovery_was_disabled() -> None:
         await writer.write(b"one")
         async with recovering(cluster) as stats:
             await bookie_stops(cluster, writer.metadata.fragments[0].bookies[0])
-
-            async def was_left_to_its_writer() -> bool:
-                return stats.worker.deferred > 0
-
-            await until(was_left_to_its_writer)
+            await until(lambda: stats.worker.deferred > 0)
             await marks_of(cluster).disable()
             await trio.sleep(60)
             assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.OPEN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -10,6 +10,8 @@ import trio
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
+from bookie.db_ledger_storage.options import StorageOptions
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.sessions.session import BookieSession
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -92,10 +94,21 @@ class Client:
         assert isinstance(answer, v2.ReadResponse)
         return answer
 
+    async def holds(self, ledger_id: int, entry_ids: Iterable[int], payload: bytes = b"") -> None:
+        """Check that these entries are read as `entry` makes them."""
+        for entry_id in entry_ids:
+            assert bytes((await self.read(ledger_id, entry_id)).entry) == entry(ledger_id, entry_id, payload)
+
     async def fence(self, ledger_id: int, key: bytes = KEY) -> v2.ReadResponse:
         (answer,) = await self.ask(v2.read_request(ledger_id, -1, v2.DO_FENCING, key))
         assert isinstance(answer, v2.ReadResponse)
         return answer
+
+
+async def open_storage(world: World, options: StorageOptions | None = None) -> DbLedgerStorage:
+    storage = DbLedgerStorage(world, "/b", options)
+    await storage.open()
+    return storage
 
 
 async def cluster(tree: MemoryTree, world: World) -> MemoryStore:

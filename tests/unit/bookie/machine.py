@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -10,8 +11,9 @@ from bookie.bookie import Bookie
 from quire.metadata.local.memory import MemoryTree
 from quire.world.doors import World
 from simulation.machines.host import Host
+from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe
-from tests.unit.bookie.build import CONFIG, opened
+from tests.unit.bookie.build import CONFIG, Client, opened
 
 
 class Machine:
@@ -22,18 +24,48 @@ class Machine:
         self.tree = MemoryTree()
         self.config = CONFIG
 
+    @asynccontextmanager
+    async def life(self, *, crash: bool = False, lose_unsynced: bool = True) -> AsyncIterator[tuple[Bookie, Client]]:
+        """Start the bookie; at the end stop it cleanly or crash it (without `lose_unsynced`: as by SIGKILL)."""
+        bookies: list[Bookie] = []
+        failures: list[Exception] = []
+        started, over = trio.Event(), trio.Event()
+
+        async def main(world: World, stop: trio.Event) -> None:
+            try:
+                async with opened(world, self.tree, self.config) as bookie:
+                    bookies.append(bookie)
+                    started.set()
+                    await over.wait()
+            except Exception as error:
+                if self.host.running:
+                    failures.append(error)
+            started.set()
+
+        self.host.start(main)
+        await started.wait()
+        if not bookies:
+            raise failures[0]
+        token = HOST.set(self.host.name)
+        try:
+            yield bookies[0], Client(bookies[0])
+            if crash:
+                self.host.cut_power(lose_unsynced=lose_unsynced)
+        finally:
+            HOST.reset(token)
+            over.set()
+            await self.host.wait_down()
+        if failures:
+            raise failures[0]
+
     async def live(
         self,
         story: Callable[[Bookie], Awaitable[None]],
         *,
         crash: bool = False,
         crash_after: int = 0,
-        lose_unsynced: bool = True,
     ) -> None:
-        """Start the bookie, run `story`, then stop cleanly or crash (without `lose_unsynced`: as by SIGKILL).
-
-        With `crash_after`, it crashes after this many changes to the disk.
-        """
+        """Run `story` as a part of the machine, which crashes after `crash_after` changes to the disk."""
         failures: list[BaseException] = []
 
         async def main(world: World, stop: trio.Event) -> None:
@@ -41,7 +73,7 @@ class Machine:
                 async with opened(world, self.tree, self.config) as bookie:
                     await story(bookie)
                     if crash:
-                        self.host.cut_power(lose_unsynced=lose_unsynced)
+                        self.host.cut_power()
                     await trio.lowlevel.checkpoint()
             except Exception as error:
                 if self.host.running:

@@ -44,10 +44,7 @@ def failures(bookie: Bookie, job: str) -> int:
 
 
 @pytest.mark.expect_error(FAILED)
-async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(
-    monkeypatch: pytest.MonkeyPatch, bookie: Bookie
-) -> None:
-    client = Client(bookie)
+async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(monkeypatch, bookie, client: Client):
     await client.add(7, 0)
     collect = bookie.storage.collect_garbage
 
@@ -65,9 +62,7 @@ async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(
 
 
 @pytest.mark.expect_error(FAILED)
-async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(
-    monkeypatch: pytest.MonkeyPatch, bookie: Bookie
-) -> None:
+async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, bookie: Bookie):
     flush = bookie.storage.flush
     tries: list[float] = []
 
@@ -88,9 +83,7 @@ async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(
 
 
 @pytest.mark.expect_error(FAILED)
-async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, world: World
-) -> None:
+async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypatch, world):
     store = await cluster(MemoryTree(), world)
     async with open_bookie(world, CONFIG, store) as bookie:
         make = bookie._checkpoints.make
@@ -107,9 +100,7 @@ async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(
 
 @pytest.mark.real_clock
 @pytest.mark.expect_error("stop abandoned", "last checkpoint failed")
-async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bookie_module, "STOP_MAX_S", 0.2)
     config = replace(CONFIG, journal_directory=f"{tmp_path}/journal", ledger_directory=f"{tmp_path}/ledgers")
     hanging = threading.Event()
@@ -132,9 +123,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(
-    world: World, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that_runs(world: World, seed, monkeypatch):
     store = await cluster(MemoryTree(), world)
     running: list[str] = []
     async with trio.open_nursery() as nursery, open_bookie(world, CONFIG, store) as bookie:
@@ -179,9 +168,7 @@ async def test_timers_go_on_after_a_call_that_raises(bookie: Bookie) -> None:
 
 
 @pytest.mark.expect_error(FAILED)
-async def test_a_registered_bookie_is_registered_again_after_an_error_that_nobody_foresaw(
-    monkeypatch: pytest.MonkeyPatch, world: World
-) -> None:
+async def test_a_registered_bookie_is_registered_again_after_an_error_that_nobody_foresaw(monkeypatch, world):
     tree = MemoryTree()
     store = await cluster(tree, world)
     config = replace(CONFIG, gc_wait_ms=10**9)

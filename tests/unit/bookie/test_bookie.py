@@ -22,7 +22,6 @@ from bookie.journal.format import LogMark, decode_last_mark, file_name
 from bookie.journal.replay import journal_ids
 from quire.metadata.bookies import read_cookie
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
@@ -106,71 +105,51 @@ async def test_what_was_acknowledged_survives_a_crash_at_any_change_to_the_disk(
                 fenced.add(1000 + start)
                 bookie.request_flush()
 
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for entry_id in sorted(acked):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
-        for ledger_id in sorted(fenced):
-            assert await client.add(ledger_id, 0) == v2.AddAcks(Rc.FENCED, ledger_id, 0, 0)
-
     machine.config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0)
     for round_ in range(3):
         await machine.live(work, crash_after=30 + (seed * 37 + round_ * 61) % 150)
-        await machine.live(check)
+        async with machine.life() as (_, client):
+            await client.holds(7, sorted(acked))
+            for ledger_id in sorted(fenced):
+                assert await client.add(ledger_id, 0) == v2.AddAcks(Rc.FENCED, ledger_id, 0, 0)
     assert acked
 
 
 async def test_a_crash_during_replay_starts_again_from_the_old_mark(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life(crash=True) as (_, client):
         for first in range(0, 100, 10):
             await client.add(7, first, 10)
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
+    for changes in range(1, 40, 3):
+        await machine.live(nothing, crash=True, crash_after=changes)
+    async with machine.life() as (_, client):
         for entry_id in range(100):
             assert (await client.read(7, entry_id)).rc == Rc.OK
 
-    await machine.live(fill, crash=True)
-    for changes in range(1, 40, 3):
-        await machine.live(nothing, crash=True, crash_after=changes)
-    await machine.live(check)
-
 
 async def test_the_write_cache_may_be_smaller_than_what_is_replayed(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
+    async with machine.life(crash=True) as (_, client):
         for entry_id in range(20):
             await client.ask(add_frames(7, entry_id, 1, bytes(500_000)))
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, write_cache_mb=2)
+    async with machine.life() as (_, client):
         for entry_id in range(20):
             assert len((await client.read(7, entry_id)).entry) > 500_000
 
-    machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
-    await machine.live(fill, crash=True)
-    machine.config = replace(CONFIG, write_cache_mb=2)
-    await machine.live(check)
+
+@pytest.mark.bookie(journal_size_max_mb=1, journal_backups_max=1)
+async def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals(bookie: Bookie, client: Client):
+    for entry_id in range(10):
+        await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
+    await trio.sleep(25)
+    assert bookie.stats.checkpoints >= 2
+    assert last_mark(bookie.world) == bookie.journal.mark()
+    ids = journal_ids(bookie.world.disk, JOURNAL)
+    assert len(ids) == 2
+    assert ids[-1] == bookie.journal.mark().file_id
 
 
-async def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journals() -> None:
-    async with with_bookie(config=replace(CONFIG, journal_size_max_mb=1, journal_backups_max=1)) as bookie:
-        client = Client(bookie)
-        for entry_id in range(10):
-            await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
-        await trio.sleep(25)
-        assert bookie.stats.checkpoints >= 2
-        assert last_mark(bookie.world) == bookie.journal.mark()
-        ids = journal_ids(bookie.world.disk, JOURNAL)
-        assert len(ids) == 2
-        assert ids[-1] == bookie.journal.mark().file_id
-
-
-async def test_the_mark_is_taken_before_the_flush_and_written_after_it(
-    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = Client(bookie)
+async def test_the_mark_is_taken_before_the_flush_and_written_after_it(bookie, monkeypatch, client):
     start = last_mark(bookie.world)
     await client.add(7, 0)
     before = bookie.journal.mark()
@@ -191,25 +170,22 @@ async def test_the_mark_is_taken_before_the_flush_and_written_after_it(
 
 
 async def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_its_journal(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        await Client(bookie).add(7, 0)
-
     async def wipe(world: World, stop: trio.Event) -> None:
         for file_id in journal_ids(world.disk, JOURNAL):
             world.disk.unlink(f"{JOURNAL}/{file_name(file_id)}")
 
-    await machine.live(life, crash=True)
+    async with machine.life(crash=True) as (_, client):
+        await client.add(7, 0)
     machine.host.start(wipe)
     await machine.host.wait_down()
     with pytest.raises(JournalDamagedError, match="missing"):
         await machine.live(nothing)
 
 
-@pytest.mark.expect_error("checkpoint failed")
-@pytest.mark.expect_error("no room")
+@pytest.mark.expect_error("checkpoint failed", "no room")
 async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, disk_reserve_mb=0)
+    async with machine.life() as (bookie, client):
         start = last_mark(bookie.world)
         await client.add(7, 0)
         machine.host.disk.limit(0)
@@ -225,16 +201,11 @@ async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine)
         assert not bookie.read_only
         assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
-    machine.config = replace(CONFIG, disk_reserve_mb=0)
-    await machine.live(life)
 
-
-@pytest.mark.expect_error("journal group not written")
-@pytest.mark.expect_error("no room")
-@pytest.mark.expect_error("checkpoint failed")
+@pytest.mark.expect_error("journal group not written", "no room", "checkpoint failed")
 async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    async with machine.life() as (bookie, client):
         await client.add(7, 0)
         machine.host.disk.limit(100)
         assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
@@ -245,28 +216,19 @@ async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_re
         assert acked == v2.AddAcks(Rc.OK, 7, 1, 20)
         await bookie.checkpoint()
         assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.mark().file_id], "the journal keeps its room"
-
-    async def again(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for entry_id in range(21):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
+    async with machine.life() as (bookie, client):
+        await client.holds(7, range(21))
         machine.host.disk.limit(None)
-        with trio.fail_after(5):
-            while bookie.read_only:
-                await bookie.state_changed.wait()
+        await until(lambda: not bookie.read_only, within=5)
         await trio.sleep(2)
         assert bookie.world.disk.exists(RESERVE)
         assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
 
-    machine.config = replace(CONFIG, journal_prealloc_mb=0)
-    await machine.live(life)
-    await machine.live(again)
-
 
 @pytest.mark.expect_error("no room")
 async def test_adds_end_before_the_disk_is_full(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    async with machine.life() as (bookie, client):
         await client.add(7, 0)
         await bookie.checkpoint()
         spare = (CONFIG.disk_reserve_mb << 20) // SPARE_PART
@@ -280,43 +242,23 @@ async def test_adds_end_before_the_disk_is_full(machine: Machine) -> None:
         assert bookie.world.disk.free_bytes("/data") > spare // 2
         assert bookie.world.disk.exists(RESERVE), "it is not needed yet"
 
-    machine.config = replace(CONFIG, journal_prealloc_mb=0)
-    await machine.live(life)
-
 
 async def test_a_bookie_whose_disk_has_room_again_right_after_its_start_is_writable(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+    async with machine.life(crash=True) as (_, client):
+        assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
         machine.host.disk.limit(0)
-
-    async def go_on(bookie: Bookie) -> None:
+    async with machine.life() as (bookie, client):
         assert bookie.read_only
         machine.host.disk.limit(None)  # before the first check of the disk
         await until(lambda: not bookie.read_only)
-        assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
-
-    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
-    await machine.live(fill, crash=True)
-    await machine.live(go_on)
+        assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
 
 @pytest.mark.expect_error("no room")
-async def test_a_start_without_room_for_the_mark_of_its_replay_keeps_the_older_one(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fill(bookie: Bookie) -> None:
-        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
-
-    async def serve(bookie: Bookie) -> None:
-        assert (await Client(bookie).read(7, 0)).entry is not None
-        assert bookie.read_only
-
-    async def go_on(bookie: Bookie) -> None:
-        assert await Client(bookie).add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
-        await bookie.checkpoint()
-        assert bookie.last_mark == bookie.journal.mark()
-
-    await machine.live(fill, crash=True)
+async def test_a_start_without_room_for_the_mark_of_its_replay_keeps_the_older_one(machine, monkeypatch):
+    async with machine.life(crash=True) as (_, client):
+        assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
     write_atomic = SimDisk.write_atomic
 
     def full(disk: SimDisk, path: str, data: bytes) -> None:
@@ -326,24 +268,20 @@ async def test_a_start_without_room_for_the_mark_of_its_replay_keeps_the_older_o
 
     with monkeypatch.context() as patch:
         patch.setattr(SimDisk, "write_atomic", full)
-        await machine.live(serve, crash=True)
-    await machine.live(go_on)
+        async with machine.life(crash=True) as (bookie, client):
+            assert (await client.read(7, 0)).entry is not None
+            assert bookie.read_only
+    async with machine.life() as (bookie, client):
+        assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
+        await bookie.checkpoint()
+        assert bookie.last_mark == bookie.journal.mark()
 
 
 @pytest.mark.expect_error("no room", "checkpoint failed")
 @pytest.mark.parametrize("free", [0, 200_000])
-async def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(
-    free: int, log_events: list[Event], machine: Machine
-) -> None:
-    async def fill(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for first in range(30):
-            assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
-        machine.host.disk.limit(free)
-
+async def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memory(free, log_events, machine):
     async def read(bookie: Bookie) -> None:
-        for entry_id in range(30):
-            assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id, bytes(100_000))
+        await Client(bookie).holds(7, range(30), bytes(100_000))
 
     async def serve(bookie: Bookie) -> None:
         await read(bookie)
@@ -351,28 +289,27 @@ async def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memo
         assert bookie.read_only
         assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
-    async def go_on(bookie: Bookie) -> None:
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
+    async with machine.life(crash=True) as (_, client):
+        for first in range(30):
+            assert await client.ask(add_frames(7, first, 1, bytes(100_000))) == [v2.AddAcks(Rc.OK, 7, first, first)]
+        machine.host.disk.limit(free)
+    await machine.live(serve, crash=True)
+    errors = [event["event"] for event in log_events if event["level"] == "error"]
+    assert len(errors) == 2, "a full disk does not fill the log"
+    async with machine.life(crash=True) as (bookie, _):
         await serve(bookie)
         machine.host.disk.limit(None)
         await until(lambda: not bookie.read_only)
         await bookie.checkpoint()
         assert bookie.last_mark == bookie.journal.mark()
         await read(bookie)
-
-    machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=2)
-    await machine.live(fill, crash=True)
-    await machine.live(serve, crash=True)
-    errors = [event["event"] for event in log_events if event["level"] == "error"]
-    assert len(errors) == 2, "a full disk does not fill the log"
-    await machine.live(go_on, crash=True)
     await machine.live(read)
 
 
 @pytest.mark.expect_error("no room")
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(
-    restarted: bool, machine: Machine
-) -> None:
+async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledgers_are_gone(restarted, machine):
     async def fill(bookie: Bookie) -> None:
         client = Client(bookie)
         for first in range(20):
@@ -387,46 +324,34 @@ async def test_a_full_disk_is_emptied_of_the_log_that_was_written_when_its_ledge
             # Entries that are written to make room go to another log.
             assert await Client(bookie).add(8, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 8, 0, 0)
 
-    async def life(bookie: Bookie) -> None:
-        await fill(bookie)
-        await wait(bookie)
-
     machine.config = replace(CONFIG, journal_prealloc_mb=0, disk_reserve_mb=8)
     if restarted:
-        await machine.live(fill, crash=True, lose_unsynced=False)
+        async with machine.life(crash=True, lose_unsynced=False) as (bookie, _):
+            await fill(bookie)
         await machine.live(wait)
     else:
-        await machine.live(life)
+        async with machine.life() as (bookie, _):
+            await fill(bookie)
+            await wait(bookie)
 
 
-@pytest.mark.expect_error("journal group not written")
-@pytest.mark.expect_error("no room")
+@pytest.mark.expect_error("journal group not written", "no room")
 async def test_a_full_disk_fails_adds_cleanly_and_the_bookie_goes_on_when_there_is_room(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    async with machine.life(crash=True) as (bookie, client):
         await client.add(7, 0)
         machine.host.disk.limit(100)
         assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
         machine.host.disk.limit(None)
-        with trio.fail_after(5):
-            while bookie.read_only:
-                await bookie.state_changed.wait()
+        await until(lambda: not bookie.read_only, within=5)
         assert await client.add(7, 1, 20) == v2.AddAcks(Rc.OK, 7, 1, 20)
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for entry_id in range(21):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id)
-
-    machine.config = replace(CONFIG, journal_prealloc_mb=0)
-    await machine.live(life, crash=True)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        await client.holds(7, range(21))
 
 
 @pytest.mark.expect_error("journal failed")
 async def test_a_failed_sync_stops_all_acknowledgements(machine: Machine) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life(crash=True) as (bookie, client):
         await client.add(7, 0)
         machine.host.disk.fail_syncs()
         assert await client.add(7, 1) == v2.AddAcks(Rc.IO, 7, 1, 1)
@@ -434,16 +359,11 @@ async def test_a_failed_sync_stops_all_acknowledgements(machine: Machine) -> Non
         assert (await client.fence(7)).rc == Rc.IO
         assert bookie.failed.is_set()
 
-    await machine.live(life, crash=True)
-
 
 @pytest.mark.expect_error("the storage has failed")
 @pytest.mark.parametrize("map_", ["locations", "ledgers"])
-async def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everything(
-    map_: str, monkeypatch: pytest.MonkeyPatch, machine: Machine
-) -> None:
-    async def life(bookie: Bookie) -> None:
-        client = Client(bookie)
+async def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everything(map_, monkeypatch, machine):
+    async with machine.life(crash=True) as (bookie, client):
         assert await client.add(7, 0, 3) == v2.AddAcks(Rc.OK, 7, 0, 2)
         mark = bookie.last_mark
         index: Any = LocationIndex if map_ == "locations" else LedgerIndex
@@ -462,21 +382,14 @@ async def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everyth
         with pytest.raises(StorageFailedError):
             await bookie.checkpoint()
         assert bookie.last_mark == mark, "the journal keeps what the index may lack"
-
-    async def check(bookie: Bookie) -> None:
-        for entry_id in range(3):
-            assert bytes((await Client(bookie).read(7, entry_id)).entry) == entry(7, entry_id)
-
-    await machine.live(life, crash=True)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        await client.holds(7, range(3))
 
 
 @pytest.mark.expect_error("the storage has failed", "last checkpoint failed")
-async def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_in_order(
-    monkeypatch: pytest.MonkeyPatch, machine: Machine
-) -> None:
-    async def life(bookie: Bookie) -> None:
-        assert await Client(bookie).add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
+async def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_in_order(monkeypatch, machine):
+    async with machine.life() as (bookie, client):
+        assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
         write = LedgerIndex.write
 
         def fail(index: LedgerIndex, rows: Sequence[tuple[int, LedgerRow]]) -> None:
@@ -488,12 +401,8 @@ async def test_a_bookie_whose_index_cannot_be_synced_says_so_by_itself_and_ends_
         await bookie.failed.wait()
         monkeypatch.undo()
         machine.host.disk.fail_syncs(0)
-
-    async def check(bookie: Bookie) -> None:
-        assert bytes((await Client(bookie).read(7, 0)).entry) == entry(7, 0)
-
-    await machine.live(life)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
 
 
 async def test_a_second_bookie_on_the_same_folders_is_refused(world: World) -> None:
@@ -525,12 +434,9 @@ async def test_with_a_root_the_folders_may_move_together(world: World) -> None:
 
 
 async def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life(crash=True) as (_, client):
         await client.add(7, 0)
         await client.add(7, 1)
-
-    await machine.live(fill, crash=True)
     (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
     machine.host.disk.flip(name, 560, 3)
     with pytest.raises(JournalDamagedError, match=f"{name} is damaged at offset 512"):
@@ -539,38 +445,29 @@ async def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key(
 
 @pytest.mark.expect_error("damaged part of the journal skipped")
 async def test_with_the_skip_key_a_damaged_journal_starts(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life(crash=True) as (_, client):
         await client.add(7, 0)
         await client.add(8, 0)
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
-        assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
-        assert (await client.read(8, 0)).rc == Rc.OK
-
-    await machine.live(fill, crash=True)
     (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
     machine.host.disk.flip(name, 560, 3)
     machine.config = replace(CONFIG, skip_invalid_records=True)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
+        assert (await client.read(8, 0)).rc == Rc.OK
 
 
 async def test_explicit_lac_and_fence_of_the_journal_reach_the_storage(machine: Machine) -> None:
-    async def fill(bookie: Bookie) -> None:
-        await Client(bookie).fence(7)
-
     async def check(bookie: Bookie) -> None:
         assert bookie.storage.is_fenced(7)
         assert bookie.storage.master_key(7) == KEY
 
-    await machine.live(fill, crash=True)
+    async with machine.life(crash=True) as (_, client):
+        await client.fence(7)
     await machine.live(check, crash=True)
     await machine.live(check)
 
 
-async def test_garbage_of_ledgers_without_metadata_is_dropped(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_garbage_of_ledgers_without_metadata_is_dropped(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0)
     await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
     assert (await client.read(7, 0)).rc == Rc.NO_LEDGER
@@ -587,45 +484,30 @@ async def make_again_after_garbage(bookie: Bookie) -> None:
 
 
 @pytest.mark.parametrize("how", ["power cut", "kill -9", "stop"])
-async def test_a_ledger_whose_id_is_used_again_after_garbage_collection_survives_a_crash(
-    how: str, machine: Machine
-) -> None:
-    async def second(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for entry_id in range(5):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
+async def test_a_ledger_whose_id_is_used_again_after_garbage_collection_survives_a_crash(how: str, machine: Machine):
+    async with machine.life(crash=how != "stop", lose_unsynced=how == "power cut") as (bookie, _):
+        await make_again_after_garbage(bookie)
+    async with machine.life() as (_, client):
+        await client.holds(7, range(5), b"anew")
         assert (await client.read(7, 5)).rc == Rc.NO_ENTRY, "of its former life nothing is left"
-
-    await machine.live(make_again_after_garbage, crash=how != "stop", lose_unsynced=how == "power cut")
-    await machine.live(second)
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_life(
-    machine: Machine, seed: int
-) -> None:
+async def test_what_the_journal_has_of_a_deleted_ledger_is_not_mixed_with_its_next_life(machine: Machine, seed: int):
     # Nothing is flushed before the collection: the journal has nine entries of the first life, and five of the second.
-    async def first(bookie: Bookie) -> None:
-        client = Client(bookie)
+    machine.config = replace(CONFIG, flush_interval_ms=10**9, gc_wait_ms=200)
+    async with machine.life(crash=True) as (bookie, client):
         client.send(add_frames(7, 0, 9))
         await until(lambda: bookie.storage.ledgers() == [] and bool(client.answers))
         await client.take()
         assert await client.ask(add_frames(7, 0, 5, b"anew")) == [v2.AddAcks(Rc.OK, 7, 0, 4)]
-
-    async def second(bookie: Bookie) -> None:
-        client = Client(bookie)
-        for entry_id in range(5):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, b"anew")
+    async with machine.life() as (_, client):
+        await client.holds(7, range(5), b"anew")
         assert (await client.read(7, 5)).rc == Rc.NO_ENTRY
-
-    machine.config = replace(CONFIG, flush_interval_ms=10**9, gc_wait_ms=200)
-    await machine.live(first, crash=True)
-    await machine.live(second)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(bookie: Bookie, seed: int) -> None:
-    client = Client(bookie)
+async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwards(bookie, seed, client):
     await client.add(7, 0, 9)
     await bookie.checkpoint()
     async with trio.open_nursery() as nursery:
@@ -642,10 +524,7 @@ async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwar
 
 
 @pytest.mark.parametrize("what", ["add", "fence", "explicit LAC"])
-async def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_not_deleted(
-    what: str, bookie: Bookie
-) -> None:
-    client = Client(bookie)
+async def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_not_deleted(what, bookie, client):
     for ledger_id in (7, 8):
         await client.add(ledger_id, 0, 9)
 
@@ -674,10 +553,8 @@ async def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() 
         assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
 
 
-async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more(
-    machine: Machine,
-) -> None:
-    async def fence_and_collect(bookie: Bookie) -> None:
+async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_adds_nothing_more(machine: Machine):
+    async with machine.life(crash=True) as (bookie, _):
         writer, recovery = Client(bookie), Client(bookie)
         for ledger_id in (7, 8):
             await writer.add(ledger_id, 0)
@@ -685,8 +562,7 @@ async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_ad
         await recovery.fence(9)  # unknown here: its writer's first entry is still in transit
         await trio.sleep(bookie.config.gc_wait_ms / 1000 + 30)
         assert bookie.storage.ledgers() == []
-
-    async def check(bookie: Bookie) -> None:
+    async with machine.life(crash=True) as (bookie, _):
         writer, recovery = Client(bookie), Client(bookie)
         assert await writer.add(7, 1) == v2.AddAcks(Rc.FENCED, 7, 1, 1)
         assert await writer.add(9, 0) == v2.AddAcks(Rc.FENCED, 9, 0, 0)
@@ -694,15 +570,10 @@ async def test_a_writer_that_slept_while_its_ledger_was_recovered_and_deleted_ad
         assert await recovery.add(7, 1, flags=v2.RECOVERY_ADD) == v2.AddAcks(Rc.OK, 7, 1, 1)
         assert await writer.add(7, 2) == v2.AddAcks(Rc.FENCED, 7, 2, 2)
         assert await writer.add(8, 1) == v2.AddAcks(Rc.OK, 8, 1, 1), "nobody fenced it: its id may be used again"
-
-    async def check_again(bookie: Bookie) -> None:
-        writer = Client(bookie)
+    async with machine.life() as (_, client):
+        writer = client
         assert await writer.add(7, 3) == v2.AddAcks(Rc.FENCED, 7, 3, 3)
         assert (await writer.read(7, 1)).rc == Rc.OK
-
-    await machine.live(fence_and_collect, crash=True)
-    await machine.live(check, crash=True)
-    await machine.live(check_again)
 
 
 @pytest.mark.parametrize("what", ["gone", "another"])
@@ -725,7 +596,7 @@ async def test_an_explicit_lac_survives_a_crash_and_the_newest_one_wins(flushed:
     def package(lac: int) -> bytes:
         return (7).to_bytes(8, "big") + lac.to_bytes(8, "big") + b"digest"
 
-    async def life(bookie: Bookie) -> None:
+    async with machine.life(crash=True) as (bookie, _):
         told: list[object] = []
         news = trio.Event()
 
@@ -741,13 +612,9 @@ async def test_an_explicit_lac_survives_a_crash_and_the_newest_one_wins(flushed:
         if flushed:
             await bookie.checkpoint()
 
-    await machine.live(life, crash=True)
-
-    async def next_life(bookie: Bookie) -> None:
+    async with machine.life() as (bookie, _):
         assert bookie.storage.explicit_lac(7) == package(9)
         assert bookie.storage.master_key(7) == KEY
-
-    await machine.live(next_life)
 
 
 async def test_two_checkpoints_at_once_are_done_one_after_the_other(bookie: Bookie) -> None:

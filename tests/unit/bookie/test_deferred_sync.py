@@ -16,64 +16,19 @@ import pytest
 import trio
 
 from bookie.bookie import Bookie
-from bookie.errors import BookieError, JournalDamagedError
+from bookie.errors import JournalDamagedError
 from bookie.journal.config import JournalConfig
 from bookie.journal.format import NO_MARK, Fence, Force
-from bookie.journal.group_writer import GroupResult, GroupWriter, Item
 from bookie.journal.replay import Replay
 from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
-from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
-from simulation.machines.host import Host
-from simulation.machines.world import Universe
 from tests.unit.bookie.build import CONFIG, JOURNAL, KEY, Client, add_frame, entry, run_of, with_bookie
+from tests.unit.bookie.journal.bench import FOLDER, Bench, items
 from tests.unit.bookie.machine import Machine
 
 pytestmark = pytest.mark.seeded
-
-FOLDER = "/journal"
-
-
-def ignore(_: BookieError | None) -> None: ...
-
-
-class Bench:
-    """A group writer on a disk whose power can be cut."""
-
-    def __init__(self, config: JournalConfig | None = None, seed: int = 1) -> None:
-        self.host: Host = Universe(seed).host("bookie")
-        self.disk = self.host.world().disk
-        self.disk.make_dirs(FOLDER)
-        self.writer = GroupWriter(self.disk, FOLDER, config or JournalConfig(preallocate=0))
-        self.writer.create(9, None)
-
-    def defer(self, first: int, count: int = 1) -> GroupResult:
-        run = run_of(1, first, count)
-        (result,) = self.writer.write([Item(run, run.size, None, ignore, True)])
-        return result
-
-    def add(self, first: int) -> GroupResult:
-        run = run_of(2, first, 1)
-        (result,) = self.writer.write([Item(run, run.size, None, ignore)])
-        return result
-
-    def force(self) -> GroupResult:
-        (result,) = self.writer.write([Item(Force(1), 0, None, ignore)])
-        return result
-
-    def crash(self) -> list[tuple[int, int]]:
-        """Cut the power; return the result of replay as (ledger id, entry id). Raises JournalDamagedError."""
-        self.host.cut_power()
-        reading = Replay(self.host.world().disk, FOLDER, NO_MARK)
-        return [
-            (record.ledger_id, entry_id)
-            for batch in reading.batches()
-            for record in batch
-            if isinstance(record, Run)
-            for entry_id in range(record.first, record.last + 1)
-        ]
 
 
 def test_a_deferred_group_is_written_and_not_synced_and_does_not_move_the_mark() -> None:
@@ -93,7 +48,7 @@ def test_a_force_makes_everything_before_it_durable_whatever_a_crash_keeps() -> 
         assert (result.error, result.synced) == (None, True)
         assert result.mark == bench.writer.mark
         bench.defer(3)
-        found = bench.crash()
+        found = bench.entries()
         assert found[:3] == [(1, 0), (1, 1), (1, 2)]
         assert found[3:] in ([], [(1, 3)])
 
@@ -104,17 +59,14 @@ def test_a_synced_add_makes_the_deferred_ones_before_it_durable_too() -> None:
         bench.defer(0)
         bench.defer(1)
         assert bench.add(0).synced
-        assert bench.crash() == [(1, 0), (1, 1), (2, 0)]
+        assert bench.entries() == [(1, 0), (1, 1), (2, 0)]
 
 
 def test_a_deferred_add_in_a_group_with_another_is_synced_with_it() -> None:
     bench = Bench()
-    deferred, synced = run_of(1, 0, 1), run_of(2, 0, 1)
-    (result,) = bench.writer.write(
-        [Item(deferred, deferred.size, None, ignore, True), Item(synced, synced.size, None, ignore)]
-    )
+    (result,) = bench.writer.write([*items([run_of(1, 0, 1)], deferred=True), *items([run_of(2, 0, 1)])])
     assert result.synced
-    assert bench.crash() == [(1, 0), (2, 0)]
+    assert bench.entries() == [(1, 0), (2, 0)]
 
 
 def test_a_crash_among_unsynced_groups_keeps_a_beginning_of_them_and_is_never_damage() -> None:
@@ -124,7 +76,7 @@ def test_a_crash_among_unsynced_groups_keeps_a_beginning_of_them_and_is_never_da
         assert bench.add(0).synced
         for first in range(4):
             bench.defer(3 * first, 3)
-        found = bench.crash()
+        found = bench.entries()
         assert found[0] == (2, 0)
         assert found[1:] == [(1, i) for i in range(len(found) - 1)]
         kept.add(len(found) - 1)
@@ -136,21 +88,21 @@ def test_a_bad_group_before_one_that_was_written_after_a_sync_is_damage_still() 
     bench.defer(0)
     bench.defer(1)
     bench.add(0)
-    file = bench.disk.open(f"{FOLDER}/9.txn")
+    file = bench.world.disk.open(f"{FOLDER}/9.txn")
     file.pwrite(b"\xff", 512 + 30)
     file.sync()
     file.close()
     with pytest.raises(JournalDamagedError):
-        bench.crash()
+        bench.entries()
 
 
 def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
     for seed in range(10):
-        bench = Bench(JournalConfig(preallocate=0, file_size_max=2048), seed)
+        bench = Bench(JournalConfig(preallocate=0, file_size_max=2048), seed=seed)
         for first in range(6):
             assert bench.defer(first).error is None
         assert bench.writer.mark.file_id > 9
-        found = bench.crash()
+        found = bench.entries()
         assert found == [(1, i) for i in range(len(found))]
 
 
@@ -269,7 +221,7 @@ def test_random_orders_of_adds_and_forces_lose_nothing_that_was_promised() -> No
             else:
                 bench.force()
                 synced = first
-        found = bench.crash()
+        found = bench.entries()
         assert len(found) >= synced
         assert found == [(1, i) for i in range(len(found))]
 
@@ -289,14 +241,12 @@ UNSYNCED = replace(CONFIG, journal_sync=False, journal_sync_interval_ms=1000, fl
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("file_mb", [1, 2048], ids=["with rolls", "one file"])
-async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(
-    machine: Machine, seed: int, file_mb: int
-) -> None:
+async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_forced(machine, seed, file_mb):
     forced = -1
     added = -1
 
-    async def work(bookie: Bookie) -> None:
-        nonlocal forced, added
+    machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
+    async with machine.life(crash=True) as (bookie, client):
         client, forcing = Client(bookie), Client3(bookie)
         rng = random.Random(seed)
         payload = b"x" * (200_000 if file_mb == 1 else 100)
@@ -306,28 +256,18 @@ async def test_without_syncs_a_bookie_starts_after_a_power_cut_and_has_what_was_
             if rng.random() < 0.2:
                 assert await forcing.force(7) == Rc.OK
                 forced = added
-
-    async def check(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life() as (_, client):
         found = [(await client.read(7, entry_id)).rc == Rc.OK for entry_id in range(added + 1)]
         assert all(found[: forced + 1]), "what was forced is there"
         assert found == sorted(found, reverse=True), "what is missing is the end"
 
-    machine.config = replace(UNSYNCED, journal_size_max_mb=file_mb)
-    await machine.live(work, crash=True)
-    await machine.live(check)
-
 
 async def test_without_syncs_the_journal_is_synced_at_its_interval(machine: Machine) -> None:
-    async def work(bookie: Bookie) -> None:
-        await Client(bookie).add(7, 0)
+    machine.config = UNSYNCED
+    async with machine.life(crash=True) as (bookie, client):
+        await client.add(7, 0)
         assert bookie.journal.has_unsynced
         await trio.sleep(1.5)
         assert not bookie.journal.has_unsynced
-
-    async def check(bookie: Bookie) -> None:
-        assert (await Client(bookie).read(7, 0)).rc == Rc.OK
-
-    machine.config = UNSYNCED
-    await machine.live(work, crash=True)
-    await machine.live(check)
+    async with machine.life() as (_, client):
+        assert (await client.read(7, 0)).rc == Rc.OK

@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import pack
 
 import pytest
@@ -17,7 +16,7 @@ from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import DO_FENCING, ID_MAX, Rc
 from tests.support.waiting import until
-from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of, with_bookie
+from tests.unit.bookie.build import CONFIG, KEY, Client, add_frame, add_frames, entry, run_of
 from tests.unit.bookie.machine import Machine
 
 END = (1 << 63) - 1
@@ -54,8 +53,7 @@ async def test_an_add_above_the_highest_id_is_a_bad_request(ledger_id: int, entr
 
 
 @pytest.mark.parametrize("size", [10, 200_000], ids=["small", "big"])
-async def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_taken(size: int, bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_taken(size, bookie, client):
     payload = b"x" * size
     client.send(add_frames(7, END - 3, 4, payload))
     await until(lambda: sum(each.last - each.first + 1 for each in client.answers if type(each) is v2.AddAcks) == 4)
@@ -63,14 +61,12 @@ async def test_of_a_run_up_to_the_end_of_the_range_all_but_the_last_entry_are_ta
     assert acks == {(Rc.OK, END - 3, END - 1), (Rc.BAD_REQUEST, END, END)}
     client.answers.clear()
     for _ in range(2):
-        for entry_id in range(END - 3, END):
-            assert bytes((await client.read(7, entry_id)).entry) == entry(7, entry_id, payload)
+        await client.holds(7, range(END - 3, END), payload)
         assert (await client.read(7, END)).rc == Rc.NO_ENTRY
         await bookie.checkpoint()
 
 
-async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_lac(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_lac(bookie: Bookie, client: Client):
     (answer,) = await client.ask(v2.read_request(END, -1, DO_FENCING, KEY))
     assert isinstance(answer, v2.ReadResponse)
     assert answer.rc == Rc.BAD_REQUEST
@@ -84,17 +80,13 @@ async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_l
     assert bookie.storage.ledgers() == []
 
 
-async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_kills_nothing(
-    machine: Machine,
-) -> None:
-    async def older(bookie: Bookie) -> None:
+async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_kills_nothing(machine: Machine):
+    async with machine.life() as (bookie, _):
         for ledger_id, entry_id in ((END, 0), (END, END), (7, END), (8, 0)):
             bookie.storage.set_master_key(ledger_id, KEY)
             bookie.storage.add(run_of(ledger_id, entry_id, 1))
         await bookie.storage.flush()
-
-    async def today(bookie: Bookie) -> None:
-        client = Client(bookie)
+    async with machine.life() as (bookie, client):
         assert bytes((await client.read(7, END)).entry) == entry(7, END)
         assert (await client.read(7, -1)).rc == Rc.OK
         await trio.sleep(2.5 * CONFIG.gc_wait_ms / 1000)
@@ -103,24 +95,20 @@ async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_
         assert bookie.world.disk.names("/data/ledgers/current").count("0.log") == 0, "its log goes too"
         assert not bookie.job_failures.counts
 
-    await machine.live(older)
-    await machine.live(today)
 
-
-@pytest.mark.seeded
-async def test_no_id_in_any_request_raises() -> None:
-    async with with_bookie(config=replace(CONFIG, long_polls_max=100)) as bookie:
-        for ledger_id in (*EDGES, -1, -END):
-            for entry_id in (*EDGES, -1, -2, -END):
-                client = Client(bookie)
-                client.send(add_frame(ledger_id, entry_id))
-                client.send(v2.read_request(ledger_id, entry_id))
-                client.send(v2.batch_read_request(ledger_id, entry_id, 1, 10, 1 << 20))
-                await client.ask(v2.read_request(ledger_id, entry_id, DO_FENCING, KEY))
-                if ledger_id >= 0:
-                    ask_version_3(bookie, v3.read_request(1, ledger_id, entry_id, previous_lac=END, timeout_ms=1))
-                    ask_version_3(bookie, v3.list_of_entries_request(1, ledger_id))
-                    ask_version_3(bookie, v3.read_lac_request(1, ledger_id))
-        await trio.sleep(3 * CONFIG.gc_wait_ms / 1000)
-        assert bookie.storage.ledgers() == []
-        assert not bookie.job_failures.counts
+@pytest.mark.bookie(long_polls_max=100)
+async def test_no_id_in_any_request_raises(bookie: Bookie) -> None:
+    for ledger_id in (*EDGES, -1, -END):
+        for entry_id in (*EDGES, -1, -2, -END):
+            client = Client(bookie)
+            client.send(add_frame(ledger_id, entry_id))
+            client.send(v2.read_request(ledger_id, entry_id))
+            client.send(v2.batch_read_request(ledger_id, entry_id, 1, 10, 1 << 20))
+            await client.ask(v2.read_request(ledger_id, entry_id, DO_FENCING, KEY))
+            if ledger_id >= 0:
+                ask_version_3(bookie, v3.read_request(1, ledger_id, entry_id, previous_lac=END, timeout_ms=1))
+                ask_version_3(bookie, v3.list_of_entries_request(1, ledger_id))
+                ask_version_3(bookie, v3.read_lac_request(1, ledger_id))
+    await trio.sleep(3 * CONFIG.gc_wait_ms / 1000)
+    assert bookie.storage.ledgers() == []
+    assert not bookie.job_failures.counts

@@ -35,9 +35,7 @@ def exposed(bookie: Bookie) -> dict[tuple[str, str], float]:
     return found
 
 
-async def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_that_says_it_is_ours(
-    bookie: Bookie,
-) -> None:
+async def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_that_says_it_is_ours(bookie: Bookie):
     originals = labels_of_the_original()
     assert len(originals) > 100
     found = exposed(bookie)
@@ -47,8 +45,7 @@ async def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_t
             assert set(re.findall(r"(\w+)=", labels)) == originals[name] - PLACES, name
 
 
-async def test_what_was_done_is_counted(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_what_was_done_is_counted(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0, 5)
     await client.fence(7)
     await client.add(7, 5)

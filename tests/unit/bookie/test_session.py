@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import pack
 
 import pytest
 
 from bookie.bookie import Bookie
-from bookie.journal.format import NO_MARK, Fence, LedgerKey
-from bookie.journal.replay import Replay
+from bookie.journal.format import Fence, LedgerKey
 from bookie.reads import SHARE
 from quire.wire.bookkeeper import v2
-from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Opcode, Rc
 from tests.unit.bookie.build import (
-    CONFIG,
     DIGEST,
     JOURNAL,
     KEY,
@@ -24,29 +20,23 @@ from tests.unit.bookie.build import (
     add_frame,
     add_frames,
     entry,
-    with_bookie,
 )
+from tests.unit.bookie.journal.bench import replayed
 
 
 def journalled(bookie: Bookie) -> list[object]:
     """Return the records that the journal has on disk."""
-    return [
-        (record.ledger_id, record.first, record.last) if isinstance(record, Run) else record
-        for batch in Replay(bookie.world.disk, JOURNAL, NO_MARK).batches()
-        for record in batch
-    ]
+    return replayed(bookie.world, JOURNAL)
 
 
-async def test_an_add_is_answered_when_it_is_in_the_journal_and_not_before(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_an_add_is_answered_when_it_is_in_the_journal_and_not_before(bookie: Bookie, client: Client) -> None:
     client.send(add_frames(7, 0, 3))
     assert client.answers == []
     assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 2)]
     assert journalled(bookie) == [LedgerKey(7, KEY), (7, 0, 2)]
 
 
-async def test_answers_of_a_pass_leave_in_one_write_even_over_several_receives(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_answers_of_a_pass_leave_in_one_write_even_over_several_receives(client: Client) -> None:
     for first in range(0, 50, 10):
         client.send(add_frames(7, first, 10))
     assert await client.take() == [v2.AddAcks(Rc.OK, 7, 0, 49)]
@@ -61,8 +51,7 @@ async def test_each_session_gets_its_own_answers(bookie: Bookie) -> None:
     assert await second.take() == [v2.AddAcks(Rc.OK, 8, 0, 1)]
 
 
-async def test_entries_are_read_back_as_they_came_from_memory_and_from_disk(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_entries_are_read_back_as_they_came_from_memory_and_from_disk(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0, 5)
     assert bytes((await client.read(7, 3)).entry) == entry(7, 3)
     assert (bookie.stats.reads, bookie.stats.reads_cached) == (1, 1)
@@ -71,8 +60,7 @@ async def test_entries_are_read_back_as_they_came_from_memory_and_from_disk(book
     assert (bookie.stats.reads, bookie.stats.reads_cached) == (2, 1)
 
 
-async def test_minus_one_reads_the_last_entry_wherever_it_is(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_minus_one_reads_the_last_entry_wherever_it_is(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0, 5)
     assert bytes((await client.read(7, -1)).entry) == entry(7, 4)
     await bookie.checkpoint()
@@ -81,8 +69,7 @@ async def test_minus_one_reads_the_last_entry_wherever_it_is(bookie: Bookie) -> 
     assert bytes((await client.read(7, -1)).entry) == entry(7, 5)
 
 
-async def test_a_missing_entry_and_a_missing_ledger_are_told_apart(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_missing_entry_and_a_missing_ledger_are_told_apart(client: Client) -> None:
     await client.add(7, 0)
     assert (await client.read(7, 1)).rc == Rc.NO_ENTRY
     assert (await client.read(8, 0)).rc == Rc.NO_LEDGER
@@ -90,16 +77,14 @@ async def test_a_missing_entry_and_a_missing_ledger_are_told_apart(bookie: Booki
     assert (await client.read(7, -2)).rc == Rc.BAD_REQUEST
 
 
-async def test_another_master_key_is_refused_for_adds_and_fences(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_another_master_key_is_refused_for_adds_and_fences(client: Client) -> None:
     await client.add(7, 0)
     assert await client.ask(add_frame(7, 1, key=OTHER_KEY)) == [v2.AddAcks(Rc.UNAUTHORIZED, 7, 1, 1)]
     assert (await client.fence(7, OTHER_KEY)).rc == Rc.UNAUTHORIZED
     assert (await client.add(7, 1)) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
 
-async def test_a_fence_is_in_the_journal_before_it_is_answered_even_without_an_entry(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_fence_is_in_the_journal_before_it_is_answered_even_without_an_entry(bookie: Bookie, client: Client):
     client.send(v2.read_request(7, -1, v2.DO_FENCING, KEY))
     assert client.answers == []
     (answer,) = await client.take()
@@ -117,10 +102,7 @@ async def test_after_a_fence_only_recovery_adds_are_taken(bookie: Bookie) -> Non
     assert await recovery.add(7, 1, flags=v2.RECOVERY_ADD) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
 
-async def test_adds_behind_a_fence_in_the_same_pass_are_refused_and_those_before_it_are_seen_by_it(
-    bookie: Bookie,
-) -> None:
-    client = Client(bookie)
+async def test_adds_behind_a_fence_in_the_same_pass_are_refused_and_those_before_it_are_seen_by_it(client: Client):
     client.send(
         add_frames(7, 0, 2) + v2.read_request(7, -1, v2.DO_FENCING, KEY) + add_frames(7, 2, 1),
     )
@@ -142,8 +124,7 @@ async def test_fences_at_once_write_one_record_and_later_ones_none(bookie: Booki
     assert bookie.stats.fences == 1
 
 
-async def test_a_read_only_bookie_takes_only_adds_of_high_priority(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_read_only_bookie_takes_only_adds_of_high_priority(bookie: Bookie, client: Client) -> None:
     bookie.read_only = True
     assert await client.add(7, 0) == v2.AddAcks(Rc.READ_ONLY, 7, 0, 0)
     assert await client.add(7, 0, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 7, 0, 0)
@@ -156,8 +137,7 @@ def batch(answers: list[v2.Response]) -> list[bytes]:
     return [bytes(each) for each in answer.entries]
 
 
-async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0, 10)
     await client.add(7, 11, 2)
     one = 4 + len(entry(7, 0))
@@ -170,8 +150,7 @@ async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie) 
         await bookie.checkpoint()
 
 
-async def test_batch_reads_of_what_is_not_there_say_so(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_batch_reads_of_what_is_not_there_say_so(client: Client) -> None:
     await client.add(7, 0, 2)
     assert await client.ask(v2.batch_read_request(7, 2, 5, 10, 1000)) == [v2.BatchResponse(Rc.NO_ENTRY, 7, 2, 5, [])]
     assert await client.ask(v2.batch_read_request(8, 0, 6, 10, 1000)) == [v2.BatchResponse(Rc.NO_LEDGER, 8, 0, 6, [])]
@@ -180,8 +159,7 @@ async def test_batch_reads_of_what_is_not_there_say_so(bookie: Bookie) -> None:
     ]
 
 
-async def test_a_big_entry_in_two_pieces_is_kept_and_read_whole(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_big_entry_in_two_pieces_is_kept_and_read_whole(bookie: Bookie, client: Client) -> None:
     payload = bytes(range(256)) * 400
     head = DIGEST.seal(7, 0, -1, len(payload), payload)
     await client.ask((v2.add_head(len(head) + len(payload), KEY) + head, payload))
@@ -190,8 +168,7 @@ async def test_a_big_entry_in_two_pieces_is_kept_and_read_whole(bookie: Bookie) 
     assert bytes((await client.read(7, 0)).entry) == head + payload
 
 
-async def test_what_is_not_served_is_answered_and_the_session_goes_on(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_what_is_not_served_is_answered_and_the_session_goes_on(client: Client) -> None:
     client.send(pack("!iBBH", 4, 2, Opcode.GET_BOOKIE_INFO, 0) + pack("!iBBH", 4, 9, 9, 0))
     assert await client.take(2) == [
         v2.OtherResponse(Opcode.GET_BOOKIE_INFO, Rc.BAD_REQUEST, -1, -1),
@@ -202,8 +179,7 @@ async def test_what_is_not_served_is_answered_and_the_session_goes_on(bookie: Bo
     assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
 
 
-async def test_garbage_closes_the_session_after_what_came_before_it(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_garbage_closes_the_session_after_what_came_before_it(client: Client) -> None:
     await client.add(7, 0)
     client.send(v2.read_request(7, 0) + b"GET / HTTP/1.1\r\n\r\n")
     assert [type(answer).__name__ for answer in client.answers] == ["ReadResponse"]
@@ -221,33 +197,18 @@ async def test_a_closed_session_is_answered_nothing_but_its_adds_are_carried_out
     assert (7, 0, 1) in journalled(bookie)
 
 
-@pytest.mark.seeded
-async def test_reads_above_the_bound_are_refused() -> None:
-    async with with_bookie(config=replace(CONFIG, reads_in_flight_max=2, read_workers=1)) as bookie:
-        client = Client(bookie)
-        await client.add(7, 0)
-        client.send(b"".join(v2.read_request(7, i) for i in range(1, 5)))
-        answers = await client.take(4)
-        codes = sorted(answer.rc for answer in answers if isinstance(answer, v2.ReadResponse))
-        assert codes == [Rc.NO_ENTRY] * 2 + [Rc.TOO_MANY_REQUESTS] * 2
-        assert bookie.reads_in_flight == 0
+@pytest.mark.bookie(reads_in_flight_max=2, read_workers=1)
+async def test_reads_above_the_bound_are_refused(bookie: Bookie, client: Client) -> None:
+    await client.add(7, 0)
+    client.send(b"".join(v2.read_request(7, i) for i in range(1, 5)))
+    answers = await client.take(4)
+    codes = sorted(answer.rc for answer in answers if isinstance(answer, v2.ReadResponse))
+    assert codes == [Rc.NO_ENTRY] * 2 + [Rc.TOO_MANY_REQUESTS] * 2
+    assert bookie.reads_in_flight == 0
 
 
 @pytest.mark.expect_error("read failed")
-async def test_a_damaged_entry_is_an_io_error_and_never_a_missing_one(bookie: Bookie) -> None:
-    client = Client(bookie)
-    await client.add(7, 0, 3)
-    await bookie.checkpoint()
-    path = "/data/ledgers/current/0.log"
-    file = bookie.world.disk.open(path)
-    file.pwrite(b"\xff" * 20, 1024 + 4)
-    assert (await client.read(7, 0)).rc == Rc.IO
-    assert (await client.read(7, 1)).rc == Rc.OK
-
-
-@pytest.mark.expect_error("read failed")
-async def test_a_read_that_fails_fails_alone_among_those_that_travel_with_it(bookie: Bookie) -> None:
-    client = Client(bookie)
+async def test_a_read_that_fails_fails_alone_among_those_that_travel_with_it(bookie: Bookie, client: Client) -> None:
     await client.add(7, 0, 3 * SHARE)
     await bookie.checkpoint()
     file = bookie.world.disk.open("/data/ledgers/current/0.log")

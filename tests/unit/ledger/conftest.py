@@ -11,16 +11,19 @@ from tests.unit.ledger.fake_bookie import FakeCluster
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "bookies(count): how many bookies the fixture `cluster` has; 3 without it")
+    config.addinivalue_line(
+        "markers", "bookies(count=3, **config): bookies of the fixture `cluster`, configuration of the fixture `client`"
+    )
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> FakeCluster:
     marker = request.node.get_closest_marker("bookies")
-    return FakeCluster(3 if marker is None else marker.args[0])
+    return FakeCluster(marker.args[0] if marker is not None and marker.args else 3)
 
 
 @pytest.fixture
-async def client(cluster: FakeCluster) -> AsyncIterator[LedgerClient]:
-    async with cluster.client() as client:
+async def client(cluster: FakeCluster, request: pytest.FixtureRequest) -> AsyncIterator[LedgerClient]:
+    marker = request.node.get_closest_marker("bookies")
+    async with cluster.client(**(marker.kwargs if marker is not None else {})) as client:
         yield client

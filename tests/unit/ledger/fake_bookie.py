@@ -1,9 +1,9 @@
-"""Bookies in memory that answer version 2 through a link, and the part of version 3 that readers need, with faults on
-demand; and a ledger client that uses them.
+"""Bookies in memory that answer version 2 through a link, and the part of version 3 that clients of it need, with
+faults on demand; and a ledger client that uses them.
 
 A FakeBookie answers at once, from within `send`. Its settings change that: `hold` keeps the answers to adds until
 `release`; `hung` swallows requests; `refuse` answers with a given code; `delay_s` slows it down; `lose_links`
-breaks the connections; `down` refuses new ones.
+breaks the connections; `crash` loses deferred entries too; `down` refuses new connections.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import BookieUnavailableError
 from quire.ledger.opening import open_ledger_client
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -30,7 +31,7 @@ from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from quire.world.faults import Faults
-from tests.unit.ledger import fake_reads_v3
+from tests.unit.ledger import fake_v3
 
 
 class FakeBookie:
@@ -49,7 +50,11 @@ class FakeBookie:
         self.requests: list[v2.Request | v3.Request] = []
         self.lacs: dict[int, bytes] = {}
         """Explicit LACs, by ledger."""
-        self.polls: list[fake_reads_v3.Poll] = []
+        self.deferred: dict[int, set[int]] = {}
+        """Entries not synced yet, by ledger."""
+        self.forces = 0
+        self.force_rc = Rc.OK
+        self.polls: list[fake_v3.Poll] = []
         self.delay_s: Callable[[], float] | None = None
         """Seconds that each answer takes."""
         self.held: list[tuple[FakeSession, bytes]] = []
@@ -70,6 +75,14 @@ class FakeBookie:
             link.close()
             link.closed(BookieUnavailableError(f"{self.bookie_id} has gone"))
 
+    def crash(self) -> None:
+        """Lose unsynced entries and the links; new links can be opened at once."""
+        for ledger_id, entry_ids in self.deferred.items():
+            for entry_id in entry_ids:
+                self.entries[ledger_id].pop(entry_id, None)
+        self.deferred.clear()
+        self.lose_links()
+
     def stop(self) -> None:
         self.down = True
         self.lose_links()
@@ -86,6 +99,34 @@ class FakeBookie:
         entry = self.entries[ledger_id][entry_id]
         self.entries[ledger_id][entry_id] = entry[:-1] + bytes([entry[-1] ^ 1])
 
+    def fail(self, fault: str, ledger_id: int = -1) -> None:
+        """Fail from now on in the named way, some of them with the entries of one ledger."""
+        entries = self.entries.get(ledger_id, {})
+        match fault:
+            case "well":
+                pass
+            case "stopped":
+                self.stop()
+            case "hung":
+                self.hung = True
+            case "slow":
+                self.delay_s = lambda: 0.5
+            case "empty":
+                self.entries.pop(ledger_id, None)
+            case "damaged":
+                for entry_id in entries:
+                    self.damage(ledger_id, entry_id)
+            case "swapped":  # every entry under the id of another
+                self.entries[ledger_id] = dict(zip(entries, reversed(entries.values()), strict=True))
+            case "truncated":
+                self.entries[ledger_id] = {entry_id: entry[:20] for entry_id, entry in entries.items()}
+            case "busy":  # for a moment
+                refusals = [Rc.TOO_MANY_REQUESTS] * 3
+                self.refuse = lambda request: refusals.pop() if refusals else None
+            case _:
+                code = {"refusing": Rc.IO, "unsure": Rc.UNKNOWN_LEDGER_STATE}[fault]
+                self.refuse = lambda request: code
+
     def add(self, add: Run) -> Rc:
         """Store a run; return the answer of BookKeeper's bookie."""
         if self.keys.setdefault(add.ledger_id, add.key) != add.key:
@@ -96,7 +137,7 @@ class FakeBookie:
         for entry_id, entry in enumerate(v2.split_entries(memoryview(b"".join(add.parts))), add.first):
             ledger[entry_id] = bytes(entry)
         if self.polls:
-            fake_reads_v3.moved(self, add.ledger_id)
+            fake_v3.moved(self, add.ledger_id)
         return Rc.OK
 
     def read(self, read: v2.ReadRequest) -> tuple[Rc, bytes]:
@@ -134,13 +175,19 @@ class FakeSession:
         for frame in frames:
             if v3.is_version_3(frame):
                 for each in v3.decode_requests(frame):
-                    fake_reads_v3.serve(self, each)
+                    fake_v3.serve(self, each)
                 continue
             for request in v2.decode_requests(frame):
                 self._serve(request)
 
     def close(self) -> None:
         pass
+
+    def answer_add(self, answer: bytes) -> None:
+        if self.bookie.hold:
+            self.bookie.held.append((self, answer))
+        else:
+            self.write([answer])
 
     def _serve(self, request: v2.Request) -> None:
         bookie = self.bookie
@@ -151,11 +198,7 @@ class FakeSession:
         if isinstance(request, Run):
             rc = bookie.add(request) if refused is None else refused
             ids = range(request.first, request.first + len(request.offsets))
-            answer = v2.add_responses(rc, request.ledger_id, ids)
-            if bookie.hold:
-                bookie.held.append((self, answer))
-            else:
-                self.write([answer])
+            self.answer_add(v2.add_responses(rc, request.ledger_id, ids))
         elif isinstance(request, v2.ReadRequest):
             rc, entry = bookie.read(request) if refused is None else (refused, b"")
             head = v2.response_head(v2.Opcode.READ, rc, request.ledger_id, request.entry_id, len(entry))
@@ -249,6 +292,33 @@ class FakeCluster:
     def of(self, ensemble: Sequence[str]) -> list[FakeBookie]:
         return [self.bookies[each] for each in ensemble]
 
+    def members(self, ledger: Any, fragment: int = 0) -> list[FakeBookie]:
+        """Return the bookies of a fragment of a writer's or reader's ledger."""
+        return self.of(ledger.metadata.fragments[fragment].bookies)
+
+    @property
+    def bookie(self) -> FakeBookie:
+        """The bookie of a cluster of one, the first of a larger one."""
+        return self.bookies["bookie0:3181"]
+
+    def every(self, **settings: Any) -> None:
+        """Set these attributes of every bookie."""
+        for bookie in self.bookies.values():
+            for name, value in settings.items():
+                setattr(bookie, name, value)
+
+    def hold(self, hold: bool = True) -> None:
+        """Hold the answers to adds on every bookie; or stop that, which releases none."""
+        self.every(hold=hold)
+
+    def release(self) -> None:
+        for bookie in self.bookies.values():
+            bookie.release()
+
+    def asked(self, *kinds: type) -> list[Any]:
+        """Return the requests of these kinds that any bookie received."""
+        return [each for bookie in self.bookies.values() for each in bookie.requests if isinstance(each, kinds)]
+
 
 class Confirmations:
     """Record of a writer's callbacks."""
@@ -275,6 +345,16 @@ class Confirmations:
     def last(self) -> int:
         return self.ranges[-1][1] if self.ranges else -1
 
+    @property
+    def confirmed(self) -> list[int]:
+        """The confirmed ids in the order of their confirmation."""
+        return [each for first, last in self.ranges for each in range(first, last + 1)]
+
+    async def write(self, first: int, last: int) -> None:
+        """Append these entries in one run, and wait until they are confirmed."""
+        self.writer.append(payloads(first, last))
+        await self.until(last)
+
     async def until(self, last: int) -> None:
         """Wait until entry `last` is confirmed."""
         while self.last < last:
@@ -287,6 +367,23 @@ class Confirmations:
             self._changed = trio.Event()
             await self._changed.wait()
         return self.errors[0]
+
+
+async def begun(
+    client: LedgerClient, quorum: tuple[int, int, int] = (1, 1, 1), entries: int = 0, **options: Any
+) -> tuple[LedgerWriter, Confirmations]:
+    """Begin a ledger with so many confirmed entries; return its writer, and the record of its callbacks."""
+    size, write_quorum, ack_quorum = quorum
+    writer = await client.create(ensemble_size=size, write_quorum=write_quorum, ack_quorum=ack_quorum, **options)
+    seen = Confirmations(writer)
+    if entries:
+        await seen.write(0, entries - 1)
+    return writer, seen
+
+
+def total(first: int, last: int) -> int:
+    """Return the bytes in the payloads of these entries."""
+    return sum(map(len, payloads(first, last)))
 
 
 async def write(

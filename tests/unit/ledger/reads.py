@@ -6,23 +6,17 @@ from typing import Any
 
 from quire.ledger.client import LedgerClient
 from quire.ledger.reading.reader import LedgerReader
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import begun, payloads
 
 
 async def written(client: LedgerClient, quorum: tuple[int, int, int], count: int, **options: Any) -> LedgerReader:
     """Write and close a ledger of `count` entries in runs of 7."""
-    size, write, ack = quorum
-    writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack, **options)
-    seen = Confirmations(writer)
+    writer, seen = await begun(client, quorum, **options)
     for first in range(0, count, 7):
         writer.append(payloads(first, min(first + 6, count - 1)))
     await seen.until(count - 1)
     await writer.close()
     return await client.open(writer.ledger_id, recover=False)
-
-
-def members(cluster: FakeCluster, reader: LedgerReader) -> list[FakeBookie]:
-    return cluster.of(reader.metadata.fragments[0].bookies)
 
 
 async def read_all(reader: LedgerReader, size_max: int = 1 << 20) -> list[bytes]:

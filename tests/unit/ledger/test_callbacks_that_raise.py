@@ -76,8 +76,7 @@ async def test_so_may_what_hears_of_the_end_of_a_writer() -> None:
     async with with_client("callback for the end of the writer of ledger 0") as (cluster, client):
         writer = await client.create(ensemble_size=4, write_quorum=4, ack_quorum=4)
         writer.on_failed = boom
-        for bookie in cluster.bookies.values():
-            bookie.hung = True
+        cluster.every(hung=True)
         writer.append(payloads(0, 4))
 
 

@@ -9,7 +9,7 @@ from quire.metadata.errors import BadVersionError
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import Create, Put
 from quire.wire.bookkeeper.entry import DigestType
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads
 
 
 @pytest.mark.bookies(5)
@@ -32,9 +32,7 @@ async def test_a_ledger_is_created_with_what_was_asked_for(cluster: FakeCluster,
 
 
 @pytest.mark.bookies(1)
-async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is(cluster: FakeCluster, client: LedgerClient):
     writer = await client.create(also=lambda ledger_id: [Create(path="/list", value=b"%d" % ledger_id)])
     node = await cluster.store.get("/list")
     assert node is not None
@@ -76,15 +74,14 @@ async def test_writers_share_the_links_and_get_their_own_answers(cluster: FakeCl
 
 async def test_the_end_of_the_client_is_quiet() -> None:
     cluster = FakeCluster(1)
-    cluster.bookies["bookie0:3181"].hold = True
+    cluster.bookie.hold = True
     async with cluster.client() as client:
-        writer = await client.create()
-        seen = Confirmations(writer)
+        writer, seen = await begun(client)
         writer.append(payloads(0, 3))
-    cluster.bookies["bookie0:3181"].release()
+    cluster.bookie.release()
     writer.append(payloads(4, 4))
     assert (seen.ranges, seen.errors) == ([], [])
-    assert cluster.bookies["bookie0:3181"].links[1:] == [], "no new link"
+    assert cluster.bookie.links[1:] == [], "no new link"
 
 
 async def test_what_the_block_of_a_client_raises_is_raised_as_it_is() -> None:
@@ -93,26 +90,21 @@ async def test_what_the_block_of_a_client_raises_is_raised_as_it_is() -> None:
             raise ZeroDivisionError
 
 
-async def test_many_ledgers_may_be_recovered_at_once() -> None:
-    cluster = FakeCluster(3)
+async def test_many_ledgers_may_be_recovered_at_once(cluster: FakeCluster, client: LedgerClient) -> None:
     async with cluster.client() as dead:
         ids = []
         for _ in range(10):
-            writer = await dead.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-            seen = Confirmations(writer)
-            writer.append(payloads(0, 20))
-            await seen.until(20)
+            writer, _ = await begun(dead, (3, 2, 2), entries=21)
             ids.append(writer.ledger_id)
-    async with cluster.client() as client:
-        ends = []
+    ends = []
 
-        async def recover(ledger_id: int) -> None:
-            ends.append((await client.open(ledger_id, recover=True)).last_entry_id)
+    async def recover(ledger_id: int) -> None:
+        ends.append((await client.open(ledger_id, recover=True)).last_entry_id)
 
-        async with trio.open_nursery() as nursery:
-            for ledger_id in ids:
-                nursery.start_soon(recover, ledger_id)
-        assert ends == [20] * 10
+    async with trio.open_nursery() as nursery:
+        for ledger_id in ids:
+            nursery.start_soon(recover, ledger_id)
+    assert ends == [20] * 10
 
 
 def test_every_error_of_the_package_is_a_ledger_error() -> None:

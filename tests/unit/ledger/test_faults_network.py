@@ -13,7 +13,7 @@ from quire.metadata.ledger_metadata import LedgerState
 from quire.wire.bookkeeper.v2 import Rc
 from tests.support.effort import effort
 from tests.support.waiting import until
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads
 from tests.unit.ledger.fake_network import FakeNetwork, Wire
 
 KEY = range(8, 28)
@@ -51,9 +51,7 @@ def cut_at(network: FakeNetwork, victim: str, at: int, *, answers: bool) -> None
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "tried again"])
 @pytest.mark.parametrize("answers", [False, True], ids=["requests", "answers"])
-async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(
-    answers: bool, replaced: bool
-) -> None:
+async def test_n4_a_connection_that_breaks_at_any_byte_costs_no_entry_and_doubles_none(answers: bool, replaced: bool):
     """Each member has the entries once, with the same bytes, if the bookie is replaced and if it gets them again."""
     places = [*range(0, 120, effort(quick=2, full=1)), *range(120, STREAM, 7)]
 
@@ -150,10 +148,7 @@ async def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_tha
     async def story(at: int, bit: int) -> None:
         cluster = FakeCluster(3, seed=at)
         async with cluster.client() as client:
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            seen = Confirmations(writer)
-            writer.append(payloads(0, 5))
-            await seen.until(5)
+            writer, _ = await begun(client, (3, 3, 2), entries=6)
             await writer.close()
         network = FakeNetwork(cluster)
         async with network.client(read_timeout_s=2.0) as client:
@@ -168,23 +163,19 @@ async def test_n7_whatever_byte_of_an_answer_changes_on_its_way_nothing_else_tha
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_are_confirmed_in_order(
-    seed: int,
-) -> None:
+async def test_n3_over_a_network_with_200_ms_of_delay_and_seconds_of_jitter_entries_are_confirmed_in_order(seed: int):
     """No bookie is declared dead because it is late, and nothing is out of order."""
     rng = random.Random(seed)
     cluster = FakeCluster(4, seed=seed)
     network = FakeNetwork(cluster)
     network.delay_s = lambda: 0.2 + (rng.random() * 5.0 if rng.random() < 0.01 else 0.0)
     async with network.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
+        writer, seen = await begun(client, (3, 3, 2))
         for first in range(0, 2000, 10):
             writer.append(payloads(first, first + 9))
             await trio.sleep(0.05)
         await seen.until(1999)
-        assert seen.payloads == payloads(0, 1999)
-        assert [each for start, last in seen.ranges for each in range(start, last + 1)] == list(range(2000))
+        assert (seen.payloads, seen.confirmed) == (payloads(0, 1999), list(range(2000)))
         assert len((await cluster.metadata(writer.ledger_id)).fragments) == 1
 
 

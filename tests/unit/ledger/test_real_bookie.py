@@ -23,12 +23,9 @@ from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
-from simulation.machines.world import in_world
 from tests.unit.bookie.build import cluster, opened
-from tests.unit.ledger.fake_bookie import Confirmations, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, begun, payloads
 from tests.unit.ledger.reads import read_all
-
-pytestmark = pytest.mark.seeded
 
 Connect = Callable[[str], BookieLink]
 
@@ -52,79 +49,67 @@ async def over_the_network(world: World, bookie: Bookie) -> AsyncIterator[tuple[
 
 
 Way = Callable[[World, Bookie], AbstractAsyncContextManager[tuple[Connect, str]]]
-WAYS = pytest.mark.parametrize("way", [in_process, over_the_network])
 
 
-@asynccontextmanager
-async def with_clients(way: Way) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
-    """Open two clients of one bookie."""
+@pytest.fixture(params=[in_process, over_the_network])
+async def clients(request: pytest.FixtureRequest, world: World) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
+    """Open two clients of one bookie, by either way."""
+    way: Way = request.param
     tree = MemoryTree()
-    async with in_world(5) as world:
-        store = await cluster(tree, world)
-        ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=world.rng)
-        async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):
-            make = partial(open_ledger_client, world, ledgers, connect, lambda: [bookie_id])
-            async with make() as one, make() as two:
-                yield one, two
+    store = await cluster(tree, world)
+    ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=world.rng)
+    async with opened(world, tree) as bookie, way(world, bookie) as (connect, bookie_id):
+        make = partial(open_ledger_client, world, ledgers, connect, lambda: [bookie_id])
+        async with make() as one, make() as two:
+            yield one, two
 
 
-@WAYS
-async def test_what_is_confirmed_is_read_back(way: Way) -> None:
-    async with with_clients(way) as (client, _):
-        writer = await client.create(password=b"secret")
-        seen = Confirmations(writer)
-        expected: list[bytes] = []
-        for first in range(0, 200, 20):
-            run = payloads(first, first + 19)
-            run[3], run[7] = b"big" * v2.JOIN_MAX, b"b" * v2.LENT_MAX
-            expected += run
-            assert writer.append(run) == first
-        await seen.until(199)
-        assert seen.payloads == expected
-        assert [bytes(each) for each in await writer.read(198, 199, size_max=10**6)] == expected[198:]
-        await writer.close()
-        reader = await client.open(writer.ledger_id, password=b"secret", recover=False)
-        assert await read_all(reader) == expected
-        with pytest.raises(NoSuchEntryError):
-            await reader.read(200, 200, size_max=100)
+async def test_what_is_confirmed_is_read_back(clients) -> None:
+    client, _ = clients
+    writer = await client.create(password=b"secret")
+    seen = Confirmations(writer)
+    expected: list[bytes] = []
+    for first in range(0, 200, 20):
+        run = payloads(first, first + 19)
+        run[3], run[7] = b"big" * v2.JOIN_MAX, b"b" * v2.LENT_MAX
+        expected += run
+        assert writer.append(run) == first
+    await seen.until(199)
+    assert seen.payloads == expected
+    assert [bytes(each) for each in await writer.read(198, 199, size_max=10**6)] == expected[198:]
+    await writer.close()
+    reader = await client.open(writer.ledger_id, password=b"secret", recover=False)
+    assert await read_all(reader) == expected
+    with pytest.raises(NoSuchEntryError):
+        await reader.read(200, 200, size_max=100)
 
 
-@WAYS
-async def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(way: Way) -> None:
-    async with with_clients(way) as (one, two):
-        writer = await one.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 49))
-        await seen.until(49)
-        writer.append(payloads(50, 99))
-        reader = await two.open(writer.ledger_id, recover=True)
-        assert 49 <= seen.last <= reader.last_entry_id <= 99
-        assert await read_all(reader) == payloads(0, reader.last_entry_id)
-        if not seen.errors:
-            writer.append(payloads(100, 100))
-        assert isinstance(await seen.until_failed(), LedgerFencedError)
-        assert seen.last <= reader.last_entry_id
+async def test_recovery_fences_the_writer_and_keeps_what_it_confirmed(clients) -> None:
+    one, two = clients
+    writer, seen = await begun(one, entries=50)
+    writer.append(payloads(50, 99))
+    reader = await two.open(writer.ledger_id, recover=True)
+    assert 49 <= seen.last <= reader.last_entry_id <= 99
+    assert await read_all(reader) == payloads(0, reader.last_entry_id)
+    if not seen.errors:
+        writer.append(payloads(100, 100))
+    assert isinstance(await seen.until_failed(), LedgerFencedError)
+    assert seen.last <= reader.last_entry_id
 
 
-@WAYS
-async def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(way: Way) -> None:
-    async with with_clients(way) as (one, two):
-        writer = await one.create()
-        seen = Confirmations(writer)
-        reader = await two.open(writer.ledger_id, recover=True)
-        assert (reader.last_entry_id, reader.length) == (-1, 0)
-        writer.append(payloads(0, 0))
-        assert isinstance(await seen.until_failed(), LedgerFencedError)
+async def test_an_empty_ledger_is_recovered_as_empty_and_its_writer_fenced(clients) -> None:
+    one, two = clients
+    writer, seen = await begun(one)
+    reader = await two.open(writer.ledger_id, recover=True)
+    assert (reader.last_entry_id, reader.length) == (-1, 0)
+    writer.append(payloads(0, 0))
+    assert isinstance(await seen.until_failed(), LedgerFencedError)
 
 
-@WAYS
-async def test_a_client_recovers_a_ledger_that_it_still_writes_itself(way: Way) -> None:
-    async with with_clients(way) as (client, _):
-        writer = await client.create()
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 9))
-        await seen.until(9)
-        writer.append(payloads(10, 19))
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id >= 9
-        assert await read_all(reader) == payloads(0, reader.last_entry_id)
+async def test_a_client_recovers_a_ledger_that_it_still_writes_itself(clients) -> None:
+    client, _ = clients
+    writer, _ = await begun(client, entries=10)
+    writer.append(payloads(10, 19))
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id >= 9
+    assert await read_all(reader) == payloads(0, reader.last_entry_id)

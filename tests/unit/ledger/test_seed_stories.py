@@ -9,7 +9,7 @@ from quire.ledger.errors import LedgerFencedError
 from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper.entry import read_header
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, begun, payloads, total
 from tests.unit.ledger.reads import read_all
 
 
@@ -24,11 +24,8 @@ async def test_broker_1_dies_with_entry_3_outstanding_and_broker_2_recovers_the_
     """
     cluster = FakeCluster(3)
     async with cluster.client() as broker_1, cluster.client() as broker_2:
-        ledger_x = await broker_1.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
-        seen_1 = Confirmations(ledger_x)
-        ledger_x.append(payloads(0, 2))
-        await seen_1.until(2)
-        bookies = cluster.of(ledger_x.metadata.fragments[0].bookies)
+        ledger_x, seen_1 = await begun(broker_1, (3, 3, 3), entries=3)
+        bookies = cluster.members(ledger_x)
         for bookie in bookies[reached:]:
             bookie.hung = True
         for bookie in bookies:
@@ -69,11 +66,9 @@ async def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> N
     drawn = {1: {1, 2, 3}, 2: {2, 3, 4}, 3: {3, 4, 5}, 4: {4, 5, 1}, 5: {5, 1, 2}, 6: {1, 2, 3}}
     cluster = FakeCluster(5)
     async with cluster.client() as client:
-        writer = await client.create(ensemble_size=5, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        nodes = dict(enumerate(cluster.of(writer.metadata.fragments[0].bookies), 1))
-        writer.append(payloads(0, 5))
-        await seen.until(5)
+        writer, seen = await begun(client, (5, 3, 2))
+        nodes = dict(enumerate(cluster.members(writer), 1))
+        await seen.write(0, 5)
         for record, where in drawn.items():
             found = {number for number, node in nodes.items() if record - 1 in node.entries[writer.ledger_id]}
             assert found == where, f"record {record}"
@@ -95,32 +90,27 @@ async def test_5_3_2_stripes_the_records_over_the_nodes_as_they_are_drawn() -> N
         assert await read_all(reader) == payloads(0, 6)
 
 
-async def test_node_5_dies_and_node_x_takes_its_place_from_the_next_record_on() -> None:
+@pytest.mark.bookies(6)
+async def test_node_5_dies_and_node_x_takes_its_place_from_the_next_record_on(cluster, client):
     """The second drawing: node 5 is lost; in the metadata, node 6 replaces it from here on."""
-    cluster = FakeCluster(6)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=5, write_quorum=3, ack_quorum=2)
-        seen = Confirmations(writer)
-        writer.append(payloads(0, 9))
-        await seen.until(9)
-        before = writer.metadata.fragments[0].bookies
-        [node_x] = [each for each in cluster.bookies if each not in before]
-        for bookie in cluster.bookies.values():
-            bookie.hold = True
-        writer.append(payloads(10, 19))
-        cluster.bookies[before[4]].stop()
-        await trio.sleep(1)
-        for bookie in cluster.bookies.values():
-            bookie.hold = False
-            bookie.release()
-        await seen.until(19)
-        first, second = (await cluster.metadata(writer.ledger_id)).fragments
-        assert (first.first_entry_id, first.bookies) == (0, before)
-        assert (second.first_entry_id, second.bookies) == (10, (*before[:4], node_x))
-        await writer.close()
-        of_x = sorted(cluster.bookies[node_x].entries[writer.ledger_id])
-        assert of_x == [entry_id for entry_id in range(10, 20) if 4 in Striping(5, 3).write_set(entry_id)]
-        assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 19)
+    writer, seen = await begun(client, (5, 3, 2), entries=10)
+    before = writer.metadata.fragments[0].bookies
+    [node_x] = [each for each in cluster.bookies if each not in before]
+    cluster.hold()
+    writer.append(payloads(10, 19))
+    cluster.bookies[before[4]].stop()
+    await trio.sleep(1)
+    for bookie in cluster.bookies.values():
+        bookie.hold = False
+        bookie.release()
+    await seen.until(19)
+    first, second = (await cluster.metadata(writer.ledger_id)).fragments
+    assert (first.first_entry_id, first.bookies) == (0, before)
+    assert (second.first_entry_id, second.bookies) == (10, (*before[:4], node_x))
+    await writer.close()
+    of_x = sorted(cluster.bookies[node_x].entries[writer.ledger_id])
+    assert of_x == [entry_id for entry_id in range(10, 20) if 4 in Striping(5, 3).write_set(entry_id)]
+    assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 19)
 
 
 async def test_a_broker_killed_in_the_middle_of_a_recovery_leaves_it_to_the_next() -> None:
@@ -128,15 +118,10 @@ async def test_a_broker_killed_in_the_middle_of_a_recovery_leaves_it_to_the_next
     for requests in (1, 4, 8, 12, 16, 20):
         cluster = FakeCluster(3)
         async with cluster.client() as broker_1:
-            writer = await broker_1.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            seen = Confirmations(writer)
-            writer.append(payloads(0, 4))
-            await seen.until(4)
-            for bookie in cluster.bookies.values():
-                bookie.hold = True
+            writer, _ = await begun(broker_1, (3, 3, 2), entries=5)
+            cluster.hold()
             writer.append(payloads(5, 30))
-            for bookie in cluster.bookies.values():
-                bookie.hold = False
+            cluster.hold(False)
         count = 0
 
         bookies = list(cluster.bookies.values())
@@ -154,12 +139,10 @@ async def test_a_broker_killed_in_the_middle_of_a_recovery_leaves_it_to_the_next
                 await broker_2.open(writer.ledger_id, recover=True)
         assert killed.cancelled_caught, requests
         assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
-        for bookie in cluster.bookies.values():
-            bookie.hung = False
-            bookie.refuse = lambda request: None
+        cluster.every(hung=False, refuse=lambda request: None)
         async with cluster.client() as broker_3:
             reader = await broker_3.open(writer.ledger_id, recover=True)
             assert await read_all(reader) == payloads(0, 30)
             for bookie in cluster.bookies.values():
                 lengths = [read_header(bookie.entries[writer.ledger_id][each]).length for each in range(31)]
-                assert lengths == [sum(map(len, payloads(0, each))) for each in range(31)]
+                assert lengths == [total(0, each) for each in range(31)]

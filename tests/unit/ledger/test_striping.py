@@ -17,18 +17,14 @@ def test_write_sets_are_those_of_the_reference() -> None:
 
 @settings(deadline=None)
 @given(stripings, st.integers(0, 50), st.integers(0, 6))
-def test_a_bookie_stores_exactly_the_entries_whose_write_set_it_is_in(
-    striping: Striping, entry_id: int, index: int
-) -> None:
+def test_a_bookie_stores_exactly_the_entries_whose_write_set_it_is_in(striping: Striping, entry_id: int, index: int):
     index %= striping.ensemble_size
     assert striping.stores(index, entry_id) == (index in striping.write_set(entry_id))
 
 
 @settings(deadline=None)
 @given(stripings, st.integers(0, 50), st.integers(0, 6))
-def test_the_next_and_the_previous_stored_entry_are_found_without_a_search(
-    striping: Striping, entry_id: int, index: int
-) -> None:
+def test_the_next_and_the_previous_stored_entry_are_found_without_a_search(striping, entry_id, index):
     index %= striping.ensemble_size
     following = next(each for each in range(entry_id, entry_id + 8) if striping.stores(index, each))
     previous = next(each for each in range(entry_id, entry_id - 8, -1) if striping.stores(index, each))

@@ -83,9 +83,7 @@ async def test_a_cluster_is_destroyed_by_who_knows_its_instance_id(store: Memory
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(
-    read_only: bool, store: MemoryStore
-) -> None:
+async def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(read_only: bool, store: MemoryStore):
     await filled(store)
     await bookies.register(store, "bk1", INFO, read_only=read_only, root=ROOT)
     with pytest.raises(ClusterRefusedError, match="bk1"):

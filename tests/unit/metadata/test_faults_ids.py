@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import trio
@@ -22,9 +21,7 @@ def blocks(store: MemoryStore) -> LedgerIds:
 
 @pytest.mark.parametrize("make", [blocks, SequenceLedgerIds])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.full)])
-async def test_m14_a_hundred_creators_whose_connections_break_never_get_the_same_id(
-    make: Callable[[MemoryStore], LedgerIds], seed: int
-) -> None:
+async def test_m14_a_hundred_creators_whose_connections_break_never_get_the_same_id(make, seed):
     """The request may or may not have been carried out when the connection broke."""
     rng = random.Random(seed)
     tree = MemoryTree()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -26,7 +25,6 @@ from quire.metadata.ledgers import (
     LedgerState,
     ensure_layout,
     initialize_layout,
-    ledger_path,
     read_instance_id,
     read_layout,
 )
@@ -36,6 +34,9 @@ from quire.metadata.store import ANY_VERSION, Create, Node, Op, Put, Versioned
 pytestmark = pytest.mark.real_clock
 
 METADATA = LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("bk1:3181",)),))
+
+
+IDS = [(1 << 63) - 1, 5_000_000_000, (1 << 31) - 1, (1 << 31) - 2, 123_456_789, 10_000, 9_999, 1, 0]
 
 
 class LosesAnswers(MemoryStore):
@@ -70,175 +71,162 @@ class Ids:
         return self._ids.pop(0)
 
 
-@asynccontextmanager
-async def managed(*ids: int) -> AsyncIterator[tuple[LosesAnswers, LedgerManager]]:
+@pytest.fixture
+async def store() -> LosesAnswers:
     store = LosesAnswers(MemoryTree())
     await initialize_layout(store, rng=Random(1))
-    yield store, LedgerManager(store, ids=Ids(*ids), rng=Random(2))
+    return store
 
 
-@pytest.mark.parametrize(
-    ("ledger_id", "path"),
-    [
-        (0, "/ledgers/00/0000/L0000"),
-        (1_234_567_890, "/ledgers/12/3456/L7890"),
-        ((1 << 31) - 2, "/ledgers/21/4748/L3646"),
-        ((1 << 31) - 1, "/ledgers/000/0000/0021/4748/L3647"),
-        (5_000_000_000, "/ledgers/000/0000/0050/0000/L0000"),
-        ((1 << 63) - 1, "/ledgers/922/3372/0368/5477/L5807"),
-    ],
-)
-def test_paths_of_ledgers(ledger_id: int, path: str) -> None:
-    assert ledger_path("/ledgers", ledger_id) == path
+@pytest.fixture
+async def ledgers(request: pytest.FixtureRequest, store: LosesAnswers) -> LedgerManager:
+    """A manager of ledgers with the ids of the marker."""
+    marker = request.node.get_closest_marker("ids")
+    return LedgerManager(store, ids=Ids(*(() if marker is None else marker.args)), rng=Random(2))
 
 
-async def test_a_ledger_is_created_read_changed_and_deleted() -> None:
-    async with managed(7) as (_, ledgers):
-        assert await ledgers.create(METADATA) == (7, 0)
-        assert await ledgers.read(7) == Versioned(METADATA, 0)
-        closed = replace(METADATA, state=LedgerState.CLOSED, last_entry_id=3, length=12)
-        assert await ledgers.write(7, closed, 0) == 1
-        assert await ledgers.read(7) == Versioned(closed, 1)
-        with pytest.raises(BadVersionError):
-            await ledgers.write(7, METADATA, 0)
-        with pytest.raises(BadVersionError):
-            await ledgers.delete(7, 0)
-        await ledgers.delete(7, 1)
-        assert await ledgers.read(7) is None
-        await ledgers.delete(7)
-        with pytest.raises(NoNodeError):
-            await ledgers.write(7, METADATA, 1)
+@pytest.mark.ids(7)
+async def test_a_ledger_is_created_read_changed_and_deleted(ledgers: LedgerManager) -> None:
+    assert await ledgers.create(METADATA) == (7, 0)
+    assert await ledgers.read(7) == Versioned(METADATA, 0)
+    closed = replace(METADATA, state=LedgerState.CLOSED, last_entry_id=3, length=12)
+    assert await ledgers.write(7, closed, 0) == 1
+    assert await ledgers.read(7) == Versioned(closed, 1)
+    with pytest.raises(BadVersionError):
+        await ledgers.write(7, METADATA, 0)
+    with pytest.raises(BadVersionError):
+        await ledgers.delete(7, 0)
+    await ledgers.delete(7, 1)
+    assert await ledgers.read(7) is None
+    await ledgers.delete(7)
+    with pytest.raises(NoNodeError):
+        await ledgers.write(7, METADATA, 1)
 
 
-async def test_the_token_is_random_at_creation_and_0_after_a_change() -> None:
-    async with managed(0, 1) as (store, ledgers):
-        tokens = []
-        for _ in range(2):
-            ledger_id, version = await ledgers.create(METADATA)
-            node = await store.get(ledgers.path(ledger_id))
-            assert node is not None
-            tokens.append(ledger_codec.decode_with_token(node.value)[1])
-        assert 0 not in tokens
-        assert tokens[0] != tokens[1]
-        await ledgers.write(ledger_id, METADATA, version)
+@pytest.mark.ids(0, 1)
+async def test_the_token_is_random_at_creation_and_0_after_a_change(store: LosesAnswers, ledgers: LedgerManager):
+    tokens = []
+    for _ in range(2):
+        ledger_id, version = await ledgers.create(METADATA)
         node = await store.get(ledgers.path(ledger_id))
         assert node is not None
-        assert ledger_codec.decode_with_token(node.value)[1] == 0
+        tokens.append(ledger_codec.decode_with_token(node.value)[1])
+    assert 0 not in tokens
+    assert tokens[0] != tokens[1]
+    await ledgers.write(ledger_id, METADATA, version)
+    node = await store.get(ledgers.path(ledger_id))
+    assert node is not None
+    assert ledger_codec.decode_with_token(node.value)[1] == 0
 
 
-async def test_the_callers_ops_are_done_with_the_creation_or_not_at_all() -> None:
-    async with managed(4, 5, 6) as (store, ledgers):
-        await store.create("/list", b"")
+@pytest.mark.ids(4, 5, 6)
+async def test_the_callers_ops_are_done_with_the_creation_or_not_at_all(store: LosesAnswers, ledgers: LedgerManager):
+    await store.create("/list", b"")
 
-        def also(ledger_id: int) -> list[Op]:
-            return [Put(path="/list", value=b"%d" % ledger_id, version=0), Create(path="/new")]
+    def also(ledger_id: int) -> list[Op]:
+        return [Put(path="/list", value=b"%d" % ledger_id, version=0), Create(path="/new")]
 
-        assert await ledgers.create(METADATA, also=also) == (4, 0)
-        assert await store.get("/list") == Node(b"4", 1)
-        with pytest.raises(BadVersionError) as caught:
-            await ledgers.create(METADATA, also=also)
-        assert caught.value.index == 1
-        assert await ledgers.read(5) is None
-        with pytest.raises(NodeExistsError) as exists:
-            await ledgers.create(METADATA, also=lambda ledger_id: [Create(path="/new")])
-        assert exists.value.index == 1
-        assert await ledgers.read(6) is None
+    assert await ledgers.create(METADATA, also=also) == (4, 0)
+    assert await store.get("/list") == Node(b"4", 1)
+    with pytest.raises(BadVersionError) as caught:
+        await ledgers.create(METADATA, also=also)
+    assert caught.value.index == 1
+    assert await ledgers.read(5) is None
+    with pytest.raises(NodeExistsError) as exists:
+        await ledgers.create(METADATA, also=lambda ledger_id: [Create(path="/new")])
+    assert exists.value.index == 1
+    assert await ledgers.read(6) is None
 
 
 @pytest.mark.parametrize("retries", [False, True])
-async def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(retries: bool) -> None:
-    async def story(store: LosesAnswers, ledgers: LedgerManager) -> None:
-        store.made_but_lost, store.retries = 1, retries
-        assert await ledgers.create(METADATA, also=lambda ledger_id: [Create(path="/also")]) == (3, 0)
-        assert await store.get("/also") is not None
-
-    async with managed(3) as (store, ledgers):
-        await story(store, ledgers)
+@pytest.mark.ids(3)
+async def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(retries, store, ledgers):
+    store.made_but_lost, store.retries = 1, retries
+    assert await ledgers.create(METADATA, also=lambda ledger_id: [Create(path="/also")]) == (3, 0)
+    assert await store.get("/also") is not None
 
 
-async def test_a_creation_that_was_not_made_says_that_it_does_not_know() -> None:
-    async with managed(3) as (store, ledgers):
-        store.not_made = 1
-        with pytest.raises(MetadataUnavailableError):
-            await ledgers.create(METADATA)
-        assert await ledgers.read(3) is None
-
-
-async def test_an_id_that_somebody_took_by_hand_is_skipped() -> None:
-    async with managed(3, 4) as (store, ledgers):
-        await store.create(ledgers.path(3), ledger_codec.encode(METADATA, token=99), make_parents=True)
-        assert await ledgers.create(METADATA) == (4, 0)
-
-
-async def test_changes_that_race_are_all_made() -> None:
-    async with managed(3) as (_, ledgers):
-        ledger_id, _ = await ledgers.create(METADATA)
-
-        def grow(metadata: LedgerMetadata) -> LedgerMetadata:
-            last = metadata.fragments[-1]
-            return replace(metadata, fragments=(*metadata.fragments, Fragment(last.first_entry_id + 1, last.bookies)))
-
-        async def change() -> None:
-            await ledgers.update(ledger_id, grow)
-
-        async with trio.open_nursery() as nursery:
-            for index in range(5):
-                nursery.start_soon(change, name=f"change {index}")
-        found = await ledgers.read(ledger_id)
-        assert found is not None
-        assert (len(found.value.fragments), found.version) == (6, 5)
-        with pytest.raises(NoNodeError):
-            await ledgers.update(99, grow)
-
-
-async def test_a_damaged_ledger_is_said_to_be_damaged() -> None:
-    async with managed() as (store, ledgers):
-        await store.create(ledgers.path(3), b"noise", make_parents=True)
-        with pytest.raises(MalformedMetadataError):
-            await ledgers.read(3)
-
-
-async def test_all_ledgers_are_listed_in_order_and_nothing_else() -> None:
-    ids = [0, 1, 9_999, 10_000, 123_456_789, (1 << 31) - 2, (1 << 31) - 1, 5_000_000_000, (1 << 63) - 1]
-    async with managed(*reversed(ids)) as (store, ledgers):
-        for _ in ids:
-            await ledgers.create(METADATA)
-        for other in (
-            "cookies/bk1",
-            "idgen",
-            "idgen-long/HOB-0000000001",
-            "underreplication/ledgers/0000/0000",
-            "1",
-            "0a",
-        ):
-            await store.create(f"/ledgers/{other}", make_parents=True)
-        for other in ("00/0000/X0000", "00/0000/L00000", "00/0000/L000x", "00/000", "00/L0000", "00/0000/0001"):
-            await store.create(f"/ledgers/{other}", make_parents=True)
-        assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == ids
-        for first in [*ids, 2, 10_001, 1 << 32, (1 << 63) - 2]:
-            assert [ledger_id async for ledger_id in ledgers.ledger_ids(first)] == [i for i in ids if i >= first]
-
-
-async def test_folders_that_the_last_ledger_leaves_go_too() -> None:
-    async with managed(0, 1, 10_000, 2) as (store, ledgers):
-        before = await store.children("/ledgers")
-        for _ in range(3):
-            await ledgers.create(METADATA)
-        await ledgers.delete(0)
-        assert await store.children("/ledgers/00") == ["0000", "0001"]
-        await ledgers.delete(10_000)
-        assert await store.children("/ledgers/00") == ["0000"]
-        await ledgers.delete(1)
-        assert await store.children("/ledgers") == before
-        assert await ledgers.create(METADATA) == (2, 0)
-
-
-async def test_a_watch_of_a_ledger_tells_of_its_changes() -> None:
-    async with managed(0) as (_, ledgers):
+@pytest.mark.ids(3)
+async def test_a_creation_that_was_not_made_says_that_it_does_not_know(store: LosesAnswers, ledgers: LedgerManager):
+    store.not_made = 1
+    with pytest.raises(MetadataUnavailableError):
         await ledgers.create(METADATA)
-        watch = ledgers.watch(0)
-        await ledgers.write(0, METADATA, 0)
-        assert (await watch.next()).path == ledgers.path(0)
+    assert await ledgers.read(3) is None
+
+
+@pytest.mark.ids(3, 4)
+async def test_an_id_that_somebody_took_by_hand_is_skipped(store: LosesAnswers, ledgers: LedgerManager) -> None:
+    await store.create(ledgers.path(3), ledger_codec.encode(METADATA, token=99), make_parents=True)
+    assert await ledgers.create(METADATA) == (4, 0)
+
+
+@pytest.mark.ids(3)
+async def test_changes_that_race_are_all_made(ledgers: LedgerManager) -> None:
+    ledger_id, _ = await ledgers.create(METADATA)
+
+    def grow(metadata: LedgerMetadata) -> LedgerMetadata:
+        last = metadata.fragments[-1]
+        return replace(metadata, fragments=(*metadata.fragments, Fragment(last.first_entry_id + 1, last.bookies)))
+
+    async def change() -> None:
+        await ledgers.update(ledger_id, grow)
+
+    async with trio.open_nursery() as nursery:
+        for index in range(5):
+            nursery.start_soon(change, name=f"change {index}")
+    found = await ledgers.read(ledger_id)
+    assert found is not None
+    assert (len(found.value.fragments), found.version) == (6, 5)
+    with pytest.raises(NoNodeError):
+        await ledgers.update(99, grow)
+
+
+async def test_a_damaged_ledger_is_said_to_be_damaged(store: LosesAnswers, ledgers: LedgerManager) -> None:
+    await store.create(ledgers.path(3), b"noise", make_parents=True)
+    with pytest.raises(MalformedMetadataError):
+        await ledgers.read(3)
+
+
+@pytest.mark.ids(*IDS)
+async def test_all_ledgers_are_listed_in_order_and_nothing_else(store: LosesAnswers, ledgers: LedgerManager) -> None:
+    for _ in IDS:
+        await ledgers.create(METADATA)
+    for other in (
+        "cookies/bk1",
+        "idgen",
+        "idgen-long/HOB-0000000001",
+        "underreplication/ledgers/0000/0000",
+        "1",
+        "0a",
+    ):
+        await store.create(f"/ledgers/{other}", make_parents=True)
+    for other in ("00/0000/X0000", "00/0000/L00000", "00/0000/L000x", "00/000", "00/L0000", "00/0000/0001"):
+        await store.create(f"/ledgers/{other}", make_parents=True)
+    assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == IDS[::-1]
+    for first in [*IDS, 2, 10_001, 1 << 32, (1 << 63) - 2]:
+        assert [ledger_id async for ledger_id in ledgers.ledger_ids(first)] == [i for i in IDS[::-1] if i >= first]
+
+
+@pytest.mark.ids(0, 1, 10000, 2)
+async def test_folders_that_the_last_ledger_leaves_go_too(store: LosesAnswers, ledgers: LedgerManager) -> None:
+    before = await store.children("/ledgers")
+    for _ in range(3):
+        await ledgers.create(METADATA)
+    await ledgers.delete(0)
+    assert await store.children("/ledgers/00") == ["0000", "0001"]
+    await ledgers.delete(10_000)
+    assert await store.children("/ledgers/00") == ["0000"]
+    await ledgers.delete(1)
+    assert await store.children("/ledgers") == before
+    assert await ledgers.create(METADATA) == (2, 0)
+
+
+@pytest.mark.ids(0)
+async def test_a_watch_of_a_ledger_tells_of_its_changes(ledgers: LedgerManager) -> None:
+    await ledgers.create(METADATA)
+    watch = ledgers.watch(0)
+    await ledgers.write(0, METADATA, 0)
+    assert (await watch.next()).path == ledgers.path(0)
 
 
 async def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:

@@ -4,15 +4,14 @@ import pytest
 import trio
 
 from quire.metadata.errors import NoNodeError
-from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Node, Versioned
 from quire.metadata.update_loop import update_node
 
 pytestmark = pytest.mark.real_clock
 
 
-async def test_concurrent_changes_are_all_made() -> None:
-    store = MemoryStore(MemoryTree())
+async def test_concurrent_changes_are_all_made(store: MemoryStore) -> None:
     await store.create("/n", b"0")
 
     async def add() -> None:
@@ -24,21 +23,18 @@ async def test_concurrent_changes_are_all_made() -> None:
     assert await store.get("/n") == Node(b"10", 10)
 
 
-async def test_a_value_that_is_right_is_not_written() -> None:
-    store = MemoryStore(MemoryTree())
+async def test_a_value_that_is_right_is_not_written(store: MemoryStore) -> None:
     await store.create("/n", b"right")
     assert await update_node(store, "/n", lambda value: None) == Versioned(b"right", 0)
     assert await store.get("/n") == Node(b"right", 0)
 
 
-async def test_the_answer_is_the_value_as_it_then_stands() -> None:
-    store = MemoryStore(MemoryTree())
+async def test_the_answer_is_the_value_as_it_then_stands(store: MemoryStore) -> None:
     await store.create("/n")
     assert await update_node(store, "/n", lambda value: b"new") == Versioned(b"new", 1)
 
 
-async def test_a_change_may_give_up_and_a_missing_value_is_an_error() -> None:
-    store = MemoryStore(MemoryTree())
+async def test_a_change_may_give_up_and_a_missing_value_is_an_error(store: MemoryStore) -> None:
     with pytest.raises(NoNodeError):
         await update_node(store, "/n", lambda value: b"new")
     await store.create("/n", b"old")

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from autorecovery.auditing.auditor import Auditor, wait_before_check
 from autorecovery.auditing.checks import Adheres
+from autorecovery.auditing.metrics import AuditorStats
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import IncompatibleUnderreplicationError
 from autorecovery.fragments import BadFragment
@@ -18,7 +21,8 @@ from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op
-from quire.service.log import Event
+from tests.support.datadriven import Line
+from tests.support.datadriven import check as check_file
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
@@ -56,222 +60,112 @@ class GoodCopies:
         return []
 
 
-AuditorTest = Callable[[Cluster, trio.Nursery], Awaitable[None]]
+def audited(command: Line, steps: Sequence[Line]) -> list[str]:
+    """Return what is marked at the times of the steps `at`, in seconds.
 
+    The command begins an auditor of the bookies that are left without those `gone`, and three ledgers on b1 b2, b2 b3
+    and b1 b3; time 0 is when it has done what it can. `before-read` takes a step before a ledger's metadata is read.
+    """
+    if command.name != "auditor":
+        raise command.unknown()
+    keys = {"delay": "lost_bookie_recovery_delay_s", "check": "bookie_check_interval_s"}
+    settings: dict[str, Any] = {keys[name]: command.option_number(name) for name in keys if name in command.options}
+    bookies = command.option("bookies", "b1,b2,b3,b4").split(",")
+    gone = [each for each in command.option("gone", "").split(",") if each]
 
-def story_of(
-    *bookie_ids: str, **settings: Any
-) -> Callable[[Callable[[Cluster, Auditor], Awaitable[None]]], AuditorTest]:
-    """Run a test on a cluster of these bookies with a running auditor and three ledgers: on b1 b2, b2 b3, b1 b3."""
-
-    def made(story: Callable[[Cluster, Auditor], Awaitable[None]]) -> AuditorTest:
-        async def test(cluster: Cluster, nursery: trio.Nursery) -> None:
-            await cluster.begin(*bookie_ids)
-            for members in (("b1", "b2"), ("b2", "b3"), ("b1", "b3")):
-                await cluster.ledger(closed(*members))
-            auditor = auditor_of(cluster, **settings)
+    async def story() -> list[str]:
+        cluster = Cluster()
+        await cluster.begin(*bookies)
+        for members in (("b1", "b2"), ("b2", "b3"), ("b1", "b3")):
+            await cluster.ledger(closed(*members))
+        for each in gone:
+            await cluster.go(each)
+        auditor = auditor_of(cluster, **settings)
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(auditor.run)
             await trio.sleep(SOON_S)
-            await story(cluster, auditor)
+            began = trio.current_time()
+            output = []
+            for step in steps:
+                if step.name == "at":
+                    await trio.sleep_until(began + float(step.word()))
+                    output.append(f"{step.text}: {await marked(cluster)}{counted(auditor.stats)}")
+                else:
+                    await act(cluster, step)
+            nursery.cancel_scope.cancel()
+        return output
 
-        test.__name__ = story.__name__
-        return test
-
-    return made
+    return trio.run(story, clock=MockClock(autojump_threshold=0))
 
 
-ALL = ("b1", "b2", "b3", "b4")
+async def act(cluster: Cluster, step: Line) -> None:
+    match step.name:
+        case "go":
+            await cluster.go(step.word())
+        case "come":
+            await cluster.come(step.word(), read_only=step.option("read-only", "no") == "yes")
+        case "wait":
+            await trio.sleep(step.number())
+        case "ledger":
+            await cluster.ledger(closed(*step.word().split(",")))
+        case "delay":
+            await cluster.marks.set_recovery_delay(step.number())
+        case "delay-damaged":
+            await cluster.store.put(f"{BASE}/lostBookieRecoveryDelay", b"soon", 0)
+        case "disable":
+            await cluster.marks.disable()
+        case "enable":
+            await cluster.marks.enable()
+        case "unavailable":
+            raise MetadataUnavailableError("away")
+        case "before-read":
+            first = Line.of(step.where, step.text.partition(" ")[2])
+            step.words.clear()
+
+            async def before_read() -> None:
+                cluster.ledgers.before_read = None
+                await act(cluster, first)
+                await trio.sleep(SOON_S)
+
+            cluster.ledgers.before_read = before_read
+        case _:
+            raise step.unknown()
 
 
-@story_of(*ALL)
-async def test_the_ledgers_of_a_lost_bookie_are_marked(cluster: Cluster, auditor: Auditor) -> None:
-    assert await cluster.marked() == {}
-    await cluster.go("b1")
+async def marked(cluster: Cluster) -> str:
+    marks = [f"{ledger_id} lost {' '.join(missing)}" for ledger_id, missing in (await cluster.marked()).items()]
+    return ", ".join(marks) or "nothing"
+
+
+def counted(stats: AuditorStats) -> str:
+    """Return the counts of audits that were not simply made."""
+    counts = {"delayed": stats.audits_delayed, "cancelled": stats.audits_cancelled, "failed": stats.audits_failed}
+    return "".join(f"; {count} {name}" for name, count in counts.items() if count)
+
+
+def test_cases() -> None:
+    check_file(Path(__file__).parent / "testdata" / "auditor.txt", audited)
+
+
+async def test_the_marks_of_lost_bookies_are_counted(cluster: Cluster, nursery: trio.Nursery) -> None:
+    await cluster.begin("b1", "b2", "b3")
+    for members in (("b1", "b2"), ("b2", "b3"), ("b1", "b3")):
+        await cluster.ledger(closed(*members))
+    auditor = auditor_of(cluster)
+    nursery.start_soon(auditor.run)
+    for lost in ("b1", "b3"):
+        await trio.sleep(SOON_S)
+        await cluster.go(lost)
     await trio.sleep(SOON_S)
-    assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
-    await cluster.go("b3")
-    await trio.sleep(SOON_S)
-    marked = await cluster.marked()
-    assert marked == {0: ("b1",), 1: ("b3",), 2: ("b1", "b3")}
     stats = auditor.stats
     assert (stats.marked_now, stats.underreplicated.count, stats.underreplicated.total) == (3, 3, 6)
     assert stats.underreplicated_bytes.total == 6000
 
 
-@story_of(*ALL)
-async def test_read_only_bookies_are_not_lost(cluster: Cluster, auditor: Auditor) -> None:
-    for read_only in (True, False, True):
-        await cluster.come("b1", read_only=read_only)
-        await trio.sleep(SOON_S)
-    assert await cluster.marked() == {}
-    await cluster.go("b1")
-    await trio.sleep(SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=30)
-async def test_one_lost_bookie_is_waited_for(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.go("b1")
-    await trio.sleep(29)
-    assert await cluster.marked() == {}
-    await trio.sleep(1 + SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-    assert auditor.stats.audits_delayed == 1
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=30)
-async def test_two_lost_bookies_are_not(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.go("b1")
-    await trio.sleep(5)
-    await cluster.go("b2")
-    await trio.sleep(SOON_S)
-    assert await cluster.marked() == {0: ("b1", "b2"), 1: ("b2",), 2: ("b1",)}
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=30)
-async def test_a_rolling_restart_marks_nothing(cluster: Cluster, auditor: Auditor) -> None:
-    for bookie_id in ALL:
-        await cluster.go(bookie_id)
-        await trio.sleep(20)
-        await cluster.come(bookie_id)
-        await trio.sleep(20)
-    assert await cluster.marked() == {}
-    assert auditor.stats.audits_cancelled == 4
-
-
-@story_of("b2", "b3", lost_bookie_recovery_delay_s=30)
-async def test_a_bookie_that_only_ledgers_still_name_is_lost_from_the_beginning(
-    cluster: Cluster, auditor: Auditor
-) -> None:
-    """No auditor has seen it, and it has no cookie, so its return is not waited for."""
-    assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
-
-
-async def test_an_auditor_that_follows_a_dead_one_keeps_to_the_delay(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin("b1", "b2", "b3")
-    await cluster.ledger(closed("b1", "b2"))
-    await cluster.go("b1")
-    nursery.start_soon(auditor_of(cluster, lost_bookie_recovery_delay_s=30).run)
-    await trio.sleep(29)
-    assert await cluster.marked() == {}
-    await trio.sleep(2)
-    assert await cluster.marked() == {0: ("b1",)}
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=300)
-async def test_the_delay_set_again_to_what_it_was_asks_for_an_audit(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.go("b1")
-    await trio.sleep(1)
-    await cluster.marks.set_recovery_delay(300)
-    await trio.sleep(SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=300)
-async def test_another_delay_counts_from_when_it_was_set(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.go("b1")
-    await trio.sleep(1)
-    await cluster.marks.set_recovery_delay(20)
-    await trio.sleep(19)
-    assert await cluster.marked() == {}
-    await trio.sleep(2)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL)
-async def test_a_delay_that_cannot_be_read_changes_nothing(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.store.put(f"{BASE}/lostBookieRecoveryDelay", b"soon", 0)
-    await trio.sleep(SOON_S)
-    await cluster.go("b1")
-    await trio.sleep(SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL)
-async def test_while_disabled_nothing_is_marked_and_afterwards_all(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.marks.disable()
-    await cluster.go("b1")
-    await trio.sleep(1000)
-    assert await cluster.marked() == {}
-    await cluster.marks.enable()
-    await trio.sleep(SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL)
-async def test_a_bookie_that_came_back_while_disabled_is_not_marked(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.marks.disable()
-    await cluster.go("b1")
-    await trio.sleep(10)
-    await cluster.come("b1")
-    await cluster.marks.enable()
-    await trio.sleep(SOON_S)
-    assert await cluster.marked() == {}
-
-
-@story_of(*ALL)
-async def test_what_was_disabled_in_the_middle_begins_anew(cluster: Cluster, auditor: Auditor) -> None:
-    async def disable() -> None:
-        cluster.ledgers.before_read = None
-        await cluster.marks.disable()
-        await trio.sleep(1)
-
-    cluster.ledgers.before_read = disable
-    await cluster.go("b1")
-    await trio.sleep(10)
-    assert await cluster.marked() == {}
-    await cluster.marks.enable()
-    await trio.sleep(SOON_S)
-    assert sorted(await cluster.marked()) == [0, 2]
-
-
-@story_of(*ALL)
-async def test_who_is_back_before_all_ledgers_were_read_is_not_marked(cluster: Cluster, auditor: Auditor) -> None:
-    async def come_back() -> None:
-        cluster.ledgers.before_read = None
-        await cluster.come("b1")
-
-    cluster.ledgers.before_read = come_back
-    await cluster.go("b1")
-    await trio.sleep(SOON_S)
-    assert await cluster.marked() == {}
-
-
-@story_of(*ALL, lost_bookie_recovery_delay_s=30)
-async def test_an_audit_leaves_out_who_is_waited_for(cluster: Cluster, auditor: Auditor) -> None:
-    async def lose_another() -> None:
-        cluster.ledgers.before_read = None
-        await cluster.go("b3")
-        await trio.sleep(SOON_S)
-
-    await cluster.go("b1")
-    cluster.ledgers.before_read = lose_another
-    await trio.sleep(30 + 2 * SOON_S)
-    assert await cluster.marked() == {0: ("b1",), 2: ("b1",)}
-    await trio.sleep(30)
-    assert await cluster.marked() == {0: ("b1",), 1: ("b3",), 2: ("b1", "b3")}
-
-
-@story_of(*ALL)
-async def test_an_audit_that_fails_is_made_again(cluster: Cluster, auditor: Auditor) -> None:
-    async def fail() -> None:
-        cluster.ledgers.before_read = None
-        raise MetadataUnavailableError("away")
-
-    cluster.ledgers.before_read = fail
-    await cluster.go("b1")
-    await trio.sleep(5)
-    assert sorted(await cluster.marked()) == [0, 2]
-    assert auditor.stats.audits_failed == 1
-
-
-async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin("b1", "b2")
-        for _ in range(3):
-            await cluster.ledger(closed("b1", "b2"))
+        await cluster.make(3, "b1", "b2")
         await cluster.store.put(cluster.ledgers.manager.path(1), b"damaged", 0)
         await cluster.go("b1")
         nursery.start_soon(auditor_of(cluster).run)
@@ -282,27 +176,9 @@ async def test_a_damaged_ledger_does_not_keep_the_others_from_being_marked(
     assert any(event["event"].startswith("cannot read the metadata of a ledger") for event in log_events)
 
 
-@story_of(*ALL, bookie_check_interval_s=3600)
-async def test_the_bookies_are_looked_at_from_time_to_time(cluster: Cluster, auditor: Auditor) -> None:
-    """This finds changes without an event: a ledger that names a bookie which was lost long ago."""
-    late = await cluster.ledger(closed("b2", "b9"))
-    await trio.sleep(3590)
-    assert await cluster.marked() == {}
-    await trio.sleep(20)
-    assert await cluster.marked() == {late: ("b9",)}
-
-
-@story_of(*ALL, bookie_check_interval_s=0)
-async def test_without_an_interval_the_bookies_are_looked_at_once_only(cluster: Cluster, auditor: Auditor) -> None:
-    await cluster.ledger(closed("b2", "b9"))
-    await trio.sleep(80_000)
-    assert await cluster.marked() == {}
-
-
 async def test_two_auditors_at_once_do_what_one_does(cluster: Cluster, nursery: trio.Nursery) -> None:
     await cluster.begin("b1", "b2", "b3")
-    for _ in range(20):
-        await cluster.ledger(closed("b1", "b2", "b3"))
+    await cluster.make(20, "b1", "b2", "b3")
     for _ in range(2):
         store = MemoryStore(cluster.tree, latency=lambda: cluster.rng.random() / 100)
         nursery.start_soon(auditor_of(cluster, store).run)
@@ -320,8 +196,7 @@ async def test_an_auditor_stopped_anywhere_is_followed_by_one_that_does_the_rest
     marks_made: int, cluster: Cluster, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await cluster.begin("b1", "b2", "b3")
-    for _ in range(30):
-        await cluster.ledger(closed("b1", "b2"))
+    await cluster.make(30, "b1", "b2")
     await cluster.go("b1")
     store = MemoryStore(cluster.tree)
     multi = store.multi
@@ -408,9 +283,7 @@ async def test_checks_of_all_ledgers_are_made_from_time_to_time_one_after_the_ot
     assert await cluster.marks.check_time(CheckTime.REPLICAS) is None
 
 
-async def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_checks_of_all_ledgers_wait_while_a_bookie_is_waited_for_or_all_is_disabled(cluster, nursery):
     await cluster.begin("b1", "b2", "b3")
     await cluster.ledger(closed("b1", "b2"))
     await cluster.go("b3")

@@ -23,18 +23,14 @@ def test_a_bookie_is_named_by_every_fragment_it_is_in() -> None:
 
 
 async def test_the_metadata_of_every_ledger_is_read_once(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
-    for _ in range(50):
-        await cluster.ledger(closed("b1", "b2"))
+    await cluster.make(50, "b1", "b2")
     await cluster.ledgers.manager.delete(20)
     index = await read_index(cluster.ledgers, at_once=8)
     assert (index.ledgers, index.count("b1"), cluster.ledgers.reads) == (49, 49, 49)
 
 
 async def test_an_index_that_cannot_be_made_whole_is_not_made(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
-    for _ in range(5):
-        await cluster.ledger(closed("b1", "b2"))
+    await cluster.make(5, "b1", "b2")
 
     async def fail() -> None:
         if cluster.ledgers.reads == 3:

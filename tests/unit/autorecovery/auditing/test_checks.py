@@ -20,7 +20,6 @@ from autorecovery.errors import CheckStuckError, ListOfEntriesError
 from autorecovery.fragments import BadFragment, LostReason, fragments_of
 from quire.ledger.placement.policy import Adherence
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from quire.service.log import Event
 from quire.wire.bookkeeper.availability import Availability
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
@@ -51,7 +50,6 @@ class Checker:
 
 
 async def test_every_bookie_with_bad_copies_is_marked(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
     two = (Fragment(0, ("b1", "b2")), Fragment(5, ("b2", "b3")))
     await cluster.ledger(replace(closed("b1", "b2"), fragments=two))
     await cluster.ledger(closed("b4", "b5"))
@@ -65,9 +63,7 @@ async def test_every_bookie_with_bad_copies_is_marked(cluster: Cluster, nursery:
 
 
 async def test_a_check_asks_as_much_and_as_many_at_once_as_it_is_told(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
-    for _ in range(10):
-        await cluster.ledger(closed("b1", "b2"))
+    await cluster.make(10, "b1", "b2")
     checker = Checker(seconds=10)
     config = AutoRecoveryConfig(open_ledgers_max=4, verification_percentage=30, open_ledger_wait_ms=11_000)
     await check_ledgers(cluster.ledgers, cluster.marks, checker, config, AuditorStats())
@@ -75,7 +71,6 @@ async def test_a_check_asks_as_much_and_as_many_at_once_as_it_is_told(cluster: C
 
 
 async def test_a_check_that_comes_no_further_is_given_up(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
     await cluster.ledger(closed("b1", "b2"))
     config = AutoRecoveryConfig(open_ledger_wait_ms=9_000)
     with pytest.raises(CheckStuckError, match="within 9 s"):
@@ -85,13 +80,10 @@ async def test_a_check_that_comes_no_further_is_given_up(cluster: Cluster, nurse
     await check_ledgers(cluster.ledgers, cluster.marks, Checker(seconds=1e5), config, AuditorStats())
 
 
-async def test_so_many_ledgers_are_named_in_the_log_and_no_more(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_so_many_ledgers_are_named_in_the_log_and_no_more(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin()
-        for _ in range(TOLD_MAX + 5):
-            await cluster.ledger(closed("b1", "b2"))
+        await cluster.make(TOLD_MAX + 5, "b1", "b2")
         await check_ledgers(cluster.ledgers, cluster.marks, Checker("b1"), CONFIG, AuditorStats())
 
     await story(cluster, nursery)
@@ -112,10 +104,7 @@ def test_the_worst_placed_fragment_counts() -> None:
 
 
 @pytest.mark.parametrize("repair", [False, True])
-async def test_ledgers_placed_wrongly_are_counted_and_marked_if_that_is_wished(
-    repair: bool, cluster: Cluster, nursery: trio.Nursery
-) -> None:
-    await cluster.begin()
+async def test_ledgers_placed_wrongly_are_counted_and_marked_if_that_is_wished(repair, cluster, nursery):
     for name in ("FAIL", "b1", "MEETS_SOFT", "FAIL"):
         await cluster.ledger(closed("b0", name))
     await cluster.ledger(replace(closed("b0", "FAIL"), state=LedgerState.OPEN, last_entry_id=-1, length=0))
@@ -127,7 +116,6 @@ async def test_ledgers_placed_wrongly_are_counted_and_marked_if_that_is_wished(
 
 
 async def test_ledgers_that_lack_copies_for_too_long_are_counted(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
     await cluster.marks.mark(1, ["b1"])
     await trio.sleep(100)
     await cluster.marks.mark(2, ["b1"])
@@ -157,10 +145,7 @@ class Lists:
         return Availability.of([entry_id for entry_id in range(10) if entry_id not in missing])
 
 
-async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
-    await cluster.begin()
+async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(cluster: Cluster, nursery: trio.Nursery):
     for _ in range(4):
         await cluster.ledger(replace(closed("b1", "b2", "b3"), ack_quorum=2))
     lists = Lists(
@@ -181,13 +166,10 @@ async def test_ledgers_that_lack_entries_are_counted_by_their_worst_and_marked(
     assert stats.no_replica == 0
 
 
-async def test_a_bookie_that_does_not_answer_is_asked_no_more_and_not_blamed(
-    log_events: list[Event], cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_bookie_that_does_not_answer_is_asked_no_more_and_not_blamed(log_events, cluster, nursery):
     async def story(cluster: Cluster, nursery: trio.Nursery) -> None:
         await cluster.begin()
-        for _ in range(500):
-            await cluster.ledger(closed("b1", "b2"))
+        await cluster.make(500, "b1", "b2")
         lists = Lists({}, silent=["b2"])
         assert await check_replicas(cluster.ledgers, cluster.marks, lists, AuditorStats()) == 0
         assert 0 < sum(bookie_id == "b2" for bookie_id, _ in lists.asked) <= LISTS_AT_ONCE
@@ -197,7 +179,6 @@ async def test_a_bookie_that_does_not_answer_is_asked_no_more_and_not_blamed(
 
 
 async def test_ledgers_that_are_open_or_empty_are_not_asked_for(cluster: Cluster, nursery: trio.Nursery) -> None:
-    await cluster.begin()
     await cluster.ledger(replace(closed("b1", "b2"), state=LedgerState.OPEN, last_entry_id=-1, length=0))
     await cluster.ledger(closed("b1", "b2", last=-1, length=0))
     lists = Lists({})
@@ -205,13 +186,9 @@ async def test_ledgers_that_are_open_or_empty_are_not_asked_for(cluster: Cluster
     assert lists.asked == []
 
 
-async def test_a_ledger_that_changed_while_its_bookies_were_asked_is_not_blamed(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_a_ledger_that_changed_while_its_bookies_were_asked_is_not_blamed(cluster, nursery):
     """Either it was deleted, and its bookies have no entries of it any more, or its copies have moved."""
-    await cluster.begin()
-    for _ in range(2):
-        await cluster.ledger(closed("b1", "b2"))
+    await cluster.make(2, "b1", "b2")
     lists = Lists({("b1", 0): {1}, ("b1", 1): {1}})
 
     async def list_entries(bookie_id: str, ledger_id: int) -> Availability:

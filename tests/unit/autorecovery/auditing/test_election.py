@@ -58,9 +58,7 @@ def test_votes_are_ordered_by_their_number() -> None:
     assert predecessor(names, "V_-000000001") is None
 
 
-async def test_the_first_candidate_is_the_auditor_and_says_so_where_the_originals_look(
-    tree: MemoryTree, nursery: trio.Nursery
-) -> None:
+async def test_the_first_candidate_is_the_auditor_and_says_so_where_the_originals_look(tree, nursery):
     assert await read_auditor(MemoryStore(tree)) is None
     candidates = await started(tree, nursery, "b1:3181", "b2:3181", "b3:3181")
     assert [each.auditing for each in candidates] == [True, False, False]
@@ -83,9 +81,7 @@ async def test_auditors_that_die_one_after_the_other_are_followed(tree: MemoryTr
         assert await read_auditor(MemoryStore(tree)) == candidates[following].name
 
 
-async def test_an_auditor_whose_vote_is_gone_stops_at_once_and_stands_again_behind_the_others(
-    tree: MemoryTree, nursery: trio.Nursery
-) -> None:
+async def test_an_auditor_whose_vote_is_gone_stops_at_once_and_stands_again_behind_the_others(tree, nursery):
     first, second = await started(tree, nursery, "b1", "b2")
     await MemoryStore(tree).delete(f"{FOLDER}/V_0000000000")
     await wait_all_tasks_blocked()
@@ -96,9 +92,7 @@ async def test_an_auditor_whose_vote_is_gone_stops_at_once_and_stands_again_behi
     assert (first.audits, second.audits, first.election.attempts) == (2, 1, 2)
 
 
-async def test_a_candidate_whose_vote_is_gone_stands_again_while_it_waits(
-    tree: MemoryTree, nursery: trio.Nursery
-) -> None:
+async def test_a_candidate_whose_vote_is_gone_stands_again_while_it_waits(tree: MemoryTree, nursery: trio.Nursery):
     first, second = await started(tree, nursery, "b1", "b2")
     await MemoryStore(tree).delete(f"{FOLDER}/V_0000000001")
     await wait_all_tasks_blocked()
@@ -121,9 +115,7 @@ async def test_the_end_of_the_session_ends_the_candidate(tree: MemoryTree, nurse
     assert not candidate.auditing
 
 
-async def test_an_auditor_without_a_connection_goes_on_until_it_knows_better(
-    tree: MemoryTree, nursery: trio.Nursery
-) -> None:
+async def test_an_auditor_without_a_connection_goes_on_until_it_knows_better(tree: MemoryTree, nursery: trio.Nursery):
     (first,) = await started(tree, nursery, "b1")
     first.store.disconnect()
     await trio.sleep(20)
@@ -134,9 +126,7 @@ async def test_an_auditor_without_a_connection_goes_on_until_it_knows_better(
     assert first.audits == 1
 
 
-async def test_a_vote_whose_answer_was_lost_is_not_waited_for(
-    tree: MemoryTree, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vote_whose_answer_was_lost_is_not_waited_for(tree, nursery, monkeypatch):
     candidate = Candidate(tree, "b1")
     create = candidate.store.create
     lost = 0

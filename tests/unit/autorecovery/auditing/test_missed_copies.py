@@ -3,9 +3,9 @@ autorecovery/auditing/missed_copies.py, returned.py, listed_copies.py, quire/met
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from random import Random
 
+import pytest
 import trio
 
 from autorecovery.auditing.auditor import Auditor
@@ -87,26 +87,36 @@ class Stage:
         await trio.sleep(SOON_S)
         return scope
 
+    async def lacking(self, bookie_id: str, has: range = range(5)) -> int:
+        """Make a closed ledger of which a bookie has only these entries; return its id."""
+        ledger_id = await self.cluster.ledger(closed("b1", "b2", "b3"))
+        self.copies.has[bookie_id, ledger_id] = has
+        return ledger_id
+
+    async def restart(self, bookie_id: str) -> None:
+        await self.cluster.go(bookie_id)
+        await self.cluster.come(bookie_id)
+
+    async def marked_soon(self) -> dict[int, tuple[str, ...]]:
+        await trio.sleep(SOON_S)
+        return await self.cluster.marked()
+
     async def notes(self) -> list[str]:
         return await self.cluster.store.children(unacked.folder("/ledgers"))
 
 
-def staged(story: Callable[[Stage], Awaitable[None]]) -> Callable[[Cluster, trio.Nursery], Awaitable[None]]:
-    """Run a test on bookies b1 to b4 and two ledgers, closed ten minutes ago; everything was checked since."""
-
-    async def test(cluster: Cluster, nursery: trio.Nursery) -> None:
-        await cluster.begin("b1", "b2", "b3", "b4")
-        for members in (("b1", "b2", "b3"), ("b2", "b3", "b4")):
-            await cluster.ledger(closed(*members))
-        stage = Stage(cluster, nursery)
-        scope = await stage.audit()
-        await trio.sleep(2 * NOTE_INTERVAL_S)
-        scope.cancel()
-        stage.copies.asked.clear()
-        await story(stage)
-
-    test.__name__ = story.__name__
-    return test
+@pytest.fixture
+async def stage(cluster: Cluster, nursery: trio.Nursery) -> Stage:
+    """Bookies b1 to b4 and two ledgers, closed ten minutes ago; everything was checked since."""
+    await cluster.begin("b1", "b2", "b3", "b4")
+    for members in (("b1", "b2", "b3"), ("b2", "b3", "b4")):
+        await cluster.ledger(closed(*members))
+    stage = Stage(cluster, nursery)
+    scope = await stage.audit()
+    await trio.sleep(2 * NOTE_INTERVAL_S)
+    scope.cancel()
+    stage.copies.asked.clear()
+    return stage
 
 
 def opened(*fragments: tuple[int, tuple[str, ...]]) -> LedgerMetadata:
@@ -118,49 +128,36 @@ def opened(*fragments: tuple[int, tuple[str, ...]]) -> LedgerMetadata:
     )
 
 
-@staged
 async def test_a_bookie_that_is_back_within_the_delay_and_lacks_copies_has_its_ledgers_marked(stage: Stage) -> None:
     await stage.audit()
-    lacking = await stage.cluster.ledger(closed("b1", "b2", "b3"))
+    lacking = await stage.lacking("b1", range(8))
     whole = await stage.cluster.ledger(closed("b1", "b2", "b4"))
-    stage.copies.has["b1", lacking] = range(8)
     await stage.cluster.go("b1")
     await trio.sleep(DELAY_S / 3)
     await stage.cluster.come("b1")
-    await trio.sleep(SOON_S)
-    assert await stage.cluster.marked() == {lacking: ("b1",)}
+    assert await stage.marked_soon() == {lacking: ("b1",)}
     assert set(stage.copies.asked) == {("b1", lacking), ("b1", whole)}, "only what was stored since is compared"
 
 
-@staged
 async def test_a_bookie_that_came_back_before_anybody_looked_is_checked_by_its_session(stage: Stage) -> None:
     await stage.audit()
-    ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
-    stage.copies.has["b1", ledger_id] = range(5)
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
-    await trio.sleep(SOON_S)
-    assert await stage.cluster.marked() == {ledger_id: ("b1",)}
+    ledger_id = await stage.lacking("b1")
+    await stage.restart("b1")
+    assert await stage.marked_soon() == {ledger_id: ("b1",)}
 
 
-@staged
 async def test_the_next_auditor_checks_what_returned_while_there_was_none(stage: Stage) -> None:
-    ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
-    stage.copies.has["b1", ledger_id] = range(5)
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
+    ledger_id = await stage.lacking("b1")
+    await stage.restart("b1")
     await trio.sleep(1000)
     await stage.audit()
     assert await stage.cluster.marked() == {ledger_id: ("b1",)}
 
 
-@staged
 async def test_an_auditor_that_dies_in_the_check_leaves_it_to_the_next(stage: Stage) -> None:
-    ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
-    stage.copies.has["b1", ledger_id] = range(5)
+    ledger_id = await stage.lacking("b1")
     stage.copies.silent.add("b1")
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
+    await stage.restart("b1")
     scope = await stage.audit()
     await trio.sleep(3 * NOTE_INTERVAL_S)
     assert await stage.cluster.marked() == {}
@@ -170,7 +167,6 @@ async def test_an_auditor_that_dies_in_the_check_leaves_it_to_the_next(stage: St
     assert await stage.cluster.marked() == {ledger_id: ("b1",)}
 
 
-@staged
 async def test_bookies_that_stay_are_not_asked(stage: Stage) -> None:
     await stage.cluster.ledger(closed("b1", "b2", "b3"))
     await stage.audit()
@@ -180,13 +176,11 @@ async def test_bookies_that_stay_are_not_asked(stage: Stage) -> None:
     assert stage.copies.asked == []
 
 
-@staged
 async def test_an_open_ledger_is_compared_when_its_writer_has_replaced_the_bookie(stage: Stage) -> None:
     await stage.audit()
     ledger_id = await stage.cluster.ledger(opened((0, ("b1", "b2", "b3"))))
     stage.copies.has["b1", ledger_id] = range(5)
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
+    await stage.restart("b1")
     await trio.sleep(SETTLED_S / 2)
     assert await stage.cluster.marked() == {}
     changed = opened((0, ("b1", "b2", "b3")), (7, ("b4", "b2", "b3")))
@@ -195,21 +189,15 @@ async def test_an_open_ledger_is_compared_when_its_writer_has_replaced_the_booki
     assert await stage.cluster.marked() == {ledger_id: ("b1",)}
 
 
-@staged
 async def test_a_bookie_that_reads_and_does_not_list_is_checked_by_reads(stage: Stage) -> None:
     await stage.audit()
-    ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
+    ledger_id = await stage.lacking("b1")
     stage.copies.originals.add("b1")
-    stage.copies.has["b1", ledger_id] = range(5)
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
-    await trio.sleep(SOON_S)
-    assert await stage.cluster.marked() == {ledger_id: ("b1",)}
+    await stage.restart("b1")
+    assert await stage.marked_soon() == {ledger_id: ("b1",)}
 
 
-async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared(
-    cluster: Cluster, nursery: trio.Nursery
-) -> None:
+async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_compared(cluster, nursery):
     await cluster.begin("b1", "b2", "b3")
     old = await cluster.ledger(closed("b1", "b2", "b3"))
     await trio.sleep(1000)
@@ -222,21 +210,16 @@ async def test_without_a_note_everything_since_the_last_check_of_all_ledgers_is_
     assert old != new
 
 
-@staged
 async def test_while_auto_recovery_is_disabled_nothing_is_compared(stage: Stage) -> None:
-    ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
-    stage.copies.has["b1", ledger_id] = range(5)
+    ledger_id = await stage.lacking("b1")
     await stage.cluster.marks.disable()
-    await stage.cluster.go("b1")
-    await stage.cluster.come("b1")
+    await stage.restart("b1")
     await stage.audit()
     assert stage.copies.asked == []
     await stage.cluster.marks.enable()
-    await trio.sleep(SOON_S)
-    assert await stage.cluster.marked() == {ledger_id: ("b1",)}
+    assert await stage.marked_soon() == {ledger_id: ("b1",)}
 
 
-@staged
 async def test_a_ledger_that_a_writer_noted_is_compared_with_all_members_and_the_note_goes(stage: Stage) -> None:
     await stage.audit()
     manager: LedgerManager = stage.cluster.ledgers.manager
@@ -251,7 +234,6 @@ async def test_a_ledger_that_a_writer_noted_is_compared_with_all_members_and_the
     assert await stage.notes() == []
 
 
-@staged
 async def test_a_note_stays_until_every_registered_member_has_answered(stage: Stage) -> None:
     ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
     stage.copies.silent.add("b2")
@@ -266,7 +248,6 @@ async def test_a_note_stays_until_every_registered_member_has_answered(stage: St
     assert await stage.cluster.marked() == {ledger_id: ("b2",)}
 
 
-@staged
 async def test_notes_on_ledgers_that_are_gone_or_whole_go(stage: Stage) -> None:
     ledger_id = await stage.cluster.ledger(closed("b1", "b2", "b3"))
     manager = stage.cluster.ledgers.manager

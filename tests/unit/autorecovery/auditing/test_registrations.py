@@ -14,7 +14,6 @@ async def test_a_bookie_that_moves_between_the_two_kinds_is_always_seen(
     read_only: bool, moment: int, cluster: Cluster, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for each number of reads before its move."""
-    await cluster.begin()
     await cluster.come("b1", read_only=not read_only)
     store = MemoryStore(cluster.tree)
     children = store.children

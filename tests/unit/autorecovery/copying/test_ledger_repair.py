@@ -46,11 +46,7 @@ async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error
         metadata = await client.read_metadata(ledger_id)
         await marks_of(cluster).mark(ledger_id, ["b1"])
         async with recovering(cluster) as stats:
-
-            async def told() -> bool:
-                return stats.worker.unreadable > 0
-
-            await until(told)
+            await until(lambda: stats.worker.unreadable > 0)
             assert not await nothing_is_marked(cluster)()
         assert (await client.read_metadata(ledger_id)).fragments == metadata.fragments
         reader = await client.open(ledger_id, password=b"secret", recover=False)
@@ -58,9 +54,7 @@ async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error
             await reader.read(3, 3)
 
 
-async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(monkeypatch: pytest.MonkeyPatch):
     """Its bookies answer that they have no such ledger once their garbage collection has run."""
     async with with_bookies(count=4) as cluster, client_of(cluster) as client:
         ledger_id = await with_one_entry_lost(client)

@@ -63,9 +63,7 @@ async def test_others_are_repaired_while_some_cannot_be() -> None:
             assert "b1" in (await client.read_metadata(ledger_id)).fragments[0].bookies
 
 
-async def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_mark_that_was_merged_while_its_ledger_was_repaired_is_looked_at_again(monkeypatch: pytest.MonkeyPatch):
     async with with_bookies(count=1) as cluster:
         marks = marks_of(cluster)
         looked_at: list[tuple[str, ...]] = []

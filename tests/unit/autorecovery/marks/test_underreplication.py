@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from random import Random
 from unittest.mock import patch
 
@@ -13,7 +13,7 @@ from autorecovery.marks import tree as mark_tree
 from autorecovery.marks.underreplication import CheckTime, LockedLedger, Underreplicated, UnderreplicatedLedgers
 from quire.metadata.errors import SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.metadata.store import Kind, Op
+from quire.metadata.store import Kind, Node, Op
 from quire.service.log import Event
 
 BASE = "/ledgers/underreplication"
@@ -37,42 +37,62 @@ async def cluster() -> Cluster:
     return Cluster()
 
 
+@pytest.fixture
+async def process(cluster: Cluster) -> tuple[MemoryStore, UnderreplicatedLedgers]:
+    return cluster.process()
+
+
+@pytest.fixture
+async def store(process: tuple[MemoryStore, UnderreplicatedLedgers]) -> MemoryStore:
+    return process[0]
+
+
+@pytest.fixture
+async def ledgers(process: tuple[MemoryStore, UnderreplicatedLedgers]) -> UnderreplicatedLedgers:
+    return process[1]
+
+
+async def node_of(store: MemoryStore, path: str) -> Node:
+    node = await store.get(f"{BASE}/{path}")
+    assert node is not None
+    return node
+
+
+async def lock(ledgers: UnderreplicatedLedgers, skip: Collection[int] = ()) -> LockedLedger:
+    locked = await ledgers.lock_next(skip)
+    assert locked is not None
+    return locked
+
+
 async def listed(ledgers: UnderreplicatedLedgers, **wanted: str) -> list[int]:
     return [found.ledger_id async for found in ledgers.list(**wanted)]
 
 
-async def test_marks_lie_where_the_originals_look_for_them(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_marks_lie_where_the_originals_look_for_them(store: MemoryStore, ledgers: UnderreplicatedLedgers) -> None:
     await ledgers.prepare()
     await ledgers.prepare()
     await ledgers.mark(5_000_000_000, ["b1:3181"])
-    node = await store.get(f"{BASE}/ledgers/0000/0001/2a05/f200/urL5000000000")
-    assert node is not None
-    assert node.value == b'replica: "b1:3181"\nctime: 1795258634733\n'
-    layout = await store.get(f"{BASE}/LAYOUT")
-    assert layout is not None
-    assert layout.value == b'type: "BASIC"\nversion: 1\n'
+    assert (
+        await node_of(store, "ledgers/0000/0001/2a05/f200/urL5000000000")
+    ).value == b'replica: "b1:3181"\nctime: 1795258634733\n'
+    assert (await node_of(store, "LAYOUT")).value == b'type: "BASIC"\nversion: 1\n'
     assert await store.children(f"{BASE}/locks") == []
 
 
-async def test_marks_of_another_layout_are_not_touched(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_marks_of_another_layout_are_not_touched(store: MemoryStore, ledgers: UnderreplicatedLedgers) -> None:
     await store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 2\n', make_parents=True)
     with pytest.raises(IncompatibleUnderreplicationError, match="version: 2"):
         await ledgers.prepare()
 
 
-async def test_a_second_loss_is_added_to_the_mark_and_a_known_one_changes_nothing(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_a_second_loss_is_added_to_the_mark_and_a_known_one_changes_nothing(cluster, store, ledgers):
     await ledgers.mark(7, ["b1"])
     cluster.wall_ms += 5
     await ledgers.mark(7, ["b1"])
     assert await ledgers.read(7) == Underreplicated(7, ("b1",), NOW_MS)
     await ledgers.mark(7, ["b2", "b1"])
     assert await ledgers.read(7) == Underreplicated(7, ("b1", "b2"), NOW_MS + 5)
-    node = await store.get(f"{BASE}/ledgers/0000/0000/0000/0007/urL0000000007")
-    assert node is not None
-    assert node.version == 1
+    assert (await node_of(store, "ledgers/0000/0000/0000/0007/urL0000000007")).version == 1
 
 
 async def test_auditors_that_mark_one_ledger_at_once_lose_no_bookie(cluster: Cluster) -> None:
@@ -88,14 +108,12 @@ async def test_auditors_that_mark_one_ledger_at_once_lose_no_bookie(cluster: Clu
     assert sorted(found.replicas) == sorted(names)
 
 
-async def test_a_ledger_may_be_marked_without_a_bookie(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_a_ledger_may_be_marked_without_a_bookie(ledgers: UnderreplicatedLedgers) -> None:
     await ledgers.mark(1, [])
     assert await ledgers.read(1) == Underreplicated(1, (), NOW_MS)
 
 
-async def test_marks_are_listed_by_growing_id_and_by_bookie(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_marks_are_listed_by_growing_id_and_by_bookie(store: MemoryStore, ledgers: UnderreplicatedLedgers):
     assert await listed(ledgers) == []
     for ledger_id, missing in ((5_000_000_000, "b1"), (65_536, "b2"), (3, "b1"), (20, "b2")):
         await ledgers.mark(ledger_id, [missing])
@@ -132,15 +150,13 @@ async def test_workers_begin_with_different_ledgers(cluster: Cluster) -> None:
     taken: list[int] = []
     for seed in (1, 2):
         _, ledgers = cluster.process(seed=seed)
-        locked = await ledgers.lock_next()
-        assert locked is not None
+        locked = await lock(ledgers)
         taken.append(locked.ledger_id)
         await ledgers.release(locked)
     assert taken[0] != taken[1]
 
 
-async def test_skipped_ledgers_are_left_to_others(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_skipped_ledgers_are_left_to_others(ledgers: UnderreplicatedLedgers) -> None:
     for ledger_id in (1, 2):
         await ledgers.mark(ledger_id, ["b1"])
     locked = await ledgers.lock_next({1})
@@ -148,14 +164,12 @@ async def test_skipped_ledgers_are_left_to_others(cluster: Cluster) -> None:
     assert await ledgers.lock_next({1}) is None
 
 
-async def test_a_repaired_ledger_leaves_nothing_behind(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_a_repaired_ledger_leaves_nothing_behind(store: MemoryStore, ledgers: UnderreplicatedLedgers) -> None:
     await ledgers.prepare()
     await ledgers.mark(1, ["b1"])
     await ledgers.mark(5_000_000_000, ["b1"])
     for _ in range(2):
-        locked = await ledgers.lock_next()
-        assert locked is not None
+        locked = await lock(ledgers)
         assert await ledgers.done(locked)
     assert await store.children(f"{BASE}/ledgers") == []
     assert await store.children(f"{BASE}/locks") == []
@@ -165,11 +179,9 @@ async def test_a_repaired_ledger_leaves_nothing_behind(cluster: Cluster) -> None
     assert await store.children(f"{BASE}/ledgers") == []
 
 
-async def test_a_mark_merged_during_the_repair_stays(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_a_mark_merged_during_the_repair_stays(ledgers: UnderreplicatedLedgers) -> None:
     await ledgers.mark(1, ["b1"])
-    locked = await ledgers.lock_next()
-    assert locked is not None
+    locked = await lock(ledgers)
     await ledgers.mark(1, ["b2"])
     assert not await ledgers.done(locked)
     assert await ledgers.read(1) == Underreplicated(1, ("b1", "b2"), NOW_MS)
@@ -179,14 +191,13 @@ async def test_a_mark_merged_during_the_repair_stays(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("goes", [True, False])
-async def test_a_lock_is_taken_on_the_newest_mark_only(goes: bool, cluster: Cluster) -> None:
+async def test_a_lock_is_taken_on_the_newest_mark_only(goes, cluster, store, ledgers):
     """The mark is removed, or changes, between its read and the lock."""
-    store, ledgers = cluster.process()
     _, other = cluster.process()
     await ledgers.mark(1, ["b1"])
     create = store.create
 
-    async def late(path: str, value: bytes = b"", **how: object) -> str:
+    async def late(path: str, value: bytes = b"", **how: object) -> object:
         await (other.unmark(1) if goes else other.mark(1, ["b2"]))
         return await create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
 
@@ -203,8 +214,7 @@ async def test_the_lock_of_a_worker_that_died_goes_with_its_session(cluster: Clu
     dying, first = cluster.process()
     _, second = cluster.process()
     await first.mark(1, ["b1"])
-    locked = await first.lock_next()
-    assert locked is not None
+    locked = await lock(first)
     assert await second.lock_next() is None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(second.wait_for_work)
@@ -232,14 +242,12 @@ async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Calla
             await over.wait()
 
 
-async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_work_is_noticed_wherever_it_appears(cluster, store, ledgers):
     _, other = cluster.process("other")
     await is_waiting(ledgers, set(), lambda: other.mark(1, ["b1"]))
     await is_waiting(ledgers, {1}, lambda: other.mark(2, ["b1"]))
     await is_waiting(ledgers, {1, 2}, lambda: other.mark(5_000_000_000, ["b1"]))
-    locked = await other.lock_next({1, 2})
-    assert locked is not None
+    locked = await lock(other, {1, 2})
     await is_waiting(ledgers, {1, 2}, lambda: other.release(locked))
     for ledger_id in (1, 2, 5_000_000_000):
         await other.unmark(ledger_id)
@@ -254,9 +262,7 @@ async def test_work_is_noticed_wherever_it_appears(cluster: Cluster) -> None:
     await is_waiting(ledgers, {8}, late_mark)
 
 
-async def test_too_many_folders_are_looked_through_now_and_then(
-    monkeypatch: pytest.MonkeyPatch, cluster: Cluster
-) -> None:
+async def test_too_many_folders_are_looked_through_now_and_then(monkeypatch: pytest.MonkeyPatch, cluster: Cluster):
     monkeypatch.setattr(mark_tree, "WATCHES_MAX", 2)
     _, ledgers = cluster.process()
     _, other = cluster.process()
@@ -269,8 +275,7 @@ async def test_too_many_folders_are_looked_through_now_and_then(
     assert 0 < trio.current_time() - started <= mark_tree.UNWATCHED_S
 
 
-async def test_waiting_ends_with_the_session(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_waiting_ends_with_the_session(cluster: Cluster, store: MemoryStore, ledgers: UnderreplicatedLedgers):
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -282,8 +287,7 @@ async def test_waiting_ends_with_the_session(cluster: Cluster) -> None:
         cluster.tree.expire(store.session)
 
 
-async def test_the_switch_is_one_for_all_processes(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_the_switch_is_one_for_all_processes(cluster: Cluster, ledgers: UnderreplicatedLedgers) -> None:
     _, other = cluster.process()
     assert await ledgers.is_enabled()
     assert await other.disable()
@@ -298,14 +302,11 @@ async def test_the_switch_is_one_for_all_processes(cluster: Cluster) -> None:
     await ledgers.wait_enabled()
 
 
-async def test_the_delay_that_stands_in_the_metadata_wins(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_the_delay_that_stands_in_the_metadata_wins(store: MemoryStore, ledgers: UnderreplicatedLedgers) -> None:
     assert await ledgers.recovery_delay(9) == 9
     assert (await ledgers.begin_recovery_delay(30)).value == 30
     assert (await ledgers.begin_recovery_delay(40)).value == 30
-    node = await store.get(f"{BASE}/lostBookieRecoveryDelay")
-    assert node is not None
-    assert node.value == b"30"
+    assert (await node_of(store, "lostBookieRecoveryDelay")).value == b"30"
     await ledgers.set_recovery_delay(30)
     found = await ledgers.read_recovery_delay()
     assert found is not None
@@ -313,8 +314,7 @@ async def test_the_delay_that_stands_in_the_metadata_wins(cluster: Cluster) -> N
     assert await ledgers.recovery_delay() == 30
 
 
-async def test_the_time_of_a_check_is_kept_for_the_next_auditor(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_the_time_of_a_check_is_kept_for_the_next_auditor(ledgers: UnderreplicatedLedgers) -> None:
     for check in CheckTime:
         assert await ledgers.check_time(check) is None
         await ledgers.set_check_time(check, NOW_MS)
@@ -342,32 +342,26 @@ async def test_a_damaged_mark_is_a_mark_all_the_same(log_events: list[Event], cl
     }
 
 
-async def test_a_delay_that_nobody_can_read_is_set_anew_by_the_next_auditor(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_a_delay_that_nobody_can_read_is_set_anew_by_the_next_auditor(store, ledgers):
     await store.create(f"{BASE}/lostBookieRecoveryDelay", b"soon", make_parents=True)
     assert (await ledgers.begin_recovery_delay(30)).value == 30
 
 
-async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(cluster: Cluster) -> None:
-    store, ledgers = cluster.process()
+async def test_a_worker_is_done_even_if_its_lock_or_its_mark_went_before(store, ledgers):
     for gone in ("locks/urL0000000001", "ledgers/0000/0000/0000/0001/urL0000000001"):
         await ledgers.mark(1, ["b1"])
-        locked = await ledgers.lock_next()
-        assert locked is not None
+        locked = await lock(ledgers)
         await store.delete(f"{BASE}/{gone}")
         assert await ledgers.done(locked)
         assert await store.children(f"{BASE}/ledgers") == []
         assert await store.children(f"{BASE}/locks") == []
 
 
-async def test_marks_are_made_in_one_call_and_their_folders_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, ledgers = cluster.process()
+async def test_marks_are_made_in_one_call_and_their_folders_once(monkeypatch, store, ledgers):
     calls = 0
     multi = store.multi
 
-    async def counted(ops: Sequence[Op]) -> list[str]:
+    async def counted(ops: Sequence[Op]) -> object:
         nonlocal calls
         calls += 1
         return await multi(ops)
@@ -383,8 +377,7 @@ async def test_marks_are_made_in_one_call_and_their_folders_once(
     assert await listed(ledgers) == [5]
 
 
-async def test_a_recovery_delay_of_nothing_is_kept_and_asks_for_an_audit(cluster: Cluster) -> None:
-    _, ledgers = cluster.process()
+async def test_a_recovery_delay_of_nothing_is_kept_and_asks_for_an_audit(ledgers: UnderreplicatedLedgers) -> None:
     await ledgers.set_recovery_delay(0)
     first = await ledgers.begin_recovery_delay(5)
     await ledgers.set_recovery_delay(0)

@@ -1,4 +1,4 @@
-"""Runs of distinguishable entries, for every test of the storage."""
+"""Runs of distinguishable entries and a host, for every test of the storage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from struct import Struct
 import pytest
 
 from quire.wire.bookkeeper.run import Run
+from simulation.machines.host import Host
+from simulation.machines.world import Universe
 
 HEAD = Struct("!qqqq")
 
@@ -27,6 +29,11 @@ def records_of(ledger_id: int, ids: Iterable[int], size: int = 40, version: int 
     return b"".join(
         len(entry).to_bytes(4, "big") + entry for entry in (entry_of(ledger_id, each, size, version) for each in ids)
     )
+
+
+@pytest.fixture
+async def host(universe: Universe) -> Host:
+    return universe.host("bookie")
 
 
 @pytest.fixture(name="entry_of")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, dec
 from bookie.db_ledger_storage.open_logs import OPEN_FILES_MAX
 from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageDamagedError
+from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 
@@ -27,9 +29,31 @@ def host() -> Host:
 
 
 def opened(host: Host, **options: int) -> EntryLogs:
-    logs = EntryLogs(host.world().disk, FOLDER, **options)
+    return watched(host, **options)[1]
+
+
+def watched(host: Host, **options: int) -> tuple[WatchedDisk, EntryLogs]:
+    disk = WatchedDisk(host.world().disk)
+    logs = EntryLogs(disk, FOLDER, **options)
     logs.open()
-    return logs
+    return disk, logs
+
+
+@pytest.fixture
+def closed(host: Host, run_of: Callable[..., Run]) -> Host:
+    """A host with a closed log that has three entries of ledger 7 and one of ledger 9."""
+    logs = opened(host)
+    logs.append([run_of(7, range(3)), run_of(9, [5])])
+    logs.close()
+    host.end()
+    return host
+
+
+def ledgers(host: Host) -> dict[int, int]:
+    """Return the bytes by ledger in the first log, as the next process finds them."""
+    found = dict(opened(host).contents.metadata(0).ledgers)
+    host.end()
+    return found
 
 
 def test_runs_lie_behind_the_header_one_after_the_other(host, run_of, records_of):
@@ -58,14 +82,9 @@ def test_no_file_is_made_before_there_is_something_to_write(host):
     assert host.disk.paths() == []
 
 
-def test_closing_seals_the_log(host, run_of):
-    logs = opened(host)
-    logs.append([run_of(7, range(3)), run_of(9, [5])])
-    logs.close()
-    data = host.disk.read(f"{FOLDER}/0.log")
-    assert decode_header(data) == Header(map_offset=1024 + 4 * 44, ledgers=2)
-    host.end()
-    assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}
+def test_closing_seals_the_log(closed):
+    assert decode_header(closed.disk.read(f"{FOLDER}/0.log")) == Header(map_offset=1024 + 4 * 44, ledgers=2)
+    assert ledgers(closed) == {7: 132, 9: 44}
 
 
 def test_a_full_log_is_sealed_and_the_next_one_begun(host, run_of):
@@ -155,25 +174,16 @@ def test_a_log_without_map_is_scanned_not_taken_for_empty(host, run_of):
 
 @pytest.mark.parametrize("offset", [8, 11, 12, 15, 16, 19])
 @pytest.mark.parametrize("bit", [0, 3, 7])
-def test_a_bit_flipped_in_the_fields_of_the_map_leads_to_a_scan(host, run_of, offset, bit):
-    logs = opened(host)
-    logs.append([run_of(7, range(3)), run_of(9, [5])])
-    logs.close()
-    host.disk.flip(f"{FOLDER}/0.log", offset, bit)
-    host.end()
-    assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}
+def test_a_bit_flipped_in_the_fields_of_the_map_leads_to_a_scan(closed, offset, bit):
+    closed.disk.flip(f"{FOLDER}/0.log", offset, bit)
+    assert ledgers(closed) == {7: 132, 9: 44}
 
 
-def test_a_torn_map_leads_to_a_scan(host, run_of):
-    logs = opened(host)
-    logs.append([run_of(7, range(3)), run_of(9, [5])])
-    logs.close()
-    host.end()
-    whole = len(host.disk.read(f"{FOLDER}/0.log"))
+def test_a_torn_map_leads_to_a_scan(closed):
+    whole = len(closed.disk.read(f"{FOLDER}/0.log"))
     for end in range(whole - 1, 1024 + 4 * 44 - 1, -1):
-        host.disk.cut(f"{FOLDER}/0.log", end)
-        assert dict(opened(host).contents.metadata(0).ledgers) == {7: 132, 9: 44}, end
-        host.end()
+        closed.disk.cut(f"{FOLDER}/0.log", end)
+        assert ledgers(closed) == {7: 132, 9: 44}, end
 
 
 def test_a_sealed_log_proves_its_ledgers_and_a_flipped_bit_of_the_map_or_the_checksum_does_not(host, run_of):
@@ -233,13 +243,13 @@ def test_files_pushed_out_of_the_table_are_opened_again(host, run_of, records_of
                 assert file.pread(44, 1024) == records_of(7, [log_id])
 
 
-class CountingDisk:
-    """A disk that counts its open files."""
+class WatchedDisk:
+    """A disk that counts its open files, and records syncs and released pages, by file and in order."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk
-        self.open_files = 0
-        self.most = 0
+        self.open_files = self.most = 0
+        self.calls: list[tuple[str, str, int, int]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
@@ -247,16 +257,25 @@ class CountingDisk:
     def open(self, path: str, **options: Any) -> Any:
         self.open_files += 1
         self.most = max(self.most, self.open_files)
-        return _CountedFile(self, self._disk.open(path, **options))
+        return WatchedFile(self, self._disk.open(path, **options), path.rsplit("/", 1)[1])
 
 
-class _CountedFile:
-    def __init__(self, disk: CountingDisk, file: Any) -> None:
+class WatchedFile:
+    def __init__(self, disk: WatchedDisk, file: Any, name: str) -> None:
         self._disk = disk
         self._file = file
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._file.sync()
+        self._disk.calls.append(("sync", self._name, 0, self._file.size()))
+
+    def forget(self, offset: int, size: int) -> None:
+        self._file.forget(offset, size)
+        self._disk.calls.append(("forget", self._name, offset, offset + size))
 
     def close(self) -> None:
         self._disk.open_files -= 1
@@ -264,9 +283,7 @@ class _CountedFile:
 
 
 def test_reads_over_many_logs_never_hold_more_files_than_the_table_has(host, run_of, records_of):
-    disk = CountingDisk(host.world().disk)
-    logs = EntryLogs(disk, FOLDER, size_max=1100)
-    logs.open()
+    disk, logs = watched(host, size_max=1100)
     logs.append([run_of(7, [each]) for each in range(200)])
     for log_id in [*range(199), *range(0, 199, 3)]:
         with logs.readers.reading(log_id) as file:
@@ -276,9 +293,7 @@ def test_reads_over_many_logs_never_hold_more_files_than_the_table_has(host, run
 
 
 def test_a_long_read_keeps_only_its_own_file_open(host, run_of, records_of):
-    disk = CountingDisk(host.world().disk)
-    logs = EntryLogs(disk, FOLDER, size_max=1100)
-    logs.open()
+    disk, logs = watched(host, size_max=1100)
     logs.append([run_of(7, [each]) for each in range(200)])
     with logs.readers.reading(3) as long_read:
         for log_id in [*range(4, 199), *range(4, 199)]:
@@ -290,14 +305,11 @@ def test_a_long_read_keeps_only_its_own_file_open(host, run_of, records_of):
 
 
 def test_looking_through_all_logs_for_garbage_leaves_the_open_files_as_they_are(host, run_of):
-    logs = EntryLogs(host.world().disk, FOLDER, size_max=1100)
-    logs.open()
+    logs = opened(host, size_max=1100)
     logs.append([run_of(7, [each]) for each in range(200)])
     logs.close()
     host.end()
-    disk = CountingDisk(host.world().disk)
-    logs = EntryLogs(disk, FOLDER, size_max=1100)
-    logs.open()
+    disk, logs = watched(host, size_max=1100)
     for log_id in logs.inactive_ids():
         assert dict(logs.contents.metadata(log_id).ledgers) == {7: 44}
     assert (disk.open_files, disk.most) == (0, 1)
@@ -318,38 +330,6 @@ def test_a_read_of_one_entry_counts_as_a_reader_of_its_log(host, run_of):
 # --- the page cache
 
 MB = 1 << 20
-
-
-class WatchedDisk:
-    """A disk that records syncs and released pages, by file and in order."""
-
-    def __init__(self, disk: Any) -> None:
-        self._disk = disk
-        self.calls: list[tuple[str, str, int, int]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._disk, name)
-
-    def open(self, path: str, **options: bool) -> Any:
-        return WatchedFile(self._disk.open(path, **options), path.rsplit("/", 1)[1], self.calls)
-
-
-class WatchedFile:
-    def __init__(self, file: Any, name: str, calls: list[tuple[str, str, int, int]]) -> None:
-        self._file = file
-        self._name = name
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def sync(self) -> None:
-        self._file.sync()
-        self._calls.append(("sync", self._name, 0, self._file.size()))
-
-    def forget(self, offset: int, size: int) -> None:
-        self._file.forget(offset, size)
-        self._calls.append(("forget", self._name, offset, offset + size))
 
 
 @given(
@@ -382,9 +362,7 @@ def test_without_a_bound_no_page_is_given_back():
 
 
 def test_pages_behind_the_window_are_given_back_once_they_are_synced(host, run_of):
-    disk = WatchedDisk(host.world().disk)
-    logs = EntryLogs(disk, FOLDER, size_max=13 * MB, sync_every=4 * MB, page_cache=MB)
-    logs.open()
+    disk, logs = watched(host, size_max=13 * MB, sync_every=4 * MB, page_cache=MB)
     entries = iter(range(100))
     for _ in range(8):
         logs.append([run_of(7, [next(entries)], MB) for _ in range(5)])

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import doctest
 from itertools import pairwise
 
 import pytest
 
-from bookie.db_ledger_storage import entry_log_format
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     Header,
@@ -28,11 +26,6 @@ def scan(data: bytes) -> tuple[list[tuple[int, int, int, int]], int]:
     reader = Scan(read_at(data), len(data))
     found = [(each.ledger_id, each.entry_id, each.offset, each.size) for each in reader]
     return found, reader.torn_at
-
-
-def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(entry_log_format).failed == 0
-    assert doctest.testmod(entry_log_format).attempted > 0
 
 
 def test_a_header_is_1024_bytes_with_the_fields_where_the_original_has_them():

@@ -9,15 +9,10 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, NoLedgerError
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, run
+from tests.unit.bookie.build import open_storage
 
 BIG = 1 << 30
 SMALL_LOGS = StorageOptions(log_size_max=2000, sync_every_bytes=500)
-
-
-async def started(host: Host) -> DbLedgerStorage:
-    storage = DbLedgerStorage(host.world(), "/b", SMALL_LOGS)
-    await storage.open()
-    return storage
 
 
 def entries_on_disk(storage: DbLedgerStorage, ledger: int, ids: range) -> dict[int, bytes]:
@@ -36,7 +31,7 @@ def crash_in_flush(changes: int, seed: int, body: Callable[[DbLedgerStorage, boo
 
     async def story(universe: Universe) -> bool:
         host = universe.host("bookie")
-        storage = await started(host)
+        storage = await open_storage(host.world(), SMALL_LOGS)
         storage.set_master_key(1, b"one")
         storage.add(run_of(1, range(20)))
         await storage.flush()
@@ -52,7 +47,7 @@ def crash_in_flush(changes: int, seed: int, body: Callable[[DbLedgerStorage, boo
         except BaseException:
             assert not host.running, "only the crash may end the flush"
         host.cut_power()
-        body(await started(host), over)
+        body(await open_storage(host.world(), SMALL_LOGS), over)
         return over
 
     return run(seed, story)
@@ -84,46 +79,34 @@ def test_a_crash_at_any_step_of_a_flush_loses_nothing_older_and_shows_nothing_fa
         raise AssertionError("the flush never came to its end")
 
 
-async def test_rows_come_after_the_sync_of_the_entries_and_facts_of_ledgers_after_the_rows(run_of, universe: Universe):
-    async def story(universe: Universe) -> list[tuple[str, str]]:
-        host = universe.host("bookie")
-        storage = await started(host)
-        storage.set_master_key(1, b"k")
-        storage.add(run_of(1, range(10)))
-        await storage.flush()
-        steps = []
-        for line in universe.trace.lines:
-            for name in ("FileSynced", "MapSynced"):
-                if name in line:
-                    path = next(part for part in line.split() if "/b/current/" in part)
-                    steps.append((name, path.rpartition("/")[2].strip("'\",")))
-        return steps
+@pytest.fixture
+async def storage(host: Host) -> DbLedgerStorage:
+    return await open_storage(host.world(), SMALL_LOGS)
 
-    steps = await story(universe)
+
+async def test_rows_come_after_the_sync_of_the_entries_and_facts_of_ledgers_after_the_rows(run_of, universe, storage):
+    storage.set_master_key(1, b"k")
+    storage.add(run_of(1, range(10)))
+    await storage.flush()
+    steps = []
+    for line in universe.trace.lines:
+        for name in ("FileSynced", "MapSynced"):
+            if name in line:
+                path = next(part for part in line.split() if "/b/current/" in part)
+                steps.append((name, path.rpartition("/")[2].strip("'\",")))
     assert steps[-3:] == [("FileSynced", "0.log"), ("MapSynced", "locations"), ("MapSynced", "ledgers")]
 
 
-async def test_nothing_is_written_when_there_is_nothing_to_write(universe: Universe):
-    async def story(universe: Universe) -> list[str]:
-        host = universe.host("bookie")
-        storage = await started(host)
-        before = len(universe.trace.lines)
-        await storage.flush()
-        await storage.flush()
-        assert storage.stats.flushes == 0
-        return universe.trace.lines[before:]
-
-    assert await story(universe) == []
+async def test_nothing_is_written_when_there_is_nothing_to_write(universe: Universe, storage: DbLedgerStorage) -> None:
+    before = len(universe.trace.lines)
+    await storage.flush()
+    await storage.flush()
+    assert (storage.stats.flushes, universe.trace.lines[before:]) == (0, [])
 
 
-async def test_a_long_flush_is_synced_on_the_way(run_of, universe: Universe):
-    async def story(universe: Universe) -> int:
-        host = universe.host("bookie")
-        storage = DbLedgerStorage(host.world(), "/b", StorageOptions(sync_every_bytes=4 << 20))
-        await storage.open()
-        for first in range(0, 2000, 100):
-            storage.add(run_of(1, range(first, first + 100), 10_000))
-        await storage.flush()
-        return sum("FileSynced" in line and "0.log" in line for line in universe.trace.lines)
-
-    assert await story(universe) in range(4, 8)
+async def test_a_long_flush_is_synced_on_the_way(run_of, universe: Universe, host: Host):
+    storage = await open_storage(host.world(), StorageOptions(sync_every_bytes=4 << 20))
+    for first in range(0, 2000, 100):
+        storage.add(run_of(1, range(first, first + 100), 10_000))
+    await storage.flush()
+    assert sum("FileSynced" in line and "0.log" in line for line in universe.trace.lines) in range(4, 8)

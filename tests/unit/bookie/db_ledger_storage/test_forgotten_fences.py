@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import trio
 
@@ -21,6 +19,7 @@ from bookie.errors import StorageDamagedError
 from simulation.machines.host import Host
 from simulation.machines.power import PowerCut
 from simulation.machines.world import Universe
+from tests.unit.bookie.build import open_storage
 
 PATH = f"/b/current/{FILE_NAME}"
 
@@ -52,11 +51,6 @@ def again(fences: ForgottenFences, clock: Clock) -> ForgottenFences:
     return next_one
 
 
-def test_the_examples_in_the_module_hold() -> None:
-    assert doctest.testmod(forgotten_fences).failed == 0
-    assert doctest.testmod(forgotten_fences).attempted > 0
-
-
 def test_what_was_saved_is_there_after_a_restart_and_nothing_else_is(fences: ForgottenFences, clock: Clock) -> None:
     assert len(again(fences, clock)) == 0
     fences.add([5, 1, 1 << 40])
@@ -67,9 +61,7 @@ def test_what_was_saved_is_there_after_a_restart_and_nothing_else_is(fences: For
     assert [each for each in (0, 1, 5, 6, 1 << 40) if each in next_one] == [1, 5, 1 << 40]
 
 
-def test_a_fence_is_remembered_for_seven_days_from_when_it_was_last_forgotten(
-    fences: ForgottenFences, clock: Clock
-) -> None:
+def test_a_fence_is_remembered_for_seven_days_from_when_it_was_last_forgotten(fences: ForgottenFences, clock: Clock):
     fences.add([1, 2])
     clock.now += KEPT_MS - 1
     assert 1 in fences
@@ -85,9 +77,7 @@ def test_a_fence_is_remembered_for_seven_days_from_when_it_was_last_forgotten(
     assert 3 in again(fences, clock)
 
 
-def test_at_the_bound_the_oldest_go_and_the_log_says_so(
-    fences: ForgottenFences, log_events: list[dict[str, object]]
-) -> None:
+def test_at_the_bound_the_oldest_go_and_the_log_says_so(fences: ForgottenFences, log_events: list[dict[str, object]]):
     fences.add(range(KEPT_MAX))
     fences.add([0])  # now the newest
     assert log_events == []
@@ -122,19 +112,13 @@ def test_fences_of_ledgers_without_entries_push_out_no_others(fences, clock, mon
 
 
 @pytest.fixture
-async def host(universe: Universe) -> Host:
-    return universe.host("bookie")
-
-
-async def opened(host: Host) -> DbLedgerStorage:
-    storage = DbLedgerStorage(host.world(), "/b")
-    await storage.open()
-    return storage
+async def storage(host: Host) -> DbLedgerStorage:
+    return await with_ledgers(host)
 
 
 async def with_ledgers(host: Host) -> DbLedgerStorage:
     """Return a storage with ledger 1, which is fenced, and ledger 2, which is not; both are on the disk."""
-    storage = await opened(host)
+    storage = await open_storage(host.world())
     for ledger_id in (1, 2):
         storage.set_master_key(ledger_id, b"k")
     storage.set_fenced(1)
@@ -142,19 +126,17 @@ async def with_ledgers(host: Host) -> DbLedgerStorage:
     return storage
 
 
-async def test_a_deleted_ledger_is_unknown_and_as_fenced_as_it_was(host: Host) -> None:
-    storage = await with_ledgers(host)
+async def test_a_deleted_ledger_is_unknown_and_as_fenced_as_it_was(host: Host, storage: DbLedgerStorage) -> None:
     await storage.delete_ledgers([1, 2])
     for _ in range(2):
         assert storage.ledgers() == []
         assert storage.is_fenced(1)
         assert not storage.is_fenced(2)
         host.cut_power()
-        storage = await opened(host)
+        storage = await open_storage(host.world())
 
 
-async def test_a_ledger_that_comes_back_is_fenced_from_the_beginning(host: Host) -> None:
-    storage = await with_ledgers(host)
+async def test_a_ledger_that_comes_back_is_fenced_from_the_beginning(host: Host, storage: DbLedgerStorage) -> None:
     await storage.delete_ledgers([1, 2])
     for ledger_id in (1, 2):
         storage.set_master_key(ledger_id, b"k")
@@ -163,7 +145,7 @@ async def test_a_ledger_that_comes_back_is_fenced_from_the_beginning(host: Host)
         assert [storage.is_fenced(ledger_id) for ledger_id in (1, 2)] == [True, False]
         await storage.flush()
         host.cut_power()
-        storage = await opened(host)
+        storage = await open_storage(host.world())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -175,7 +157,7 @@ async def test_no_crash_amid_a_deletion_loses_a_fence(universe: Universe, seed: 
         try:
             await storage.delete_ledgers([1, 2])
         except PowerCut:
-            storage = await opened(host)
+            storage = await open_storage(host.world())
             assert storage.is_fenced(1), f"a crash after {changes} changes"
             assert not storage.is_fenced(2)
         else:
@@ -184,9 +166,7 @@ async def test_no_crash_amid_a_deletion_loses_a_fence(universe: Universe, seed: 
     pytest.fail("it never came to its end")
 
 
-async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(host, monkeypatch):
     storage = await with_ledgers(host)
     deleted = storage._ledgers.delete_rows
 
@@ -199,22 +179,21 @@ async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(
     assert storage.ledgers() == [2]
     await storage.flush()
     host.cut_power()
-    storage = await opened(host)
+    storage = await open_storage(host.world())
     assert storage.is_fenced(2)
     await storage.delete_ledgers([2])
     assert storage.ledgers() == []
     assert storage.is_fenced(2)
 
 
-async def test_while_the_fences_cannot_be_written_their_ledgers_stay(host: Host) -> None:
-    storage = await with_ledgers(host)
+async def test_while_the_fences_cannot_be_written_their_ledgers_stay(host: Host, storage: DbLedgerStorage) -> None:
     host.disk.limit(0)
     with pytest.raises(OSError, match="No space"):
         await storage.delete_ledgers([1, 2])
     host.disk.limit(None)
     assert storage.ledgers() == [1, 2]
     host.cut_power()
-    storage = await opened(host)
+    storage = await open_storage(host.world())
     assert storage.is_fenced(1)
     with trio.fail_after(60):
         await storage.delete_ledgers([1, 2])

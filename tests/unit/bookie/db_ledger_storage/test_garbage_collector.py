@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import doctest
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from struct import pack
 
 import pytest
 import trio
 
-from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.garbage_collector import anchor_of
 from bookie.db_ledger_storage.location_index import ROWS_PER_STEP
 from bookie.db_ledger_storage.log_contents import LogMetadata
@@ -18,7 +15,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
 from quire.world.real import real_world
 from simulation.machines.host import Host
-from simulation.machines.world import in_universe
+from tests.unit.bookie.build import open_storage
 
 BIG = 1 << 30
 FOLDER = "/b/current"
@@ -34,17 +31,9 @@ def live(*ledgers: int) -> Callable[[], AsyncIterable[int]]:
     return ledger_ids
 
 
-@asynccontextmanager
-async def with_host() -> AsyncIterator[tuple[Host, DbLedgerStorage]]:
-    async with in_universe(1) as universe:
-        host = universe.host("bookie")
-        yield host, await started(host)
-
-
-async def started(host: Host) -> DbLedgerStorage:
-    storage = DbLedgerStorage(host.world(), "/b", OPTIONS)
-    await storage.open()
-    return storage
+@pytest.fixture
+async def storage(host: Host) -> DbLedgerStorage:
+    return await open_storage(host.world(), OPTIONS)
 
 
 async def fill(storage: DbLedgerStorage, run_of, *ledgers: int, count: int = 10) -> None:
@@ -60,176 +49,148 @@ def logs_of(host: Host) -> list[str]:
     return [path.rpartition("/")[2] for path in host.disk.paths() if path.endswith(".log")]
 
 
-def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(garbage_collector).failed == 0
-    assert doctest.testmod(garbage_collector).attempted > 0
-
-
 def test_a_log_is_anchored_by_the_highest_local_ledger_that_it_holds():
     log = LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10})
     assert [anchor_of(log, local) for local in ({1, 2, 3}, {0, 1}, {3}, set())] == [2, 1, -1, -1]
     assert anchor_of(LogMetadata(log_id=2, size=1, ledgers={}), {1}) == -1
 
 
-@pytest.mark.seeded
-async def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of):
-    async with with_host() as (host, storage):
-        await fill(storage, run_of, 1, 2, 3, 4)
-        assert logs_of(host) == ["0.log", "1.log", "2.log", "3.log"]
-        sizes = {name: len(host.disk.read(f"{FOLDER}/{name}")) for name in logs_of(host)}
-        collected = await storage.collect_garbage(live(2, 4))
-        assert (collected.ledgers, collected.logs, collected.failed) == ((1, 3), (0, 2), ())
-        assert collected.bytes == sizes["0.log"] + sizes["2.log"]
-        assert logs_of(host) == ["1.log", "3.log"]
-        assert storage.ledgers() == [2, 4]
-        with pytest.raises(NoLedgerError):
-            storage.reader.read_run(1, 0, 1, BIG)
-        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 10 * 44
-        assert (await storage.collect_garbage(live(2, 4))).logs == ()
+async def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of, host, storage):
+    await fill(storage, run_of, 1, 2, 3, 4)
+    assert logs_of(host) == ["0.log", "1.log", "2.log", "3.log"]
+    sizes = {name: len(host.disk.read(f"{FOLDER}/{name}")) for name in logs_of(host)}
+    collected = await storage.collect_garbage(live(2, 4))
+    assert (collected.ledgers, collected.logs, collected.failed) == ((1, 3), (0, 2), ())
+    assert collected.bytes == sizes["0.log"] + sizes["2.log"]
+    assert logs_of(host) == ["1.log", "3.log"]
+    assert storage.ledgers() == [2, 4]
+    with pytest.raises(NoLedgerError):
+        storage.reader.read_run(1, 0, 1, BIG)
+    assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 10 * 44
+    assert (await storage.collect_garbage(live(2, 4))).logs == ()
 
 
-@pytest.mark.seeded
-async def test_a_log_that_one_live_ledger_needs_stays(run_of):
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1, 2, count=5)
-        await fill(storage, run_of, 3)
-        assert (await storage.collect_garbage(live(2, 3))).logs == ()
-        assert (await storage.collect_garbage(live(3))).logs == (0,)
+async def test_a_log_that_one_live_ledger_needs_stays(run_of, storage):
+    await fill(storage, run_of, 1, 2, count=5)
+    await fill(storage, run_of, 3)
+    assert (await storage.collect_garbage(live(2, 3))).logs == ()
+    assert (await storage.collect_garbage(live(3))).logs == (0,)
 
 
-@pytest.mark.seeded
-async def test_the_log_that_is_written_never_goes(run_of):
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1, count=3)
-        assert (await storage.collect_garbage(live())).logs == ()
-        await fill(storage, run_of, 2, count=3)
-        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
+async def test_the_log_that_is_written_never_goes(run_of, storage):
+    await fill(storage, run_of, 1, count=3)
+    assert (await storage.collect_garbage(live())).logs == ()
+    await fill(storage, run_of, 2, count=3)
+    assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
 
-@pytest.mark.seeded
-async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of):
+async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of, host, storage):
     async def broken() -> AsyncIterator[int]:
         yield 1
         raise OSError("metadata is away")
 
-    async with with_host() as (host, storage):
-        await fill(storage, run_of, 1, 2)
-        with pytest.raises(OSError, match="metadata is away"):
-            await storage.collect_garbage(broken)
-        assert storage.ledgers() == [1, 2]
-        assert len(logs_of(host)) == 2
+    await fill(storage, run_of, 1, 2)
+    with pytest.raises(OSError, match="metadata is away"):
+        await storage.collect_garbage(broken)
+    assert storage.ledgers() == [1, 2]
+    assert len(logs_of(host)) == 2
 
 
-@pytest.mark.seeded
-async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of):
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1)
+async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of, storage):
+    await fill(storage, run_of, 1)
 
-        async def ledger_ids() -> AsyncIterator[int]:
-            yield 1  # the state when the listing began...
-            storage.set_master_key(9, b"k")
-            storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
+    async def ledger_ids() -> AsyncIterator[int]:
+        yield 1  # the state when the listing began...
+        storage.set_master_key(9, b"k")
+        storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended
 
-        assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
-        assert storage.reader.last_entry_id(9) == 2
+    assert (await storage.collect_garbage(ledger_ids)).ledgers == ()
+    assert storage.reader.last_entry_id(9) == 2
 
 
-@pytest.mark.seeded
-async def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of):
+async def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of, host, storage):
     # bookkeeper#4607: an entry log without a ledgers map looked empty, and live data was deleted.
-    async with with_host() as (host, storage):
-        await fill(storage, run_of, 1, 2, count=3)
-        host.cut_power()
-        storage = await started(host)
-        assert (await storage.collect_garbage(live(2))).logs == ()
-        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
-        assert (await storage.collect_garbage(live())).logs == (0,)
+    await fill(storage, run_of, 1, 2, count=3)
+    host.cut_power()
+    storage = await open_storage(host.world(), OPTIONS)
+    assert (await storage.collect_garbage(live(2))).logs == ()
+    assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
+    assert (await storage.collect_garbage(live())).logs == (0,)
 
 
-@pytest.mark.seeded
-async def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(run_of, log_events):
+async def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_leads_into_it(
+    run_of, log_events, host, storage
+):
     # A scan stops at the damage and misses ledger 2 after it; the index has it.
-    async with with_host() as (host, storage):
-        await fill(storage, run_of, 1, 2, count=3)
-        host.cut_power()
-        host.disk.flip(f"{FOLDER}/0.log", 1024 + 44, 5)
-        storage = await started(host)
-        assert (await storage.collect_garbage(live(2))).logs == ()
-        assert any("holds more" in event["event"] for event in log_events)
-        assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
+    await fill(storage, run_of, 1, 2, count=3)
+    host.cut_power()
+    host.disk.flip(f"{FOLDER}/0.log", 1024 + 44, 5)
+    storage = await open_storage(host.world(), OPTIONS)
+    assert (await storage.collect_garbage(live(2))).logs == ()
+    assert any("holds more" in event["event"] for event in log_events)
+    assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
 
-@pytest.mark.seeded
-async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events):
+async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events, host, storage):
     # bookkeeper#2373: a corrupt entry log stopped the collector.
-    async with with_host() as (host, storage):
-        await fill(storage, run_of, 1, 2, 3)
-        await storage.close()
-        host.end()
-        storage = await started(host)
-        storage._world.disk.unlink(f"{FOLDER}/0.log")
-        collected = await storage.collect_garbage(live(3))
-        assert collected.failed == (0,)
-        assert collected.logs == (1,)
-        assert any("cannot be read" in event["event"] for event in log_events)
+    await fill(storage, run_of, 1, 2, 3)
+    await storage.close()
+    host.end()
+    storage = await open_storage(host.world(), OPTIONS)
+    storage._world.disk.unlink(f"{FOLDER}/0.log")
+    collected = await storage.collect_garbage(live(3))
+    assert (collected.failed, collected.logs) == ((0,), (1,))
+    assert any("cannot be read" in event["event"] for event in log_events)
 
 
-@pytest.mark.seeded
-async def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of):
+async def test_rows_whose_ledger_is_unknown_are_garbage_too(run_of, storage):
     # A crash between the two indexes of a first flush leaves such rows; the journal restores a live ledger.
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1, 2)
-        storage._ledgers.forget(1)
-        storage._ledgers.forget(2)
-        collected = await storage.collect_garbage(live(2))
-        assert (collected.ledgers, collected.logs) == ((1,), (0,))
-        assert await storage.local_ledgers() == {2}
+    await fill(storage, run_of, 1, 2)
+    storage._ledgers.forget(1)
+    storage._ledgers.forget(2)
+    collected = await storage.collect_garbage(live(2))
+    assert (collected.ledgers, collected.logs) == ((1,), (0,))
+    assert await storage.local_ledgers() == {2}
 
 
-@pytest.mark.seeded
-async def test_a_round_over_sealed_logs_reads_no_row_of_the_index(run_of):
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1, 2, 3, 4)
-        assert (await storage.collect_garbage(live(2, 4))).logs == (0, 2)
-        assert storage.stats.garbage_steps == 0
+async def test_a_round_over_sealed_logs_reads_no_row_of_the_index(run_of, storage):
+    await fill(storage, run_of, 1, 2, 3, 4)
+    assert (await storage.collect_garbage(live(2, 4))).logs == (0, 2)
+    assert storage.stats.garbage_steps == 0
 
 
-@pytest.mark.seeded
-async def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_steps(run_of):
-    async with with_host() as (host, storage):
-        storage._options = StorageOptions()
-        await fill(storage, run_of, 1, count=5)
-        host.cut_power()  # a log without a map: only the index has the references to it
-        storage = await started(host)
-        rows = storage._locations._rows
-        batch = rows.batch()
-        for entry_id in range(100_000):
-            batch.put(pack("!qq", 2, entry_id), pack("!q", (9 << 32) + 2000 + entry_id))
-        rows.write(batch, sync=True)
-        storage.set_master_key(2, b"k")
-        assert (await storage.collect_garbage(live(2))).logs == (0,)
-        assert storage.stats.garbage_steps == 100_000 // ROWS_PER_STEP + 1
+async def test_a_round_that_has_to_look_through_a_hundred_thousand_rows_does_so_in_steps(run_of, host, storage):
+    storage._options = StorageOptions()
+    await fill(storage, run_of, 1, count=5)
+    host.cut_power()  # a log without a map: only the index has the references to it
+    storage = await open_storage(host.world(), OPTIONS)
+    rows = storage._locations._rows
+    batch = rows.batch()
+    for entry_id in range(100_000):
+        batch.put(pack("!qq", 2, entry_id), pack("!q", (9 << 32) + 2000 + entry_id))
+    rows.write(batch, sync=True)
+    storage.set_master_key(2, b"k")
+    assert (await storage.collect_garbage(live(2))).logs == (0,)
+    assert storage.stats.garbage_steps == 100_000 // ROWS_PER_STEP + 1
 
 
-@pytest.mark.seeded
-async def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, monkeypatch):
-    async with with_host() as (_, storage):
-        await fill(storage, run_of, 1, 2, count=5)
-        await fill(storage, run_of, 3)
-        asked: list[int] = []
-        read = storage._logs.contents.read
+async def test_a_log_is_not_read_again_while_the_ledger_that_anchors_it_lives(run_of, monkeypatch, storage):
+    await fill(storage, run_of, 1, 2, count=5)
+    await fill(storage, run_of, 3)
+    asked: list[int] = []
+    read = storage._logs.contents.read
 
-        def noted(log_id: int):
-            asked.append(log_id)
-            return read(log_id)
+    def noted(log_id: int):
+        asked.append(log_id)
+        return read(log_id)
 
-        monkeypatch.setattr(storage._logs.contents, "read", noted)
-        for _ in range(3):
-            await storage.collect_garbage(live(1, 2, 3))
-        assert asked == [0]
-        await storage.collect_garbage(live(1, 3))
-        assert asked == [0, 0], "its anchor, ledger 2, is gone"
-        assert (await storage.collect_garbage(live(3))).logs == (0,)
+    monkeypatch.setattr(storage._logs.contents, "read", noted)
+    for _ in range(3):
+        await storage.collect_garbage(live(1, 2, 3))
+    assert asked == [0]
+    await storage.collect_garbage(live(1, 3))
+    assert asked == [0, 0], "its anchor, ledger 2, is gone"
+    assert (await storage.collect_garbage(live(3))).logs == (0,)
 
 
 @pytest.mark.real_clock

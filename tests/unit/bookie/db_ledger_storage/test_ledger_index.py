@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from struct import pack
 
 import pytest
 
-from bookie.db_ledger_storage import ledger_index
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
@@ -36,9 +34,9 @@ def loaded(rows: KeyValue) -> LedgerIndex:
     return index
 
 
-def test_the_examples_in_the_module_hold():
-    assert doctest.testmod(ledger_index).failed == 0
-    assert doctest.testmod(ledger_index).attempted > 0
+@pytest.fixture
+def index(rows: KeyValue) -> LedgerIndex:
+    return LedgerIndex(rows)
 
 
 def test_a_value_has_the_bytes_the_original_writes():
@@ -63,8 +61,7 @@ def test_a_value_that_cannot_be_read_stops_the_start(rows, put, value):
         loaded(rows)
 
 
-def test_what_is_written_is_loaded_again(rows):
-    index = LedgerIndex(rows)
+def test_what_is_written_is_loaded_again(rows, index: LedgerIndex):
     index.set_master_key(0, b"zero")
     index.set_master_key(5_000_000_000, b"big")
     index.set_fenced(5_000_000_000)
@@ -79,22 +76,19 @@ def test_what_is_written_is_loaded_again(rows):
     assert 0 in again
 
 
-def test_fencing_an_unknown_ledger_makes_it_known(rows):
-    index = LedgerIndex(rows)
+def test_fencing_an_unknown_ledger_makes_it_known(rows, index: LedgerIndex):
     index.set_fenced(9)
     index.write(index.take_dirty())
     assert loaded(rows).get(9) == LedgerRow(fenced=True)
 
 
-def test_a_key_set_later_leaves_the_fence_in_place(rows):
-    index = LedgerIndex(rows)
+def test_a_key_set_later_leaves_the_fence_in_place(rows, index: LedgerIndex):
     index.set_fenced(9)
     index.set_master_key(9, b"k")
     assert index.get(9) == LedgerRow(master_key=b"k", fenced=True)
 
 
-def test_only_what_changed_is_dirty_and_what_failed_is_dirty_again(rows):
-    index = LedgerIndex(rows)
+def test_only_what_changed_is_dirty_and_what_failed_is_dirty_again(rows, index: LedgerIndex):
     index.set_master_key(1, b"a")
     index.set_master_key(2, b"b")
     taken = index.take_dirty()

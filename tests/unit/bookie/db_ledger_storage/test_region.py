@@ -52,8 +52,12 @@ def content(run: Run) -> bytes:
     return data
 
 
-def test_entries_that_lie_together_come_in_one_piece(run_of, records_of):
-    shelf = Shelf()
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+def test_entries_that_lie_together_come_in_one_piece(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, range(200)), run_of(2, range(3)))
     run = shelf.read(1, 0)
     assert (run.first, run.count) == (0, 200)
@@ -63,15 +67,13 @@ def test_entries_that_lie_together_come_in_one_piece(run_of, records_of):
     assert content(shelf.read(2, 0)) == records_of(2, range(3))
 
 
-def test_what_has_no_row_is_none(run_of):
-    shelf = Shelf()
+def test_what_has_no_row_is_none(run_of, shelf: Shelf):
     shelf.flush(run_of(1, range(3)))
     assert shelf.find(1, 3) is None
     assert shelf.find(2, 0) is None
 
 
-def test_a_region_ends_where_entries_of_another_ledger_lie_between(run_of, records_of):
-    shelf = Shelf()
+def test_a_region_ends_where_entries_of_another_ledger_lie_between(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, range(3)), run_of(2, range(3)))
     shelf.flush(run_of(1, range(3, 6)), run_of(2, range(3, 6)))
     assert content(shelf.read(1, 0)) == records_of(1, range(3))
@@ -87,8 +89,7 @@ def test_a_region_ends_with_its_log_and_at_the_entry_named_as_stop(run_of, recor
     assert content(shelf.read(1, 0, stop=2)) == records_of(1, range(2))
 
 
-def test_the_newest_copy_of_an_entry_is_read(run_of, records_of):
-    shelf = Shelf()
+def test_the_newest_copy_of_an_entry_is_read(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, range(6), version=1))
     shelf.flush(run_of(1, [2, 3], version=2))
     assert content(shelf.read(1, 0)) == records_of(1, range(2), version=1)
@@ -96,8 +97,7 @@ def test_the_newest_copy_of_an_entry_is_read(run_of, records_of):
     assert content(shelf.read(1, 4)) == records_of(1, [4, 5], version=1)
 
 
-def test_entries_longer_than_what_is_guessed_come_whole(run_of, records_of):
-    shelf = Shelf()
+def test_entries_longer_than_what_is_guessed_come_whole(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, [0, 1], 300_000), run_of(2, [0], 3_000_000))
     shelf.flush(run_of(1, [2], 20_000))
     assert content(shelf.read(1, 0)) == records_of(1, [0, 1], 300_000)
@@ -105,8 +105,7 @@ def test_entries_longer_than_what_is_guessed_come_whole(run_of, records_of):
     assert content(shelf.read(1, 2)) == records_of(1, [2], 20_000)
 
 
-def test_bounds_are_kept_to_within_one_entry(run_of):
-    shelf = Shelf()
+def test_bounds_are_kept_to_within_one_entry(run_of, shelf: Shelf):
     shelf.flush(run_of(1, range(200), 1000))
     assert shelf.read(1, 0, count=7).count == 7
     assert 10 <= shelf.read(1, 0, size=10_040).count <= 11
@@ -114,8 +113,7 @@ def test_bounds_are_kept_to_within_one_entry(run_of):
 
 
 @pytest.mark.parametrize("entry", range(5))
-def test_a_flipped_bit_in_size_or_ids_is_an_error_and_never_delivered(run_of, records_of, entry):
-    shelf = Shelf()
+def test_a_flipped_bit_in_size_or_ids_is_an_error_and_never_delivered(run_of, records_of, entry, shelf: Shelf):
     shelf.flush(run_of(1, range(5)))
     shelf.flush(run_of(2, range(2)))
     for byte in range(20):
@@ -134,8 +132,7 @@ def test_a_flipped_bit_in_size_or_ids_is_an_error_and_never_delivered(run_of, re
 
 
 @pytest.mark.parametrize("state", ["written", "sealed", "crashed"])
-def test_a_flipped_bit_in_the_size_of_the_last_entry_of_a_log_is_an_error(run_of, state):
-    shelf = Shelf()
+def test_a_flipped_bit_in_the_size_of_the_last_entry_of_a_log_is_an_error(run_of, state, shelf: Shelf):
     shelf.flush(run_of(1, [0]))
     if state == "sealed":
         shelf.logs.close()
@@ -155,8 +152,7 @@ def test_a_flipped_bit_in_the_size_of_the_last_entry_of_a_log_is_an_error(run_of
     assert shelf.find(1, 0) is not None
 
 
-def test_behind_the_last_indexed_entry_of_a_crashed_log_anything_may_lie(run_of, records_of):
-    shelf = Shelf()
+def test_behind_the_last_indexed_entry_of_a_crashed_log_anything_may_lie(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, range(3)))
     shelf.logs.append([run_of(1, [3])])  # and no row
     whole = len(shelf.disk.read(LOG))
@@ -167,8 +163,7 @@ def test_behind_the_last_indexed_entry_of_a_crashed_log_anything_may_lie(run_of,
         assert content(shelf.read(1, 0)) == records_of(1, range(3)), end
 
 
-def test_a_log_cut_short_is_an_error_for_what_is_gone_alone(run_of, records_of):
-    shelf = Shelf()
+def test_a_log_cut_short_is_an_error_for_what_is_gone_alone(run_of, records_of, shelf: Shelf):
     shelf.flush(run_of(1, range(3)))
     for end in range(1024 + 3 * 44 - 1, 1024 + 2 * 44 - 1, -1):
         shelf.disk.cut(LOG, end)
@@ -178,8 +173,7 @@ def test_a_log_cut_short_is_an_error_for_what_is_gone_alone(run_of, records_of):
 
 
 @pytest.mark.parametrize("location", [3, 1027, (1 << 63) + 5000])
-def test_a_row_that_leads_nowhere_is_an_error(run_of, location):
-    shelf = Shelf()
+def test_a_row_that_leads_nowhere_is_an_error(run_of, location, shelf: Shelf):
     shelf.flush(run_of(1, [0]))
     kv = shelf.index._rows
     batch = kv.batch()

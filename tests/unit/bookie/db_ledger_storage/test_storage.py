@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from struct import unpack_from
 from typing import TypeVar
@@ -22,8 +20,9 @@ from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.host import Host
-from simulation.machines.world import Universe, in_universe, in_world
+from simulation.machines.world import Universe, in_world
 from tests.support.effort import effort
+from tests.unit.bookie.build import open_storage
 
 T = TypeVar("T")
 BIG = 1 << 30
@@ -43,25 +42,16 @@ def ids_of(parts: list[Buffer]) -> list[int]:
     return ids
 
 
-@asynccontextmanager
-async def with_storage(options: StorageOptions | None = None) -> AsyncIterator[DbLedgerStorage]:
-    async with in_world(1) as world:
-        storage = DbLedgerStorage(world, "/b", options)
-        await storage.open()
-        for ledger in range(1, 4):
-            storage.set_master_key(ledger, b"k")
-        yield storage
-        await storage.close()
+@pytest.fixture
+async def storage(host: Host) -> DbLedgerStorage:
+    return await with_ledger(host)
 
 
-@asynccontextmanager
-async def with_host(options: StorageOptions | None = None) -> AsyncIterator[tuple[Host, DbLedgerStorage]]:
-    async with in_universe(1) as universe:
-        host = universe.host("bookie")
-        storage = DbLedgerStorage(host.world(), "/b", options)
-        await storage.open()
-        storage.set_master_key(1, b"k")
-        yield host, storage
+async def with_ledger(host: Host, options: StorageOptions | None = None) -> DbLedgerStorage:
+    """Return a storage that knows ledger 1."""
+    storage = await open_storage(host.world(), options)
+    storage.set_master_key(1, b"k")
+    return storage
 
 
 STEPS = st.lists(
@@ -83,13 +73,8 @@ async def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(
     options = StorageOptions(log_size_max=log_size + 1024, read_ahead_entries=ahead) if log_size < BIG else None
     model: dict[int, dict[int, bytes]] = {1: {}, 2: {}, 3: {}}
 
-    async def started(world: World) -> DbLedgerStorage:
-        storage = DbLedgerStorage(world, "/b", options)
-        await storage.open()
-        return storage
-
     async with in_world(1) as world:
-        storage = await started(world)
+        storage = await open_storage(world, options)
         for version, (step, *arguments) in enumerate(steps):
             if step == "add":
                 ledger, first, count, size = arguments
@@ -105,7 +90,7 @@ async def test_reads_give_the_newest_version_of_each_entry_whatever_came_before(
             elif step == "restart":
                 await storage.flush()
                 await storage.close()
-                storage = await started(world)
+                storage = await open_storage(world, options)
             elif step == "delete":
                 await storage.delete_ledger(*arguments)
                 model[arguments[0]].clear()
@@ -143,187 +128,167 @@ def check_read(
             storage.reader.read_run(ledger, first, count_max, size_max)
 
 
-@pytest.mark.seeded
-async def test_one_read_goes_through_disk_and_both_caches(run_of, records_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(5)))
-        await storage.flush()
-        storage.add(run_of(1, range(5, 10)))
-        storage._cache.begin_flush()
-        storage.add(run_of(1, range(10, 15)))
-        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == records_of(1, range(15))
-        assert storage.reader.last_entry_id(1) == 14
+async def test_one_read_goes_through_disk_and_both_caches(run_of, records_of, storage):
+    storage.add(run_of(1, range(5)))
+    await storage.flush()
+    storage.add(run_of(1, range(5, 10)))
+    storage._cache.begin_flush()
+    storage.add(run_of(1, range(10, 15)))
+    assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == records_of(1, range(15))
+    assert storage.reader.last_entry_id(1) == 14
 
 
-@pytest.mark.seeded
-async def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(250)))
-        await storage.flush()
-        assert ids_of(storage.reader.read_run(1, 0, 200, BIG)) == list(range(200))
-        assert storage.stats.disk_reads == 1
-        assert ids_of(storage.reader.read_run(1, 200, 1, BIG)) == [200]
-        assert storage.stats.disk_reads == 2
-        assert all(storage.reader.get_cached(1, each) is not None for each in range(201, 250))
-        assert ids_of(storage.reader.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
-        assert storage.stats.disk_reads == 2
+async def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run_of, storage):
+    storage.add(run_of(1, range(250)))
+    await storage.flush()
+    assert ids_of(storage.reader.read_run(1, 0, 200, BIG)) == list(range(200))
+    assert storage.stats.disk_reads == 1
+    assert ids_of(storage.reader.read_run(1, 200, 1, BIG)) == [200]
+    assert storage.stats.disk_reads == 2
+    assert all(storage.reader.get_cached(1, each) is not None for each in range(201, 250))
+    assert ids_of(storage.reader.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
+    assert storage.stats.disk_reads == 2
 
 
-@pytest.mark.seeded
-async def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(1000)))
-        await storage.flush()
-        for entry_id in range(1000):
-            parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
-            assert ids_of(parts) == [entry_id]
-        assert storage.stats.disk_reads == 10
+async def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of, storage):
+    storage.add(run_of(1, range(1000)))
+    await storage.flush()
+    for entry_id in range(1000):
+        parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
+        assert ids_of(parts) == [entry_id]
+    assert storage.stats.disk_reads == 10
 
 
-@pytest.mark.seeded
-async def test_who_reads_in_large_batches_gets_full_ones_only(run_of):
-    async with with_storage(StorageOptions(read_ahead_bytes=100_000)) as storage:
-        storage.add(run_of(1, range(1000), 1000))
-        await storage.flush()
-        for size_max in (70_000, 128 << 10, 300_000):
-            first = 0
-            counts = []
-            while first < 1000:
-                parts = storage.reader.read_cached(1, first, 1000, size_max) or storage.reader.read_run(
-                    1, first, 1000, size_max
-                )
-                counts.append(len(ids_of(parts)))
-                first += counts[-1]
-            assert set(counts[:-1]) == {size_max // 1004}, counts
+async def test_who_reads_in_large_batches_gets_full_ones_only(run_of, host):
+    storage = await with_ledger(host, StorageOptions(read_ahead_bytes=100_000))
+    storage.add(run_of(1, range(1000), 1000))
+    await storage.flush()
+    for size_max in (70_000, 128 << 10, 300_000):
+        first = 0
+        counts = []
+        while first < 1000:
+            parts = storage.reader.read_cached(1, first, 1000, size_max) or storage.reader.read_run(
+                1, first, 1000, size_max
+            )
+            counts.append(len(ids_of(parts)))
+            first += counts[-1]
+        assert set(counts[:-1]) == {size_max // 1004}, counts
 
 
-@pytest.mark.seeded
-async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of):
-    async with with_storage(StorageOptions(read_ahead_bytes=50_000)) as storage:
-        storage.add(run_of(1, range(100), 10_000))
-        await storage.flush()
-        storage.reader.read_run(1, 0, 1, BIG)
-        assert storage.stats.disk_read_bytes <= 50_000 + 10_004
+async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of, host):
+    storage = await with_ledger(host, StorageOptions(read_ahead_bytes=50_000))
+    storage.add(run_of(1, range(100), 10_000))
+    await storage.flush()
+    storage.reader.read_run(1, 0, 1, BIG)
+    assert storage.stats.disk_read_bytes <= 50_000 + 10_004
 
 
-@pytest.mark.seeded
-async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, [3]))
-        for flushed in (False, True):
-            if flushed:
-                await storage.flush()
-            for first in (2, 4):
-                with pytest.raises(NoEntryError):
-                    storage.reader.read_run(1, first, 10, BIG)
+async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of, storage):
+    storage.set_master_key(2, b"k")
+    storage.add(run_of(1, [3]))
+    for flushed in (False, True):
+        if flushed:
+            await storage.flush()
+        for first in (2, 4):
             with pytest.raises(NoEntryError):
-                storage.reader.last_entry_id(2)
-            with pytest.raises(NoLedgerError):
-                storage.reader.read_run(9, 0, 1, BIG)
-            with pytest.raises(NoLedgerError):
-                storage.reader.last_entry_id(9)
-        storage._ledgers._states[2] = LedgerRow(limbo=True)
-        with pytest.raises(LedgerInLimboError, match="limbo"):
-            storage.reader.read_run(2, 0, 1, BIG)
-
-
-@pytest.mark.seeded
-async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_given(run_of):
-    async with with_host() as (host, storage):
-        storage.add(run_of(1, range(10)))
-        await storage.flush()
-        host.disk.flip(LOG, 1024 + 44 * 6 + 15, 2)
-        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
-        with pytest.raises(StorageDamagedError):
-            storage.reader.read_run(1, 6, 100, BIG)
-        assert ids_of(storage.reader.read_run(1, 7, 100, BIG)) == [7, 8, 9]
-        host.disk.cut(LOG, 0)
-        with pytest.raises(StorageDamagedError):
-            storage.reader.read_run(1, 0, 1, BIG)
-
-
-@pytest.mark.seeded
-async def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of):
-    # bookkeeper#4843: a checkpoint that skips an empty cache moves the mark past a fence that is only in the journal.
-    async with with_host() as (host, storage):
-        await storage.flush()
-        storage.set_fenced(1)
-        storage.set_fenced(77)
-        storage.set_explicit_lac(1, b"lac")
-        await storage.flush()
-        host.cut_power()
-        storage = DbLedgerStorage(host.world(), "/b")
-        await storage.open()
-        assert storage.ledgers() == [1, 77]
-        assert storage.is_fenced(1)
-        assert storage.is_fenced(77)
-        assert not storage.is_fenced(78)
-        assert storage.explicit_lac(1) == b"lac"
-        assert storage.explicit_lac(77) is None
-        assert (storage.master_key(1), storage.master_key(77), storage.master_key(78)) == (b"k", b"", None)
-        assert storage.ledger(78) is None
-
-
-@pytest.mark.seeded
-@pytest.mark.parametrize("trouble", ["sync", "full"])
-async def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_it(run_of, records_of, trouble):
-    async with with_host() as (host, storage):
-        storage.add(run_of(1, range(3)))
-        await storage.flush()
-        storage.add(run_of(1, range(3, 6), 500))
-        storage.set_fenced(1)
-        for _ in range(3):
-            if trouble == "sync":
-                host.disk.fail_syncs(1)
-            else:
-                host.disk.limit(200)
-            with pytest.raises(OSError, match=r"Input/output|No space"):
-                await storage.flush()
-            assert storage.flush_due
-            assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
-        host.disk.limit(None)
-        storage.add(run_of(1, range(6, 9)))
-        await storage.flush()
-        assert not storage.flush_due
-        assert storage.write_cache_bytes == 0
-        host.cut_power()
-        storage = DbLedgerStorage(host.world(), "/b")
-        await storage.open()
-        data = records_of(1, range(3)) + records_of(1, range(3, 6), 500) + records_of(1, range(6, 9))
-        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == data
-        assert storage.is_fenced(1)
-
-
-@pytest.mark.seeded
-async def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_are_refused(run_of):
-    async with with_storage(StorageOptions(write_cache_bytes_max=50_000, flush_at_bytes=20_000)) as storage:
-        asked: list[int] = []
-        storage.on_flush_due = lambda: asked.append(storage.write_cache_bytes)
-        added = 0
-        while storage.write_cache_bytes + 1004 <= 50_000:
-            storage.add(run_of(1, [added], 1000))
-            added += 1
-        with pytest.raises(WriteCacheFullError):
-            storage.add(run_of(1, [added], 1000))
-        assert len(asked) == 1
-        assert 20_000 <= asked[0] < 22_000
-        assert storage.write_cache_bytes <= 52_000
-        assert storage.flush_due
+                storage.reader.read_run(1, first, 10, BIG)
         with pytest.raises(NoEntryError):
-            storage.reader.read_run(1, added, 1, BIG)
-        await storage.flush()
-        assert not storage.flush_due
+            storage.reader.last_entry_id(2)
+        with pytest.raises(NoLedgerError):
+            storage.reader.read_run(9, 0, 1, BIG)
+        with pytest.raises(NoLedgerError):
+            storage.reader.last_entry_id(9)
+    storage._ledgers._states[2] = LedgerRow(limbo=True)
+    with pytest.raises(LedgerInLimboError, match="limbo"):
+        storage.reader.read_run(2, 0, 1, BIG)
+
+
+async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_given(run_of, host, storage):
+    storage.add(run_of(1, range(10)))
+    await storage.flush()
+    host.disk.flip(LOG, 1024 + 44 * 6 + 15, 2)
+    assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
+    with pytest.raises(StorageDamagedError):
+        storage.reader.read_run(1, 6, 100, BIG)
+    assert ids_of(storage.reader.read_run(1, 7, 100, BIG)) == [7, 8, 9]
+    host.disk.cut(LOG, 0)
+    with pytest.raises(StorageDamagedError):
+        storage.reader.read_run(1, 0, 1, BIG)
+
+
+async def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of, host, storage):
+    # bookkeeper#4843: a checkpoint that skips an empty cache moves the mark past a fence that is only in the journal.
+    await storage.flush()
+    storage.set_fenced(1)
+    storage.set_fenced(77)
+    storage.set_explicit_lac(1, b"lac")
+    await storage.flush()
+    host.cut_power()
+    storage = await open_storage(host.world())
+    assert storage.ledgers() == [1, 77]
+    assert storage.is_fenced(1)
+    assert storage.is_fenced(77)
+    assert not storage.is_fenced(78)
+    assert storage.explicit_lac(1) == b"lac"
+    assert storage.explicit_lac(77) is None
+    assert (storage.master_key(1), storage.master_key(77), storage.master_key(78)) == (b"k", b"", None)
+    assert storage.ledger(78) is None
+
+
+@pytest.mark.parametrize("trouble", ["sync", "full"])
+async def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_writes_it(
+    run_of, records_of, trouble, host, storage
+):
+    storage.add(run_of(1, range(3)))
+    await storage.flush()
+    storage.add(run_of(1, range(3, 6), 500))
+    storage.set_fenced(1)
+    for _ in range(3):
+        if trouble == "sync":
+            host.disk.fail_syncs(1)
+        else:
+            host.disk.limit(200)
+        with pytest.raises(OSError, match=r"Input/output|No space"):
+            await storage.flush()
+        assert storage.flush_due
+        assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
+    host.disk.limit(None)
+    storage.add(run_of(1, range(6, 9)))
+    await storage.flush()
+    assert not storage.flush_due
+    assert storage.write_cache_bytes == 0
+    host.cut_power()
+    storage = await open_storage(host.world())
+    data = records_of(1, range(3)) + records_of(1, range(3, 6), 500) + records_of(1, range(6, 9))
+    assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == data
+    assert storage.is_fenced(1)
+
+
+async def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_adds_are_refused(run_of, host):
+    storage = await with_ledger(host, StorageOptions(write_cache_bytes_max=50_000, flush_at_bytes=20_000))
+    asked: list[int] = []
+    storage.on_flush_due = lambda: asked.append(storage.write_cache_bytes)
+    added = 0
+    while storage.write_cache_bytes + 1004 <= 50_000:
         storage.add(run_of(1, [added], 1000))
-        assert len(asked) == 1
-        assert ids_of(storage.reader.read_run(1, 0, 1000, BIG)) == list(range(added + 1))
+        added += 1
+    with pytest.raises(WriteCacheFullError):
+        storage.add(run_of(1, [added], 1000))
+    assert len(asked) == 1
+    assert 20_000 <= asked[0] < 22_000
+    assert storage.write_cache_bytes <= 52_000
+    assert storage.flush_due
+    with pytest.raises(NoEntryError):
+        storage.reader.read_run(1, added, 1, BIG)
+    await storage.flush()
+    assert not storage.flush_due
+    storage.add(run_of(1, [added], 1000))
+    assert len(asked) == 1
+    assert ids_of(storage.reader.read_run(1, 0, 1000, BIG)) == list(range(added + 1))
 
 
 @pytest.mark.seeded(3)
-async def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of, universe: Universe):
-    host = universe.host("bookie")
-    storage = DbLedgerStorage(host.world(), "/b")
-    await storage.open()
-    storage.set_master_key(1, b"k")
+async def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of, universe: Universe, host, storage):
     storage.add(run_of(1, range(5)))
     universe.nursery.start_soon(storage.flush, name="flush")
     while storage._cache.flushing is None:
@@ -334,68 +299,61 @@ async def test_what_is_added_while_a_flush_runs_is_kept_for_the_next(run_of, uni
     await storage.flush()
     assert storage.write_cache_bytes == 0
     host.cut_power()
-    storage = DbLedgerStorage(host.world(), "/b")
-    await storage.open()
+    storage = await open_storage(host.world())
     assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(8))
     assert storage.is_fenced(1)
 
 
-@pytest.mark.seeded
-async def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(run_of):
-    async with with_host() as (host, storage):
-        storage.set_master_key(2, b"k")
-        storage.add(run_of(1, range(5)))
-        storage.add(run_of(2, range(5)))
-        await storage.flush()
+async def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_flushed(run_of, host, storage):
+    storage.set_master_key(2, b"k")
+    storage.add(run_of(1, range(5)))
+    storage.add(run_of(2, range(5)))
+    await storage.flush()
+    storage.reader.read_run(1, 0, 1, BIG)
+    storage.add(run_of(1, range(5, 9)))
+    await storage.delete_ledger(1)
+    assert storage.reader.get_cached(1, 2) is None
+    with pytest.raises(NoLedgerError):
         storage.reader.read_run(1, 0, 1, BIG)
-        storage.add(run_of(1, range(5, 9)))
-        await storage.delete_ledger(1)
-        assert storage.reader.get_cached(1, 2) is None
-        with pytest.raises(NoLedgerError):
-            storage.reader.read_run(1, 0, 1, BIG)
-        assert storage.ledgers() == [2]
-        await storage.flush()
-        host.cut_power()
-        storage = DbLedgerStorage(host.world(), "/b")
-        await storage.open()
-        assert await storage.local_ledgers() == {2}
-        assert ids_of(storage.reader.read_run(2, 0, 10, BIG)) == list(range(5))
+    assert storage.ledgers() == [2]
+    await storage.flush()
+    host.cut_power()
+    storage = await open_storage(host.world())
+    assert await storage.local_ledgers() == {2}
+    assert ids_of(storage.reader.read_run(2, 0, 10, BIG)) == list(range(5))
 
 
-@pytest.mark.seeded
-async def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(10), version=1))
-        await storage.flush()
-        storage.reader.read_run(1, 0, 1, BIG)
-        storage.add(run_of(1, [4, 5, 6], version=2))
-        await storage.flush()
-        for entry_id in (5, 4, 6, 3, 7, 0, 9):
-            parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
-            version = 2 if entry_id in (4, 5, 6) else 1
-            assert b"".join(map(bytes, parts))[4:] == entry_of(1, entry_id, version=version)
+async def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, entry_of, storage):
+    storage.add(run_of(1, range(10), version=1))
+    await storage.flush()
+    storage.reader.read_run(1, 0, 1, BIG)
+    storage.add(run_of(1, [4, 5, 6], version=2))
+    await storage.flush()
+    for entry_id in (5, 4, 6, 3, 7, 0, 9):
+        parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
+        version = 2 if entry_id in (4, 5, 6) else 1
+        assert b"".join(map(bytes, parts))[4:] == entry_of(1, entry_id, version=version)
 
 
-@pytest.mark.seeded
-async def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_new_version(run_of, records_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(10), version=1))
-        storage._cache.begin_flush()
-        storage.add(run_of(1, range(4, 7), version=2))
-        expected = records_of(1, range(4), version=1) + records_of(1, range(4, 7), version=2)
-        expected += records_of(1, range(7, 10), version=1)
-        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
-        cached = storage.reader.read_cached(1, 2, 100, BIG)
-        assert cached is not None
-        assert b"".join(map(bytes, cached)) == expected[2 * 44 :]
-        await storage.flush()
-        assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
+async def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_their_new_version(
+    run_of, records_of, storage
+):
+    storage.add(run_of(1, range(10), version=1))
+    storage._cache.begin_flush()
+    storage.add(run_of(1, range(4, 7), version=2))
+    expected = records_of(1, range(4), version=1) + records_of(1, range(4, 7), version=2)
+    expected += records_of(1, range(7, 10), version=1)
+    assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
+    cached = storage.reader.read_cached(1, 2, 100, BIG)
+    assert cached is not None
+    assert b"".join(map(bytes, cached)) == expected[2 * 44 :]
+    await storage.flush()
+    assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of, universe: Universe, seed: int):
-    storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
-    await storage.open()
+async def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of, host, seed):
+    storage = await open_storage(host.world())
     for ledger in (1, 2):
         storage.set_master_key(ledger, b"k")
         storage.add(run_of(ledger, range(5)))
@@ -410,10 +368,7 @@ async def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of, univer
         storage.reader.read_run(1, 0, 1, BIG)
 
 
-async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, universe: Universe):
-    storage = DbLedgerStorage(universe.host("bookie").world(), "/b")
-    await storage.open()
-    storage.set_master_key(1, b"k")
+async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, storage):
     storage.add(run_of(1, range(5)))
     # The lock is held as by a flush whose worker iterates over the table.
     async with trio.open_nursery() as nursery, storage._flush_lock:
@@ -435,32 +390,28 @@ async def test_indexes_may_lie_in_a_folder_of_their_own(run_of, world: World):
     assert world.disk.names("/i/current") == ["ledgers", "locations"]
 
 
-@pytest.mark.seeded
-async def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of):
-    async with with_storage() as storage:
-        far = (1 << 40) + 5
-        for ledger in (0, 1 << 41):
-            storage.set_master_key(ledger, b"k")
-            storage.add(run_of(ledger, range(far, far + 3)))
-        await storage.flush()
-        for ledger in (0, 1 << 41):
-            assert b"".join(map(bytes, storage.reader.read_run(ledger, far, 9, BIG))) == records_of(
-                ledger, range(far, far + 3)
-            )
-            assert storage.reader.last_entry_id(ledger) == far + 2
+async def test_ids_beyond_32_bits_and_ledger_0_are_ordinary(run_of, records_of, storage):
+    far = (1 << 40) + 5
+    for ledger in (0, 1 << 41):
+        storage.set_master_key(ledger, b"k")
+        storage.add(run_of(ledger, range(far, far + 3)))
+    await storage.flush()
+    for ledger in (0, 1 << 41):
+        assert b"".join(map(bytes, storage.reader.read_run(ledger, far, 9, BIG))) == records_of(
+            ledger, range(far, far + 3)
+        )
+        assert storage.reader.last_entry_id(ledger) == far + 2
 
 
-@pytest.mark.seeded
-async def test_bisect_of_sizes_is_exact(run_of):
-    async with with_storage() as storage:
-        storage.add(run_of(1, range(20)))
-        ends = [44 * each for each in range(1, 21)]
-        for flushed in (False, True):
-            if flushed:
-                await storage.flush()
-            for size_max in range(1, 44 * 20 + 2):
-                fits = max(1, bisect_left(ends, size_max + 1))
-                assert len(ids_of(storage.reader.read_run(1, 0, 100, size_max))) == fits, size_max
+async def test_bisect_of_sizes_is_exact(run_of, storage):
+    storage.add(run_of(1, range(20)))
+    ends = [44 * each for each in range(1, 21)]
+    for flushed in (False, True):
+        if flushed:
+            await storage.flush()
+        for size_max in range(1, 44 * 20 + 2):
+            fits = max(1, bisect_left(ends, size_max + 1))
+            assert len(ids_of(storage.reader.read_run(1, 0, 100, size_max))) == fits, size_max
 
 
 @pytest.mark.real_clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,12 @@ RESERVE = 1 << 20
 SPARE = RESERVE // SPARE_PART
 
 
-def test_adds_end_while_there_is_room_for_everything_that_is_not_flushed() -> None:
-    room = DiskRoom(RESERVE, 0)
+@pytest.fixture
+def room() -> DiskRoom:
+    return DiskRoom(RESERVE, 0)
+
+
+def test_adds_end_while_there_is_room_for_everything_that_is_not_flushed(room: DiskRoom) -> None:
     room.measured(SPARE + 500, 500, reserve_held=True)
     assert not room.is_full
     room.measured(SPARE + 499, 500, reserve_held=True)
@@ -27,8 +32,7 @@ def test_what_the_journal_may_reserve_at_once_is_kept_free() -> None:
     assert room.is_full
 
 
-def test_adds_begin_again_only_when_there_is_clearly_more_room() -> None:
-    room = DiskRoom(RESERVE, 0)
+def test_adds_begin_again_only_when_there_is_clearly_more_room(room: DiskRoom) -> None:
     room.measured(0, 0, reserve_held=True)
     room.measured(2 * SPARE - 1, 0, reserve_held=True)
     assert room.is_full
@@ -36,8 +40,7 @@ def test_adds_begin_again_only_when_there_is_clearly_more_room() -> None:
     assert not room.is_full
 
 
-def test_what_is_added_between_two_measurements_counts_twice() -> None:
-    room = DiskRoom(RESERVE, 0)
+def test_what_is_added_between_two_measurements_counts_twice(room: DiskRoom) -> None:
     room.measured(SPARE + 1000, 0, reserve_held=True)
     assert room.take(400)
     assert not room.take(101)
@@ -49,8 +52,7 @@ def test_what_is_added_between_two_measurements_counts_twice() -> None:
     assert room.take(500)
 
 
-def test_a_failed_write_counts_until_the_reserve_is_there_again() -> None:
-    room = DiskRoom(RESERVE, 0)
+def test_a_failed_write_counts_until_the_reserve_is_there_again(room: DiskRoom) -> None:
     room.measured(1 << 40, 0, reserve_held=True)
     room.failed("no space")
     for held in (True, False):
@@ -61,8 +63,7 @@ def test_a_failed_write_counts_until_the_reserve_is_there_again() -> None:
     assert room.reason == ""
 
 
-def test_adds_begin_again_only_with_the_reserve() -> None:
-    room = DiskRoom(RESERVE, 0)
+def test_adds_begin_again_only_with_the_reserve(room: DiskRoom) -> None:
     room.measured(0, 0, reserve_held=True)
     room.measured(1 << 40, 0, reserve_held=False)
     assert room.is_full
@@ -70,8 +71,7 @@ def test_adds_begin_again_only_with_the_reserve() -> None:
     assert not room.is_full
 
 
-def test_the_reserve_is_given_up_only_when_it_is_needed() -> None:
-    room = DiskRoom(RESERVE, 0)
+def test_the_reserve_is_given_up_only_when_it_is_needed(room: DiskRoom) -> None:
     room.measured(SPARE, 0, reserve_held=True)
     assert not room.needs_reserve(0), "adds have not ended"
     room.measured(SPARE - 1, 0, reserve_held=True)

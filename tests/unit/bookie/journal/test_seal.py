@@ -6,12 +6,29 @@ import pytest
 
 from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.seal import SECTOR, JournalSeal, ReplayPlan, Sealed, decode_seal, plan_replay, read_seal
+from quire.world.doors import Disk
 from simulation import Universe
+from simulation.machines.host import Host
 
 MARK = LogMark(8, 4096)
 END = LogMark(9, 1024)
 SEALED = Sealed(MARK, END, 1, 1)
 PATH = "/l/lastMark.sealed"
+
+
+@pytest.fixture
+def host() -> Host:
+    host = Universe(1).host("host")
+    host.world().disk.make_dirs("/l")
+    host.end()
+    return host
+
+
+def found(disk: Disk) -> tuple[LogMark | None, LogMark | None]:
+    """Return mark and end of the seal."""
+    seal = read_seal(disk, PATH)
+    assert seal is not None
+    return seal.mark, seal.end
 
 
 def plan(last_mark: LogMark | None, sealed: Sealed | None, *ids: int) -> ReplayPlan:
@@ -50,21 +67,17 @@ def test_a_seal_that_another_program_left_behind_is_not_believed():
     assert (found.mark, found.named, found.promised) == (NO_MARK, 12, None)
 
 
-def test_each_mark_and_each_end_goes_to_the_other_sector_and_the_newer_counts():
-    disk = Universe(1).host("host").world().disk
-    disk.make_dirs("/l")
+def test_each_mark_and_each_end_goes_to_the_other_sector_and_the_newer_counts(host):
+    disk = host.world().disk
     seal = JournalSeal.open(disk, PATH)
     for number in range(1, 4):
         seal.write_mark(LogMark(1, 512 * number))
         seal.reached(LogMark(2, 512 * number))
-        found = read_seal(disk, PATH)
-        assert found is not None
-        assert (found.mark, found.end) == (LogMark(1, 512 * number), LogMark(2, 512 * number))
+        assert found(disk) == (LogMark(1, 512 * number), LogMark(2, 512 * number))
 
 
-def test_a_damaged_sector_leaves_the_one_before_it():
-    disk = Universe(1).host("host").world().disk
-    disk.make_dirs("/l")
+def test_a_damaged_sector_leaves_the_one_before_it(host):
+    disk = host.world().disk
     seal = JournalSeal.open(disk, PATH)
     for number in (1, 2):
         seal.write_mark(LogMark(1, number))
@@ -74,26 +87,20 @@ def test_a_damaged_sector_leaves_the_one_before_it():
         for at in range(36):
             flipped = bytearray(data)
             flipped[sector * SECTOR + at] ^= 1
-            found = decode_seal(bytes(flipped))
-            assert found.damaged == 1
-            assert found.mark in (LogMark(1, 1), LogMark(1, 2))
-            assert found.end in (LogMark(2, 1), LogMark(2, 2))
+            sealed = decode_seal(bytes(flipped))
+            assert sealed.damaged == 1
+            assert sealed.mark in (LogMark(1, 1), LogMark(1, 2))
+            assert sealed.end in (LogMark(2, 1), LogMark(2, 2))
     assert decode_seal(b"") == Sealed(damaged=4)
 
 
-def test_a_seal_goes_on_where_it_was_and_survives_a_cut():
-    host = Universe(1).host("host")
+def test_a_seal_goes_on_where_it_was_and_survives_a_cut(host):
     disk = host.world().disk
-    disk.make_dirs("/l")
     JournalSeal.open(disk, PATH).write_mark(LogMark(1, 1))
     again = JournalSeal.open(disk, PATH)
     again.write_mark(LogMark(1, 2))
     again.reached(LogMark(1, 3))
     host.disk.cut(PATH, 2 * SECTOR)
-    found = read_seal(disk, PATH)
-    assert found is not None
-    assert (found.mark, found.end) == (LogMark(1, 2), None)
+    assert found(disk) == (LogMark(1, 2), None)
     JournalSeal.open(disk, PATH).reached(LogMark(1, 4))
-    found = read_seal(disk, PATH)
-    assert found is not None
-    assert (found.mark, found.end) == (LogMark(1, 2), LogMark(1, 4))
+    assert found(disk) == (LogMark(1, 2), LogMark(1, 4))

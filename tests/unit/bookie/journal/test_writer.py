@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,63 +13,15 @@ import trio
 from bookie.errors import BookieError, JournalFailedError, JournalWriteError
 from bookie.journal import group_writer as writer_module
 from bookie.journal.config import JournalConfig
-from bookie.journal.format import NO_MARK, Fence, LedgerKey, LogMark, Record, decode_header
-from bookie.journal.group_writer import GroupResult, GroupWriter, Item
+from bookie.journal.format import Fence, LedgerKey, LogMark, decode_header
 from bookie.journal.replay import Replay, journal_ids
 from bookie.journal.writer import ITEM_OVERHEAD, Journal
-from quire.wire.bookkeeper.run import Run
 from quire.world.doors import File, World
-from simulation.machines.disk_image import DiskImage
-from simulation.machines.host import Host
-from simulation.machines.world import Universe, in_world, on_host
+from simulation.machines.world import Universe
 from tests.unit.bookie.build import KEY, run_of
+from tests.unit.bookie.journal.bench import FOLDER, Bench, items, replayed
 
 T = TypeVar("T")
-
-FOLDER = "/journal"
-
-
-def ignore(_: BookieError | None) -> None: ...
-
-
-class Bench:
-    """A writer on a disk that fails on demand."""
-
-    def __init__(self, config: JournalConfig | None = None, *, seed: int = 1) -> None:
-        self.host: Host = Universe(seed).host("bookie")
-        self.world = self.host.world()
-        self.world.disk.make_dirs(FOLDER)
-        self.writer = GroupWriter(self.world.disk, FOLDER, config or JournalConfig(preallocate=0))
-        self.writer.create(9, None)
-
-    @property
-    def image(self) -> DiskImage:
-        return self.host.disk
-
-    def write(self, *records: Record, key: bytes | None = None) -> GroupResult:
-        (result,) = self.writer.write(items(records, key))
-        return result
-
-    def crash(self) -> None:
-        """Discard all writes that no sync covered."""
-        self.host.cut_power()
-        self.world = self.host.world()
-
-    def replayed(self) -> list[object]:
-        return replayed(self.world)
-
-
-def replayed(world: World, folder: str = FOLDER) -> list[object]:
-    reading = Replay(world.disk, folder, NO_MARK)
-    return [
-        (record.ledger_id, record.first, record.last) if isinstance(record, Run) else record
-        for batch in reading.batches()
-        for record in batch
-    ]
-
-
-def items(records: Sequence[Record], key: bytes | None = None) -> list[Item]:
-    return [Item(r, r.size if isinstance(r, Run) else len(r.encode()), key, ignore) for r in records]
 
 
 def test_what_is_told_durable_survives_every_crash() -> None:
@@ -203,17 +154,6 @@ def test_closing_gives_reserved_space_back() -> None:
 # --- the half on the loop
 
 
-@asynccontextmanager
-async def with_journal(
-    config: JournalConfig | None = None, previous: LogMark | None = None
-) -> AsyncIterator[tuple[Journal, World]]:
-    async with in_world(3) as world:
-        world.disk.make_dirs(FOLDER)
-        journal = Journal(world, FOLDER, config or JournalConfig(preallocate=0))
-        await journal.open(previous)
-        yield journal, world
-
-
 class Told:
     """Records the calls of callbacks."""
 
@@ -235,53 +175,57 @@ class Told:
                 await self._news.wait()
 
 
-@pytest.mark.seeded
-async def test_callbacks_come_in_order_after_the_sync_and_then_the_end_of_the_pass() -> None:
-    async with with_journal() as (journal, world):
-        told = Told()
-        passes: list[int] = []
-        journal.on_pass = lambda: passes.append(len(told.all))
-        journal.append(run_of(1, 0, 2), told("a"), KEY)
-        journal.append(Fence(1), told("b"), KEY)
-        assert told.all == []
-        assert journal.queued_bytes > 0
-        await told.wait(2)
-        assert told.all == [("a", None), ("b", None)]
-        assert passes == [2]
-        assert journal.queued_bytes == 0
-        assert replayed(world) == [LedgerKey(1, KEY), (1, 0, 1), Fence(1)]
+@pytest.fixture
+async def told() -> Told:
+    return Told()
 
 
-@pytest.mark.seeded
-async def test_what_queues_during_a_sync_is_one_group() -> None:
-    async with with_journal() as (journal, _):
-        told = Told()
-        for first in range(50):
-            journal.append(run_of(1, first, 1), told(str(first)))
-            if first == 0:
-                await trio.lowlevel.checkpoint()
-        await told.wait(50)
-        assert journal.groups <= 2
+@pytest.fixture
+async def journal(request: pytest.FixtureRequest, world: World) -> Journal:
+    marker = request.node.get_closest_marker("journal")
+    world.disk.make_dirs(FOLDER)
+    journal = Journal(world, FOLDER, JournalConfig(preallocate=0, **(marker.kwargs if marker is not None else {})))
+    await journal.open(None)
+    return journal
 
 
-@pytest.mark.seeded
-async def test_the_mark_covers_what_is_durable_and_nothing_else() -> None:
-    async with with_journal() as (journal, world):
-        told = Told()
-        start = journal.mark()
-        journal.append(run_of(1, 0, 1), told("a"))
-        assert journal.mark() == start
-        await told.wait(1)
-        assert journal.mark() == LogMark(start.file_id, start.offset + 512)
-        assert list(Replay(world.disk, FOLDER, journal.mark()).batches()) == []
+async def test_callbacks_come_in_order_after_the_sync_and_then_the_end_of_the_pass(journal, world, told):
+    passes: list[int] = []
+    journal.on_pass = lambda: passes.append(len(told.all))
+    journal.append(run_of(1, 0, 2), told("a"), KEY)
+    journal.append(Fence(1), told("b"), KEY)
+    assert told.all == []
+    assert journal.queued_bytes > 0
+    await told.wait(2)
+    assert told.all == [("a", None), ("b", None)]
+    assert passes == [2]
+    assert journal.queued_bytes == 0
+    assert replayed(world) == [LedgerKey(1, KEY), (1, 0, 1), Fence(1)]
+
+
+async def test_what_queues_during_a_sync_is_one_group(journal: Journal, told: Told) -> None:
+    for first in range(50):
+        journal.append(run_of(1, first, 1), told(str(first)))
+        if first == 0:
+            await trio.lowlevel.checkpoint()
+    await told.wait(50)
+    assert journal.groups <= 2
+
+
+async def test_the_mark_covers_what_is_durable_and_nothing_else(journal: Journal, world: World, told: Told) -> None:
+    start = journal.mark()
+    journal.append(run_of(1, 0, 1), told("a"))
+    assert journal.mark() == start
+    await told.wait(1)
+    assert journal.mark() == LogMark(start.file_id, start.offset + 512)
+    assert list(Replay(world.disk, FOLDER, journal.mark()).batches()) == []
 
 
 @pytest.mark.seeded(3)
-async def test_a_start_begins_a_new_file_behind_all_there_are(world: World) -> None:
+async def test_a_start_begins_a_new_file_behind_all_there_are(world: World, told: Told) -> None:
     world.disk.make_dirs(FOLDER)
     first = Journal(world, FOLDER, JournalConfig(preallocate=0))
     await first.open(None)
-    told = Told()
     first.append(run_of(1, 0, 1), told("a"))
     await told.wait(1)
     end = first.mark()
@@ -297,27 +241,11 @@ async def test_a_start_begins_a_new_file_behind_all_there_are(world: World) -> N
     await second.aclose()
 
 
-@pytest.fixture
-async def host(universe: Universe) -> Host:
-    return universe.host("host")
-
-
-@pytest.fixture
-async def journal(universe: Universe, host: Host) -> AsyncIterator[Journal]:
-    async with on_host(universe) as world:
-        world.disk.make_dirs(FOLDER)
-        journal = Journal(world, FOLDER, JournalConfig(preallocate=0))
-        await journal.open(None)
-        yield journal
-
-
 @pytest.mark.expect_error("journal failed")
-@pytest.mark.seeded(3)
-async def test_after_a_failed_sync_nothing_is_told_durable(journal: Journal, host: Host) -> None:
-    told = Told()
+async def test_after_a_failed_sync_nothing_is_told_durable(journal: Journal, universe: Universe, told: Told) -> None:
     failures: list[JournalFailedError] = []
     journal.on_failed = failures.append
-    host.disk.fail_syncs()
+    universe.host("host").disk.fail_syncs()
     journal.append(run_of(1, 0, 1), told("a"))
     await told.wait(1)
     assert isinstance(told.all[0][1], JournalFailedError)
@@ -329,100 +257,84 @@ async def test_after_a_failed_sync_nothing_is_told_durable(journal: Journal, hos
 
 
 @pytest.mark.expect_error("journal group not written")
-@pytest.mark.seeded(3)
-async def test_a_full_disk_is_told_and_logged_and_later_groups_go_on(journal: Journal, host: Host) -> None:
-    told = Told()
-    host.disk.limit(100)
+async def test_a_full_disk_is_told_and_logged_and_later_groups_go_on(journal: Journal, universe: Universe, told: Told):
+    universe.host("host").disk.limit(100)
     journal.append(run_of(1, 0, 10), told("a"), KEY)
     await told.wait(1)
     assert isinstance(told.all[0][1], JournalWriteError)
-    host.disk.limit(None)
+    universe.host("host").disk.limit(None)
     journal.append(run_of(1, 10, 10), told("b"), KEY)
     await told.wait(2)
     assert told.all[1] == ("b", None)
     assert journal.write_failures == 1
 
 
-@pytest.mark.seeded
-async def test_more_than_the_bound_has_no_room_but_one_record_always_has() -> None:
-    async with with_journal(JournalConfig(preallocate=0, queue_size_max=1000 + ITEM_OVERHEAD)) as (journal, _):
-        assert journal.has_room(5000)
-        told = Told()
-        journal.append(run_of(1, 0, 1, b"x" * 600), told("a"))
-        assert not journal.has_room(500)
-        assert journal.has_room(100)
-        await told.wait(1)
-        assert journal.has_room(500)
+@pytest.mark.journal(queue_size_max=1000 + ITEM_OVERHEAD)
+async def test_more_than_the_bound_has_no_room_but_one_record_always_has(journal: Journal, told: Told) -> None:
+    assert journal.has_room(5000)
+    journal.append(run_of(1, 0, 1, b"x" * 600), told("a"))
+    assert not journal.has_room(500)
+    assert journal.has_room(100)
+    await told.wait(1)
+    assert journal.has_room(500)
 
 
-@pytest.mark.seeded
-async def test_old_files_go_when_the_mark_has_passed_them_but_the_backups() -> None:
-    async with with_journal(JournalConfig(preallocate=0, file_size_max=2048, backups=2)) as (journal, world):
-        told = Told()
-        for first in range(8):
-            journal.append(run_of(1, first, 1, b"x" * 1000), told("a"))
-            await told.wait(first + 1)
-        ids = journal_ids(world.disk, FOLDER)
-        assert len(ids) == 8
-        await journal.checkpoint_complete(LogMark(ids[5], 512))
-        assert journal_ids(world.disk, FOLDER) == ids[3:]
-        await journal.checkpoint_complete(LogMark(ids[0], 512))
-        assert journal_ids(world.disk, FOLDER) == ids[3:]
+@pytest.mark.journal(file_size_max=2048, backups=2)
+async def test_old_files_go_when_the_mark_has_passed_them_but_the_backups(journal: Journal, world: World, told: Told):
+    for first in range(8):
+        journal.append(run_of(1, first, 1, b"x" * 1000), told("a"))
+        await told.wait(first + 1)
+    ids = journal_ids(world.disk, FOLDER)
+    assert len(ids) == 8
+    await journal.checkpoint_complete(LogMark(ids[5], 512))
+    assert journal_ids(world.disk, FOLDER) == ids[3:]
+    await journal.checkpoint_complete(LogMark(ids[0], 512))
+    assert journal_ids(world.disk, FOLDER) == ids[3:]
 
 
-@pytest.mark.seeded
-async def test_closing_writes_what_is_queued() -> None:
-    async with with_journal() as (journal, world):
-        told = Told()
-        journal.append(run_of(1, 0, 1), told("a"))
-        await journal.aclose()
-        assert told.all == [("a", None)]
-        assert replayed(world) == [(1, 0, 0)]
+async def test_closing_writes_what_is_queued(journal: Journal, world: World, told: Told) -> None:
+    journal.append(run_of(1, 0, 1), told("a"))
+    await journal.aclose()
+    assert told.all == [("a", None)]
+    assert replayed(world) == [(1, 0, 0)]
 
 
-@pytest.mark.seeded
-async def test_a_group_wait_gathers_what_comes_meanwhile() -> None:
-    async with with_journal(JournalConfig(preallocate=0, group_wait_s=2.0)) as (journal, _):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(journal.run, name="groups")
-            told = Told()
-            begin = trio.current_time()
-            for first in range(5):
-                journal.append(run_of(1, first, 1), told("a"))
-                await trio.sleep(0.3)
-            await told.wait(5)
-            assert journal.groups == 1
-            assert trio.current_time() - begin >= 2
-            nursery.cancel_scope.cancel()
-        await journal.aclose()
+@pytest.mark.journal(group_wait_s=2.0)
+async def test_a_group_wait_gathers_what_comes_meanwhile(nursery: trio.Nursery, journal: Journal, told: Told) -> None:
+    nursery.start_soon(journal.run, name="groups")
+    begin = trio.current_time()
+    for first in range(5):
+        journal.append(run_of(1, first, 1), told("a"))
+        await trio.sleep(0.3)
+    await told.wait(5)
+    assert journal.groups == 1
+    assert trio.current_time() - begin >= 2
+    nursery.cancel_scope.cancel()
+    await trio.lowlevel.checkpoint()
+    await journal.aclose()
 
 
-@pytest.mark.seeded
-async def test_half_a_megabyte_ends_the_group_wait() -> None:
-    async with with_journal(JournalConfig(preallocate=0, group_wait_s=2.0)) as (journal, _):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(journal.run, name="groups")
-            told = Told()
-            begin = trio.current_time()
-            journal.append(run_of(1, 0, 1, bytes(600_000)), told("a"))
-            await told.wait(1)
-            assert trio.current_time() - begin < 2
-            nursery.cancel_scope.cancel()
-        await journal.aclose()
+@pytest.mark.journal(group_wait_s=2.0)
+async def test_half_a_megabyte_ends_the_group_wait(nursery: trio.Nursery, journal: Journal, told: Told) -> None:
+    nursery.start_soon(journal.run, name="groups")
+    begin = trio.current_time()
+    journal.append(run_of(1, 0, 1, bytes(600_000)), told("a"))
+    await told.wait(1)
+    assert trio.current_time() - begin < 2
+    nursery.cancel_scope.cancel()
+    await trio.lowlevel.checkpoint()
+    await journal.aclose()
 
 
-@pytest.mark.seeded
-async def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go() -> None:
-    async with with_journal() as (journal, _):
-        told = Told()
-        journal.hold()
-        for first in range(0, 50, 10):
-            journal.append(run_of(1, first, 10), told(str(first)))
-        await trio.sleep(1)
-        assert told.all == []
-        journal.let_go()
-        await told.wait(5)
-        assert [error for _, error in told.all[:5]] == [None] * 5
-        assert journal.groups == 1
-        journal.append(run_of(1, 50, 1), told("after"))
-        await told.wait(6)
+async def test_what_is_appended_while_held_is_one_group_that_begins_when_it_is_let_go(journal: Journal, told: Told):
+    journal.hold()
+    for first in range(0, 50, 10):
+        journal.append(run_of(1, first, 10), told(str(first)))
+    await trio.sleep(1)
+    assert told.all == []
+    journal.let_go()
+    await told.wait(5)
+    assert [error for _, error in told.all[:5]] == [None] * 5
+    assert journal.groups == 1
+    journal.append(run_of(1, 50, 1), told("after"))
+    await told.wait(6)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 
@@ -20,20 +17,15 @@ from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.bookkeeper.varints import encode
-from tests.unit.ledger.bookies.scripted import Receiver, ScriptedLink
+from tests.unit.ledger.bookies.scripted import ScriptedLink
 
 KEY = b"k" * 20
 DIGEST = Digest(DigestType.CRC32C)
 
 
-@asynccontextmanager
-async def with_connection(*, read_timeout_s: float = 10.0) -> AsyncIterator[tuple[V3Connection, ScriptedLink]]:
-    wheel = DeadlineWheel(1.0)
-    link = ScriptedLink()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wheel.run)
-        yield V3Connection("bookie:1", link, wheel, read_timeout_s), link
-        nursery.cancel_scope.cancel()
+@pytest.fixture
+async def connection(link: ScriptedLink, wheel: DeadlineWheel) -> V3Connection:
+    return V3Connection("bookie:1", link, wheel, 10.0)
 
 
 def requests(link: ScriptedLink) -> list[v3.Request]:
@@ -79,130 +71,122 @@ def test_entries_with_gaps_between_their_ids_keep_them() -> None:
         assert ids == [3 + i for i in chosen]
 
 
-async def test_adds_are_answered_by_run_to_their_channel() -> None:
-    async with with_connection() as (connection, link):
-        receiver = Receiver()
-        channel = connection.open_channel(7, receiver, 0)
-        connection.read(7, [1])
-        channel.send(sealed([b"payload"] * 4, Striping(3, 3)), 4)
-        read, adds = requests(link)
-        assert isinstance(adds, v3.AddRequest)
-        assert isinstance(read, v3.ReadRequest)
-        assert (read.txn_id, adds.txns) == (1, [encode(i) for i in (2, 3, 4, 5)])
-        connection.force(7)
-        assert requests(link) == [v3.ForceRequest(6, 7)]
-        link.answer(
-            v3.add_responses(Rc.OK, 7, range(3, 5), adds.txns[:2]),
-            v3.add_responses(Rc.FENCED, 7, range(5, 7), adds.txns[2:]),
-            v3.add_responses(Rc.OK, 99, range(3), adds.txns[:3]),
-        )
-        assert receiver.answers == [(Rc.OK, 3, 4), (Rc.FENCED, 5, 6)]
-        assert channel.outstanding == 0
-        channel.release()
-        assert connection.channels == {}
+async def test_adds_are_answered_by_run_to_their_channel(connection, link, receiver):
+    channel = connection.open_channel(7, receiver, 0)
+    connection.read(7, [1])
+    channel.send(sealed([b"payload"] * 4, Striping(3, 3)), 4)
+    read, adds = requests(link)
+    assert isinstance(adds, v3.AddRequest)
+    assert isinstance(read, v3.ReadRequest)
+    assert (read.txn_id, adds.txns) == (1, [encode(i) for i in (2, 3, 4, 5)])
+    connection.force(7)
+    assert requests(link) == [v3.ForceRequest(6, 7)]
+    link.answer(
+        v3.add_responses(Rc.OK, 7, range(3, 5), adds.txns[:2]),
+        v3.add_responses(Rc.FENCED, 7, range(5, 7), adds.txns[2:]),
+        v3.add_responses(Rc.OK, 99, range(3), adds.txns[:3]),
+    )
+    assert receiver.answers == [(Rc.OK, 3, 4), (Rc.FENCED, 5, 6)]
+    assert channel.outstanding == 0
+    channel.release()
+    assert connection.channels == {}
 
 
-async def test_answers_find_their_requests_in_any_order() -> None:
-    async with with_connection() as (connection, link):
-        one, again, last = connection.read(7, [1, 1, -1], v2.DO_FENCING | v2.HIGH_PRIORITY, KEY)
-        lac = connection.read_lac(7)
-        written = connection.write_lac(7, 5, KEY, b"package")
-        info = connection.bookie_info(v3.TOTAL_DISK_CAPACITY | v3.FREE_DISK_SPACE)
-        forced = connection.force(7)
-        listed = connection.list_of_entries(7)
-        tls = connection.start_tls()
-        auth = connection.authenticate("plugin", b"credentials")
-        flags = v2.DO_FENCING | v2.HIGH_PRIORITY
-        assert requests(link) == [
-            v3.ReadRequest(1, 7, 1, flags, KEY),
-            v3.ReadRequest(2, 7, 1, flags, KEY),
-            v3.ReadRequest(3, 7, -1, flags, KEY),
-            v3.ReadLacRequest(4, 7),
-            v3.WriteLacRequest(5, 7, 5, KEY, b"package"),
-            v3.BookieInfoRequest(6, 3),
-            v3.ForceRequest(7, 7),
-            v3.ListOfEntriesRequest(8, 7),
-            v3.StartTlsRequest(9),
-            v3.AuthRequest(10, "plugin", b"credentials"),
-        ]
-        link.answer(
-            v3.auth_response(10, Rc.OK, "AuthDisabledPlugin", b""),
-            v3.start_tls_response(9, Rc.BAD_REQUEST),
-            v3.list_of_entries_response(8, Rc.OK, 7, b"availability"),
-            v3.force_response(7, Rc.OK, 7),
-            v3.bookie_info_response(6, Rc.OK, 1000, None),
-            v3.write_lac_response(5, Rc.READ_ONLY, 7),
-            v3.read_lac_response(4, Rc.OK, 7, b"package", None),
-            found(3, -1, b"last"),
-            *v3.read_response(2, Rc.NO_ENTRY, 7, 1),
-            found(1, 1, b"one", max_lac=9),
-        )
-        assert one.outcome == v2.ReadResponse(Rc.OK, 7, 1, memoryview(b"one"), 9)
-        assert again.outcome == v2.ReadResponse(Rc.NO_ENTRY, 7, 1, memoryview(b""))
-        assert last.outcome == v2.ReadResponse(Rc.OK, 7, -1, memoryview(b"last"))
-        assert lac.outcome == v3.LacAnswer(Rc.OK, 7, b"package", None)
-        assert written.outcome == v3.Done(Rc.READ_ONLY, 7)
-        assert info.outcome == v3.BookieInfo(Rc.OK, 1000, None)
-        assert forced.outcome == v3.Done(Rc.OK, 7)
-        assert listed.outcome == v3.EntryList(Rc.OK, 7, b"availability")
-        assert tls.outcome == v2.OtherResponse(v3.Operation.START_TLS, Rc.BAD_REQUEST, -1, -1)
-        assert auth.outcome == v3.AuthAnswer(Rc.OK, "AuthDisabledPlugin", b"")
-        assert connection.tick(10**6) is False
+async def test_answers_find_their_requests_in_any_order(connection: V3Connection, link: ScriptedLink) -> None:
+    one, again, last = connection.read(7, [1, 1, -1], v2.DO_FENCING | v2.HIGH_PRIORITY, KEY)
+    lac = connection.read_lac(7)
+    written = connection.write_lac(7, 5, KEY, b"package")
+    info = connection.bookie_info(v3.TOTAL_DISK_CAPACITY | v3.FREE_DISK_SPACE)
+    forced = connection.force(7)
+    listed = connection.list_of_entries(7)
+    tls = connection.start_tls()
+    auth = connection.authenticate("plugin", b"credentials")
+    flags = v2.DO_FENCING | v2.HIGH_PRIORITY
+    assert requests(link) == [
+        v3.ReadRequest(1, 7, 1, flags, KEY),
+        v3.ReadRequest(2, 7, 1, flags, KEY),
+        v3.ReadRequest(3, 7, -1, flags, KEY),
+        v3.ReadLacRequest(4, 7),
+        v3.WriteLacRequest(5, 7, 5, KEY, b"package"),
+        v3.BookieInfoRequest(6, 3),
+        v3.ForceRequest(7, 7),
+        v3.ListOfEntriesRequest(8, 7),
+        v3.StartTlsRequest(9),
+        v3.AuthRequest(10, "plugin", b"credentials"),
+    ]
+    link.answer(
+        v3.auth_response(10, Rc.OK, "AuthDisabledPlugin", b""),
+        v3.start_tls_response(9, Rc.BAD_REQUEST),
+        v3.list_of_entries_response(8, Rc.OK, 7, b"availability"),
+        v3.force_response(7, Rc.OK, 7),
+        v3.bookie_info_response(6, Rc.OK, 1000, None),
+        v3.write_lac_response(5, Rc.READ_ONLY, 7),
+        v3.read_lac_response(4, Rc.OK, 7, b"package", None),
+        found(3, -1, b"last"),
+        *v3.read_response(2, Rc.NO_ENTRY, 7, 1),
+        found(1, 1, b"one", max_lac=9),
+    )
+    assert one.outcome == v2.ReadResponse(Rc.OK, 7, 1, memoryview(b"one"), 9)
+    assert again.outcome == v2.ReadResponse(Rc.NO_ENTRY, 7, 1, memoryview(b""))
+    assert last.outcome == v2.ReadResponse(Rc.OK, 7, -1, memoryview(b"last"))
+    assert lac.outcome == v3.LacAnswer(Rc.OK, 7, b"package", None)
+    assert written.outcome == v3.Done(Rc.READ_ONLY, 7)
+    assert info.outcome == v3.BookieInfo(Rc.OK, 1000, None)
+    assert forced.outcome == v3.Done(Rc.OK, 7)
+    assert listed.outcome == v3.EntryList(Rc.OK, 7, b"availability")
+    assert tls.outcome == v2.OtherResponse(v3.Operation.START_TLS, Rc.BAD_REQUEST, -1, -1)
+    assert auth.outcome == v3.AuthAnswer(Rc.OK, "AuthDisabledPlugin", b"")
+    assert connection.tick(10**6) is False
 
 
-async def test_a_long_poll_is_given_its_own_time_and_costs_no_link() -> None:
-    async with with_connection() as (connection, link):
-        began = trio.current_time()
-        poll = connection.long_poll(7, 4, 60_000)
-        silent = connection.list_of_entries(7)
-        assert requests(link)[0] == v3.ReadRequest(1, 7, -1, 0, None, previous_lac=4, timeout_ms=60_000, piggyback=True)
+async def test_a_long_poll_is_given_its_own_time_and_costs_no_link(connection: V3Connection, link: ScriptedLink):
+    began = trio.current_time()
+    poll = connection.long_poll(7, 4, 60_000)
+    silent = connection.list_of_entries(7)
+    assert requests(link)[0] == v3.ReadRequest(1, 7, -1, 0, None, previous_lac=4, timeout_ms=60_000, piggyback=True)
+    with pytest.raises(BookieTimeoutError):
+        await silent.wait()
+    assert 10 <= trio.current_time() - began <= 13
+    with pytest.raises(BookieTimeoutError):
+        await poll.wait()
+    assert 70 <= trio.current_time() - began <= 75
+    assert link.is_open
+    assert connection.tick(10**6) is False
+    answered = connection.long_poll(7, 4, 1000, piggyback=False)
+    link.answer(found(3, -1, b"", max_lac=6, lac_update_ms=1234))
+    assert answered.outcome == v2.ReadResponse(Rc.OK, 7, -1, memoryview(b""), 6, 1234)
+
+
+async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up(connection, link, receiver):
+    connection.open_channel(5, receiver, 0)
+    began = trio.current_time()
+    late, never = connection.read(7, [1, 2])
+    for answer in (late, never):
         with pytest.raises(BookieTimeoutError):
-            await silent.wait()
-        assert 10 <= trio.current_time() - began <= 13
-        with pytest.raises(BookieTimeoutError):
-            await poll.wait()
-        assert 70 <= trio.current_time() - began <= 75
-        assert link.is_open
-        assert connection.tick(10**6) is False
-        answered = connection.long_poll(7, 4, 1000, piggyback=False)
-        link.answer(found(3, -1, b"", max_lac=6, lac_update_ms=1234))
-        assert answered.outcome == v2.ReadResponse(Rc.OK, 7, -1, memoryview(b""), 6, 1234)
+            await answer.wait()
+    assert 10 <= trio.current_time() - began <= 13
+    link.answer(found(1, 1, b"late"))
+    assert isinstance(late.outcome, BookieTimeoutError)
+    assert link.is_open
+    await trio.sleep(40)
+    assert not link.is_open
+    assert len(receiver.lost) == 1
+    for after in (*connection.read(7, [1]), connection.force(7), connection.list_of_entries(7)):
+        with pytest.raises(BookieUnavailableError):
+            await after.wait()
 
 
-async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_given_up() -> None:
-    async with with_connection() as (connection, link):
-        receiver = Receiver()
-        connection.open_channel(5, receiver, 0)
-        began = trio.current_time()
-        late, never = connection.read(7, [1, 2])
-        for answer in (late, never):
-            with pytest.raises(BookieTimeoutError):
-                await answer.wait()
-        assert 10 <= trio.current_time() - began <= 13
-        link.answer(found(1, 1, b"late"))
-        assert isinstance(late.outcome, BookieTimeoutError)
-        assert link.is_open
-        await trio.sleep(40)
-        assert not link.is_open
-        assert len(receiver.lost) == 1
-        for after in (*connection.read(7, [1]), connection.force(7), connection.list_of_entries(7)):
-            with pytest.raises(BookieUnavailableError):
-                await after.wait()
-
-
-async def test_a_broken_link_fails_everybody_who_waits_once() -> None:
-    async with with_connection() as (connection, link):
-        receiver = Receiver()
-        channel = connection.open_channel(7, receiver, 0)
-        answers = [*connection.read(7, [1, 1]), connection.read_lac(7), connection.long_poll(7, 1, 100)]
-        error = BookieUnavailableError("gone")
-        link.closed(error)
-        link.closed(BookieUnavailableError("again"))
-        assert receiver.lost == [error]
-        assert [each.outcome for each in answers] == [error] * 4
-        link.sent.clear()
-        channel.send(sealed([b"x"], Striping(1, 1)), 1)
-        assert link.sent == []
+async def test_a_broken_link_fails_everybody_who_waits_once(connection, link, receiver):
+    channel = connection.open_channel(7, receiver, 0)
+    answers = [*connection.read(7, [1, 1]), connection.read_lac(7), connection.long_poll(7, 1, 100)]
+    error = BookieUnavailableError("gone")
+    link.closed(error)
+    link.closed(BookieUnavailableError("again"))
+    assert receiver.lost == [error]
+    assert [each.outcome for each in answers] == [error] * 4
+    link.sent.clear()
+    channel.send(sealed([b"x"], Striping(1, 1)), 1)
+    assert link.sent == []
 
 
 @pytest.mark.parametrize(
@@ -215,20 +199,17 @@ async def test_a_broken_link_fails_everybody_who_waits_once() -> None:
     ],
     ids=["an add refused without its id", "never asked", "no message", "version 2"],
 )
-async def test_what_cannot_be_understood_costs_the_bookie_its_link(answer: bytes) -> None:
-    async with with_connection() as (connection, link):
-        receiver = Receiver()
-        channel = connection.open_channel(7, receiver, 0)
-        channel.send(sealed([b"x"], Striping(1, 1)), 1)
-        link.answer(answer)
-        assert not link.is_open
-        assert isinstance(receiver.lost[0], BookieProtocolError)
+async def test_what_cannot_be_understood_costs_the_bookie_its_link(answer, connection, link, receiver):
+    channel = connection.open_channel(7, receiver, 0)
+    channel.send(sealed([b"x"], Striping(1, 1)), 1)
+    link.answer(answer)
+    assert not link.is_open
+    assert isinstance(receiver.lost[0], BookieProtocolError)
 
 
-async def test_a_batch_is_refused_without_asking() -> None:
-    async with with_connection() as (connection, link):
-        assert (await connection.read_batch(7, 1, 10, 1000).wait()).rc == Rc.BAD_REQUEST
-        assert link.sent == []
+async def test_a_batch_is_refused_without_asking(connection: V3Connection, link: ScriptedLink) -> None:
+    assert (await connection.read_batch(7, 1, 10, 1000).wait()).rc == Rc.BAD_REQUEST
+    assert link.sent == []
 
 
 @pytest.mark.parametrize("write_flags", [0, v3.DEFERRED_SYNC])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Listener, Stream, World
 from quire.world.outbox import Outbox
-from simulation.machines.world import in_world
 
 
 class Passes:
@@ -63,13 +60,13 @@ class Peer:
         self.news = trio.Event()
 
 
-@asynccontextmanager
-async def with_peer(**options: Any) -> AsyncIterator[tuple[Peer, World]]:
-    async with in_world(3) as world:
-        listener = await world.network.listen("127.0.0.1", 0)
-        async with trio.open_nursery() as nursery:
-            yield Peer(world, nursery, listener, **options), world
-            nursery.cancel_scope.cancel()
+async def peer_of(world: World, nursery: trio.Nursery, **options: Any) -> Peer:
+    return Peer(world, nursery, await world.network.listen("127.0.0.1", 0), **options)
+
+
+@pytest.fixture
+async def peer(world: World, nursery: trio.Nursery) -> Peer:
+    return await peer_of(world, nursery)
 
 
 async def received(stream: Stream, size: int) -> bytes:
@@ -90,111 +87,98 @@ async def send(stream: Stream, data: bytes) -> None:
         await stream.wait_writable()
 
 
-@pytest.mark.seeded
-async def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order() -> None:
-    async with with_peer() as (peer, _):
-        peer.link.send([b"one", (b"two-head", b"two-payload")])
-        stream = await peer.listener.accept()
-        assert await received(stream, 22) == b"onetwo-headtwo-payload"
-        peer.link.send([b"three"])
-        peer.link.send([b"four"])
-        assert await received(stream, 9) == b"threefour"
+async def test_what_was_sent_before_the_connection_stood_arrives_first_and_in_order(peer: Peer) -> None:
+    peer.link.send([b"one", (b"two-head", b"two-payload")])
+    stream = await peer.listener.accept()
+    assert await received(stream, 22) == b"onetwo-headtwo-payload"
+    peer.link.send([b"three"])
+    peer.link.send([b"four"])
+    assert await received(stream, 9) == b"threefour"
 
 
-@pytest.mark.seeded
-async def test_frames_of_a_pass_leave_when_the_turn_ends_it() -> None:
+async def test_frames_of_a_pass_leave_when_the_turn_ends_it(world: World, nursery: trio.Nursery) -> None:
     passes = Passes()
-    async with with_peer(turn=passes) as (peer, _):
-        peer.link.send([b"early"])
-        stream = await peer.listener.accept()
-        assert await received(stream, 5) == b"early"
-        peer.link.send([b"one"])
-        peer.link.send([b"two"])
-        nothing = bytearray(6)
-        with trio.move_on_after(10):
-            await stream.receive_into(memoryview(nothing))
-        assert bytes(nothing) == bytes(6)
-        passes.flush()
-        assert await received(stream, 6) == b"onetwo"
+    peer = await peer_of(world, nursery, turn=passes)
+    peer.link.send([b"early"])
+    stream = await peer.listener.accept()
+    assert await received(stream, 5) == b"early"
+    peer.link.send([b"one"])
+    peer.link.send([b"two"])
+    nothing = bytearray(6)
+    with trio.move_on_after(10):
+        await stream.receive_into(memoryview(nothing))
+    assert bytes(nothing) == bytes(6)
+    passes.flush()
+    assert await received(stream, 6) == b"onetwo"
 
 
-@pytest.mark.seeded
-async def test_what_answers_cause_leaves_in_their_own_pass() -> None:
+async def test_what_answers_cause_leaves_in_their_own_pass(world: World, nursery: trio.Nursery) -> None:
     passes = Passes()
     seen: list[tuple[bool, int]] = []
-    async with with_peer(turn=passes) as (peer, _):
+    peer = await peer_of(world, nursery, turn=passes)
 
-        def answer(chunk: Buffer) -> None:
-            seen.append((passes.working, passes.flushes))
-            peer.link.send([b"next"])
+    def answer(chunk: Buffer) -> None:
+        seen.append((passes.working, passes.flushes))
+        peer.link.send([b"next"])
 
-        peer.link.set_receiver(answer)
-        stream = await peer.listener.accept()
-        await send(stream, v2.add_responses(Rc.OK, 7, range(3)))
-        assert await received(stream, 4) == b"next"
-        assert seen == [(True, before) for before in range(passes.flushes)]
-        assert not passes.working
-
-
-@pytest.mark.seeded
-async def test_answers_are_cut_from_the_stream_wherever_it_is_torn() -> None:
-    async with with_peer() as (peer, _):
-        stream = await peer.listener.accept()
-        data = v2.add_responses(Rc.OK, 7, range(3)) + v2.response_head(v2.Opcode.READ, Rc.OK, 7, 3, 300_000)
-        data += bytes(300_000)
-        for start in range(0, len(data), 7001):
-            await send(stream, data[start : start + 7001])
-        while not peer.responses or not isinstance(peer.responses[-1], v2.ReadResponse):
-            await peer.hear()
-        assert peer.responses[0] == v2.AddAcks(Rc.OK, 7, 0, 2)
-        assert len(peer.responses[-1].entry) == 300_000
+    peer.link.set_receiver(answer)
+    stream = await peer.listener.accept()
+    await send(stream, v2.add_responses(Rc.OK, 7, range(3)))
+    assert await received(stream, 4) == b"next"
+    assert seen == [(True, before) for before in range(passes.flushes)]
+    assert not passes.working
 
 
-@pytest.mark.seeded
-async def test_the_end_of_the_connection_is_told_once() -> None:
-    async with with_peer() as (peer, _):
-        stream = await peer.listener.accept()
-        stream.close()
+async def test_answers_are_cut_from_the_stream_wherever_it_is_torn(peer: Peer) -> None:
+    stream = await peer.listener.accept()
+    data = v2.add_responses(Rc.OK, 7, range(3)) + v2.response_head(v2.Opcode.READ, Rc.OK, 7, 3, 300_000)
+    data += bytes(300_000)
+    for start in range(0, len(data), 7001):
+        await send(stream, data[start : start + 7001])
+    while not peer.responses or not isinstance(peer.responses[-1], v2.ReadResponse):
         await peer.hear()
-        await trio.sleep(10)
-        assert len(peer.errors) == 1
-        peer.link.send([b"dropped"])
-        peer.link.close()
-        assert len(peer.errors) == 1
+    assert peer.responses[0] == v2.AddAcks(Rc.OK, 7, 0, 2)
+    assert len(peer.responses[-1].entry) == 300_000
 
 
-@pytest.mark.seeded
-async def test_bytes_that_are_no_frame_break_the_link() -> None:
-    async with with_peer() as (peer, _):
-        stream = await peer.listener.accept()
-        await send(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await peer.hear()
-        assert [type(each) for each in peer.errors] == [BookieProtocolError]
+async def test_the_end_of_the_connection_is_told_once(peer: Peer) -> None:
+    stream = await peer.listener.accept()
+    stream.close()
+    await peer.hear()
+    await trio.sleep(10)
+    assert len(peer.errors) == 1
+    peer.link.send([b"dropped"])
+    peer.link.close()
+    assert len(peer.errors) == 1
 
 
-@pytest.mark.seeded
-async def test_a_link_that_we_close_says_nothing_and_closes_the_connection() -> None:
-    async with with_peer() as (peer, _):
-        stream = await peer.listener.accept()
-        peer.link.send([b"x"])
-        assert await received(stream, 1) == b"x"
-        peer.link.close()
-        with trio.fail_after(60):
-            assert await stream.receive_into(memoryview(bytearray(10))) == 0
-        assert peer.errors == []
+async def test_bytes_that_are_no_frame_break_the_link(peer: Peer) -> None:
+    stream = await peer.listener.accept()
+    await send(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await peer.hear()
+    assert [type(each) for each in peer.errors] == [BookieProtocolError]
 
 
-@pytest.mark.seeded
-async def test_a_bookie_that_takes_nothing_meets_a_bound() -> None:
-    async with with_peer(bytes_max=8 << 20) as (peer, _):
-        stream = await peer.listener.accept()
-        for _ in range(100):
-            peer.link.send([bytes(1 << 20)])
-            await trio.sleep(0.01)
-            if peer.errors:
-                break
-        assert "too slow" in str(peer.errors[0])
-        stream.close()
+async def test_a_link_that_we_close_says_nothing_and_closes_the_connection(peer: Peer) -> None:
+    stream = await peer.listener.accept()
+    peer.link.send([b"x"])
+    assert await received(stream, 1) == b"x"
+    peer.link.close()
+    with trio.fail_after(60):
+        assert await stream.receive_into(memoryview(bytearray(10))) == 0
+    assert peer.errors == []
+
+
+async def test_a_bookie_that_takes_nothing_meets_a_bound(world: World, nursery: trio.Nursery) -> None:
+    peer = await peer_of(world, nursery, bytes_max=8 << 20)
+    stream = await peer.listener.accept()
+    for _ in range(100):
+        peer.link.send([bytes(1 << 20)])
+        await trio.sleep(0.01)
+        if peer.errors:
+            break
+    assert "too slow" in str(peer.errors[0])
+    stream.close()
 
 
 @pytest.mark.seeded(3)

@@ -218,9 +218,7 @@ async def test_a_read_that_the_service_breaks_off_is_done_again(scene: Scene, mo
         assert failures < 0
 
 
-async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(
-    log_events: list[dict[str, Any]], scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_service_refuses_is_told_and_tried_with_the_next_change(log_events, scene, monkeypatch):
     async with scene.watcher() as watcher:
 
         async def refuse(path: str) -> list[str]:
@@ -249,9 +247,7 @@ async def test_when_the_session_has_gone_it_ends_and_what_was_known_stays(scene:
     assert await watcher.resolve(A) == ("a", 3181)
 
 
-async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_service_that_does_not_answer_keeps_nobody_from_a_bookie_that_is_known(scene, monkeypatch):
     await scene.register("my-bookie", "h1")
     async with scene.watcher() as watcher:
 
@@ -290,9 +286,7 @@ async def test_a_bookie_with_too_many_errors_in_an_interval_goes_into_quarantine
         assert watcher.cluster().quarantined == {A}
 
 
-async def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine(
-    scene: Scene,
-) -> None:
+async def test_without_the_health_check_or_where_an_operator_disabled_it_nobody_goes_into_quarantine(scene: Scene):
     await scene.theirs.create("/ledgers/disableHealthCheck")
     async with scene.watcher(health_check=True) as watcher:
         scene.faults.errors = {A: 1000}
@@ -320,22 +314,20 @@ async def test_only_some_clients_leave_a_bookie_at_once_by_the_ratio(scene: Scen
 
 
 @pytest.mark.seeded(3)
-async def test_links_go_to_where_the_watcher_says(world: World) -> None:
+async def test_links_go_to_where_the_watcher_says(world: World, nursery: trio.Nursery) -> None:
     listener = await world.network.listen("127.0.0.1", 0)
     store = MemoryStore(MemoryTree())
     await init_new_cluster(store, "/ledgers", rng=random.Random(1))
     await bookies.register(store, "my-bookie", at(*listener.address))
     watcher = StoredBookies(store, world.rng)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(watcher.run)
-        link = watched_links(world.network, nursery, watcher)("my-bookie")
-        link.set_receiver(lambda chunk: None)
-        request = v2.read_request(7, 0)
-        link.send([request])
-        with trio.fail_after(60):
-            stream = await listener.accept()
-            buffer = bytearray(4096)
-            size = await stream.receive_into(memoryview(buffer))
-        assert size > 0
-        link.close()
-        nursery.cancel_scope.cancel()
+    await nursery.start(watcher.run)
+    link = watched_links(world.network, nursery, watcher)("my-bookie")
+    link.set_receiver(lambda chunk: None)
+    request = v2.read_request(7, 0)
+    link.send([request])
+    with trio.fail_after(60):
+        stream = await listener.accept()
+        buffer = bytearray(4096)
+        size = await stream.receive_into(memoryview(buffer))
+    assert size > 0
+    link.close()

@@ -49,9 +49,7 @@ def test_a_replacement_that_touches_others_or_takes_a_member_is_refused() -> Non
         )
 
 
-def test_an_ensemble_that_fails_the_policy_is_told_once_for_each_state_of_the_cluster(
-    log_events: list[dict[str, Any]],
-) -> None:
+def test_an_ensemble_that_fails_the_policy_is_told_once_for_each_state_of_the_cluster(log_events: list[dict[str, Any]]):
     now = cluster_of(["/a"] * 3)
     placement = make_placement(PlacementConfig(), lambda: now, random.Random(0))
     placement.new_ensemble(1, 1, 1)

@@ -48,9 +48,7 @@ def test_a_new_ensemble_is_on_as_many_racks_as_any_could_be_up_to_what_is_wanted
 
 @settings(deadline=None)
 @given(small_clusters())
-def test_a_replacement_is_neither_a_member_nor_excluded_and_keeps_racks_apart_if_any_could(
-    drawn: Drawn,
-) -> None:
+def test_a_replacement_is_neither_a_member_nor_excluded_and_keeps_racks_apart_if_any_could(drawn: Drawn):
     cluster, size, quorum, config, seed = drawn
     rng = random.Random(seed)
     ensemble = tuple(rng.sample(cluster.writable, size))

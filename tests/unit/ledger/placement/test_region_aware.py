@@ -72,9 +72,7 @@ def test_fewer_regions_named_than_durability_demands_is_refused() -> None:
     enforce=st.booleans(),
     data=st.data(),
 )
-def test_an_ensemble_is_distinct_allowed_and_durable_exactly_if_one_can_be(
-    locations: list[str | None], durable: bool, enforce: bool, data: st.DataObject
-) -> None:
+def test_an_ensemble_is_distinct_allowed_and_durable_exactly_if_one_can_be(locations, durable, enforce, data):
     cluster = cluster_of(locations)
     size = data.draw(st.integers(1, min(4, len(locations))))
     quorum = data.draw(st.integers(1, size))

@@ -47,21 +47,20 @@ async def test_a_copy_of_another_entry_is_damage(cluster: FakeCluster, client: L
     assert (bad.entry_id, bad.fault) == (1, CopyFault.DAMAGED)
 
 
-async def test_a_silent_bookie_is_unreachable_and_asked_no_further() -> None:
-    cluster = FakeCluster(1)
-    async with cluster.client(read_timeout_s=1.0, add_timeout_s=1.0) as client:
-        ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
-        [bookie] = cluster.bookies.values()
-        copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
-        found, _ = await copies.read(bookie.bookie_id, range(3))
-        bookie.hung = True
-        every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
-        assert [each.fault for each in every] == [CopyFault.UNREACHABLE]
-        with pytest.raises(BookieTimeoutError):
-            await copies.write(bookie.bookie_id, range(3), found)
-        bookie.stop()
-        with pytest.raises(BookieUnavailableError):
-            await copies.write(bookie.bookie_id, range(3), found)
+@pytest.mark.bookies(1, read_timeout_s=1.0, add_timeout_s=1.0)
+async def test_a_silent_bookie_is_unreachable_and_asked_no_further(cluster: FakeCluster, client: LedgerClient) -> None:
+    ledger_id, _ = await write(client, 20, quorums=(1, 1, 1))
+    [bookie] = cluster.bookies.values()
+    copies = client.copies(ledger_id, await cluster.metadata(ledger_id))
+    found, _ = await copies.read(bookie.bookie_id, range(3))
+    bookie.hung = True
+    every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
+    assert [each.fault for each in every] == [CopyFault.UNREACHABLE]
+    with pytest.raises(BookieTimeoutError):
+        await copies.write(bookie.bookie_id, range(3), found)
+    bookie.stop()
+    with pytest.raises(BookieUnavailableError):
+        await copies.write(bookie.bookie_id, range(3), found)
 
 
 @pytest.mark.bookies(2)

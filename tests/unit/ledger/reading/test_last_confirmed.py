@@ -21,8 +21,8 @@ from quire.metadata.ledgers import Fragment, LedgerMetadata
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger import fake_reads_v3
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
+from tests.unit.ledger import fake_v3
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 
 DIGEST = Digest(DigestType.CRC32C)
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
@@ -40,25 +40,22 @@ async def open_ledger(
     reader = await (reading or client).open_no_recovery(writer.ledger_id)
     seen = Confirmations(writer)
     for entry_id in range(runs):
-        writer.append(payloads(entry_id, entry_id))
-        await seen.until(entry_id)
+        await seen.write(entry_id, entry_id)
     return writer, reader
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-async def test_a_reader_learns_of_all_but_what_no_later_entry_tells_and_an_explicit_lac_tells_that(
-    quorum: tuple[int, int, int], protocol: str
-) -> None:
+async def test_a_reader_learns_of_all_but_what_no_later_entry_tells_and_an_explicit_lac_tells_that(quorum, protocol):
     cluster = FakeCluster(5)
     async with cluster.client() as client, cluster.client(protocol=protocol) as reading:
         writer, reader = await open_ledger(client, quorum, 10, reading)
         assert reader.last_entry_id == -1
         assert await reader.read_last_confirmed() == reader.last_entry_id == 8
-        members = cluster.of(writer.metadata.fragments[0].bookies)
+        members = cluster.members(writer)
         write_set = [(9 + i) % quorum[0] for i in range(quorum[1])]
         for index in write_set[: quorum[2]]:
-            fake_reads_v3.explicit_lac(members[index], writer.ledger_id, 9, DIGEST)
+            fake_v3.explicit_lac(members[index], writer.ledger_id, 9, DIGEST)
         assert await reader.read_last_confirmed() == 9
         assert [bytes(each) for each in await reader.read(0, 9)] == payloads(0, 9)
         assert writer.error is None, "nobody was fenced"
@@ -66,15 +63,13 @@ async def test_a_reader_learns_of_all_but_what_no_later_entry_tells_and_an_expli
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2), (5, 3, 2)])
-async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few_answer(
-    quorum: tuple[int, int, int],
-) -> None:
+async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few_answer(quorum: tuple[int, int, int]):
     size, write, ack = quorum
     for away in itertools.chain.from_iterable(itertools.combinations(range(size), n) for n in range(size + 1)):
         cluster = FakeCluster(size)
         async with cluster.client(read_timeout_s=2) as client:
             writer, reader = await open_ledger(client, quorum, 10)
-            members = cluster.of(writer.metadata.fragments[0].bookies)
+            members = cluster.members(writer)
             for index in away:
                 members[index].stop()
             hidden = any(len({(r + i) % size for i in range(write)} & set(away)) >= ack for r in range(size))
@@ -92,7 +87,7 @@ async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few
 
 async def test_one_bookie_that_knows_more_is_enough_for_a_try(cluster: FakeCluster, client: LedgerClient) -> None:
     writer, reader = await open_ledger(client, (3, 3, 2), 5)
-    first, second, third = cluster.of(writer.metadata.fragments[0].bookies)
+    first, second, third = cluster.members(writer)
     first.hung = True
     second.stop()
     began = trio.current_time()
@@ -107,7 +102,7 @@ async def test_one_bookie_that_knows_more_is_enough_for_a_try(cluster: FakeClust
 async def test_the_lac_of_a_reader_never_goes_back(cluster: FakeCluster, client: LedgerClient) -> None:
     writer, reader = await open_ledger(client, (1, 1, 1), 5)
     assert await reader.read_last_confirmed() == 3
-    ledger = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+    ledger = cluster.bookie.entries[writer.ledger_id]
     for entry_id in range(2, 5):
         del ledger[entry_id]
     assert await reader.read_last_confirmed() == 3
@@ -154,13 +149,10 @@ def lac_answers(first: int = 0) -> LacAnswers:
         (BookieUnavailableError("gone"), -1, False),
     ],
 )
-def test_the_greater_of_the_valid_ones_counts_and_damage_is_no_answer(
-    answer: v3.LacAnswer | v2.OtherResponse | BookieUnavailableError, lac: int, counts: bool
-) -> None:
+def test_the_greater_of_the_valid_ones_counts_and_damage_is_no_answer(answer, lac, counts):
     found = lac_answers()
     found.take(0, answer)
-    assert found.best.lac == lac
-    assert found.answered == counts
+    assert (found.best.lac, found.answered) == (lac, counts)
     assert bool(found.causes) == (not counts)
     found.take(1, answer)
     assert found.covered == counts, "two of three are enough, as no two others can confirm anything alone"
@@ -172,22 +164,11 @@ def test_what_came_before_the_last_fragment_is_confirmed_whatever_its_bookies_kn
     assert found.best.lac == 39
 
 
-def hang(bookie: FakeBookie) -> None:
-    bookie.hung = True
-
-
-def busy(bookie: FakeBookie) -> None:
-    refusals = [Rc.TOO_MANY_REQUESTS] * 3
-    bookie.refuse = lambda request: refusals.pop() if refusals else None
-
-
-@pytest.mark.parametrize("fault", [hang, busy])
-async def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(
-    cluster: FakeCluster, client: LedgerClient, fault: Callable[[FakeBookie], None]
-) -> None:
+@pytest.mark.parametrize("fault", ["hung", "busy"])
+async def test_an_open_ledger_is_opened_though_a_bookie_hangs_or_all_are_busy(cluster, client, fault):
     writer, _ = await open_ledger(client, (3, 3, 2), 5)
-    for bookie in list(cluster.bookies.values())[: 1 if fault is hang else 3]:
-        fault(bookie)
+    for bookie in list(cluster.bookies.values())[: 1 if fault == "hung" else 3]:
+        bookie.fail(fault)
     began = trio.current_time()
     reader = await client.open(writer.ledger_id, recover=False)
     assert reader.last_entry_id == 3

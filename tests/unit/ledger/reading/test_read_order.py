@@ -33,9 +33,7 @@ def situations(draw: st.DrawFn) -> tuple[int, int, set[int], set[int], set[int]]
 
 
 @given(situations(), st.integers(0, 100), st.integers(0, 5))
-async def test_every_replica_is_asked_once_the_able_ones_first(
-    situation: tuple[int, int, set[int], set[int], set[int]], entry_id: int, seed: int
-) -> None:
+async def test_every_replica_is_asked_once_the_able_ones_first(situation, entry_id, seed):
     size, quorum, failed, read_only, gone = situation
     bookies = BOOKIES[:size]
     health = BookieHealth()

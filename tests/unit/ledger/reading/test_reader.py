@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from quire.ledger import LedgerClient
 from quire.ledger.errors import (
     DigestMismatchError,
     IncorrectParameterError,
-    LedgerError,
     LedgerReadError,
     LedgerUnauthorizedError,
     NoSuchEntryError,
@@ -22,8 +20,8 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
-from tests.unit.ledger.reads import members, read_all, written
+from tests.unit.ledger.fake_bookie import FakeCluster, begun, payloads, total
+from tests.unit.ledger.reads import read_all, written
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 
@@ -31,21 +29,17 @@ QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2)]
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.parametrize("digest", list(DigestType))
 @pytest.mark.bookies(5)
-async def test_a_closed_ledger_is_read_as_written(
-    client: LedgerClient, quorum: tuple[int, int, int], digest: DigestType
-) -> None:
+async def test_a_closed_ledger_is_read_as_written(client, quorum, digest):
     reader = await written(client, quorum, 40, digest_type=digest)
     assert reader.closed
-    assert (reader.last_entry_id, reader.length) == (39, sum(map(len, payloads(0, 39))))
+    assert (reader.last_entry_id, reader.length) == (39, total(0, 39))
     assert await read_all(reader) == payloads(0, 39)
     assert [bytes(each) for each in await reader.read(5, 9, size_max=1 << 20)] == payloads(5, 9)
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
 @pytest.mark.bookies(5)
-async def test_a_read_is_bounded_in_bytes_but_brings_at_least_one_entry(
-    client: LedgerClient, quorum: tuple[int, int, int]
-) -> None:
+async def test_a_read_is_bounded_in_bytes_but_brings_at_least_one_entry(client, quorum):
     reader = await written(client, quorum, 40)
     assert [bytes(each) for each in await reader.read(3, 39, size_max=1)] == payloads(3, 3)
     some = await reader.read(3, 39, size_max=300)
@@ -54,9 +48,7 @@ async def test_a_read_is_bounded_in_bytes_but_brings_at_least_one_entry(
     assert await read_all(reader, size_max=100) == payloads(0, 39)
 
 
-async def test_many_entries_are_read_by_one_request_where_every_bookie_has_them_all(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_many_entries_are_read_by_one_request_where_every_bookie_has_them_all(cluster, client):
     reader = await written(client, (3, 3, 2), 40)
     await reader.read(0, 39, size_max=1 << 20)
     requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
@@ -72,92 +64,53 @@ async def test_entries_past_the_end_are_not_read(client: LedgerClient) -> None:
     assert len(await reader.read(0, 9, size_max=10**6)) == 5
 
 
-def stop(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.stop()
-
-
-def hang(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.hung = True
-
-
-def forget(bookie: FakeBookie, ledger_id: int) -> None:
-    del bookie.entries[ledger_id]
-
-
-def damage(bookie: FakeBookie, ledger_id: int) -> None:
-    for entry_id in bookie.entries[ledger_id]:
-        bookie.damage(ledger_id, entry_id)
-
-
-def swap(bookie: FakeBookie, ledger_id: int) -> None:
-    """Store every entry under another entry's id."""
-    ledger = bookie.entries[ledger_id]
-    bookie.entries[ledger_id] = dict(zip(ledger, reversed(ledger.values()), strict=True))
-
-
-def truncate(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.entries[ledger_id] = {entry_id: entry[:20] for entry_id, entry in bookie.entries[ledger_id].items()}
-
-
-def refuse(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.refuse = lambda request: Rc.IO
-
-
-@pytest.mark.parametrize("fault", [stop, hang, forget, damage, swap, truncate, refuse])
+@pytest.mark.parametrize("fault", ["stopped", "hung", "empty", "damaged", "swapped", "truncated", "refusing"])
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
-async def test_one_bad_bookie_is_passed_over(
-    quorum: tuple[int, int, int], fault: Callable[[FakeBookie, int], None]
-) -> None:
+async def test_one_bad_bookie_is_passed_over(quorum: tuple[int, int, int], fault: str) -> None:
     for index in range(3):
         cluster = FakeCluster(3)
         async with cluster.client() as client:
             reader = await written(client, quorum, 20)
-            fault(members(cluster, reader)[index], reader.ledger_id)
+            cluster.members(reader)[index].fail(fault, reader.ledger_id)
             assert await read_all(reader) == payloads(0, 19)
 
 
 @pytest.mark.parametrize(
     ("faults", "kind"),
     [
-        ([forget, forget, forget], NoSuchEntryError),
-        ([forget, stop, forget], LedgerReadError),
-        ([forget, refuse, forget], LedgerReadError),
-        ([stop, damage, forget], DigestMismatchError),
-        ([damage, refuse, hang], DigestMismatchError),
-        ([swap, forget, forget], DigestMismatchError),
+        (["empty", "empty", "empty"], NoSuchEntryError),
+        (["empty", "stopped", "empty"], LedgerReadError),
+        (["empty", "refusing", "empty"], LedgerReadError),
+        (["empty", "hung", "empty"], LedgerReadError),
+        (["stopped", "damaged", "empty"], DigestMismatchError),
+        (["damaged", "refusing", "hung"], DigestMismatchError),
+        (["swapped", "empty", "empty"], DigestMismatchError),
     ],
 )
 @pytest.mark.parametrize("batch_reads", [True, False])
-async def test_the_final_error_says_missing_only_if_nothing_worse_was_seen(
-    faults: list[Callable[[FakeBookie, int], None]], kind: type[LedgerError], batch_reads: bool
-) -> None:
-    async def test() -> None:
-        for rotation in range(3):
-            cluster = FakeCluster(3)
-            async with cluster.client() as client:
-                reader = await written(client, (3, 3, 2), 20)
-                for index, bookie in enumerate(members(cluster, reader)):
-                    bookie.batch_reads = batch_reads
-                    faults[(index + rotation) % 3](bookie, reader.ledger_id)
-                with pytest.raises(kind) as raised:
-                    await reader.read(0, 19, size_max=1 << 20)
-                assert type(raised.value) is kind
-
-    await test()
+async def test_the_final_error_says_missing_only_if_nothing_worse_was_seen(faults, kind, batch_reads):
+    for rotation in range(3):
+        cluster = FakeCluster(3)
+        async with cluster.client() as client:
+            reader = await written(client, (3, 3, 2), 20)
+            for index, bookie in enumerate(cluster.members(reader)):
+                bookie.batch_reads = batch_reads
+                bookie.fail(faults[(index + rotation) % 3], reader.ledger_id)
+            with pytest.raises(kind) as raised:
+                await reader.read(0, 19, size_max=1 << 20)
+            assert type(raised.value) is kind
 
 
 @pytest.mark.bookies(1)
 async def test_a_wrong_password_is_said_to_be_one(cluster: FakeCluster, client: LedgerClient) -> None:
     reader = await written(client, (1, 1, 1), 3)
-    cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.UNAUTHORIZED
+    cluster.bookie.refuse = lambda request: Rc.UNAUTHORIZED
     with pytest.raises(LedgerUnauthorizedError):
         await reader.read(0, 2, size_max=100)
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
-async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(
-    cluster: FakeCluster, client: LedgerClient, quorum: tuple[int, int, int]
-) -> None:
+async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(cluster, client, quorum):
     reader = await written(client, quorum, 20)
     for bookie in cluster.bookies.values():
         if 7 in bookie.entries[reader.ledger_id]:
@@ -170,57 +123,46 @@ async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(
 
 @pytest.mark.parametrize("batch_reads", [True, False])
 async def test_a_busy_bookie_is_asked_again(batch_reads: bool) -> None:
-    async def test() -> None:
-        cluster = FakeCluster(1)
-        bookie = cluster.bookies["bookie0:3181"]
-        bookie.batch_reads = batch_reads
-        async with cluster.client(read_timeout_s=3) as client:
-            reader = await written(client, (1, 1, 1), 1)
-            answers = [Rc.TOO_MANY_REQUESTS] * 4
-            bookie.refuse = lambda request: answers.pop() if answers else None
-            assert await read_all(reader) == payloads(0, 0)
-            bookie.refuse = lambda request: Rc.TOO_MANY_REQUESTS
-            began = trio.current_time()
-            with pytest.raises(LedgerReadError):
-                await read_all(reader)
-            assert 2 < trio.current_time() - began <= 3
-
-    await test()
+    cluster = FakeCluster(1)
+    bookie = cluster.bookie
+    bookie.batch_reads = batch_reads
+    async with cluster.client(read_timeout_s=3) as client:
+        reader = await written(client, (1, 1, 1), 1)
+        answers = [Rc.TOO_MANY_REQUESTS] * 4
+        bookie.refuse = lambda request: answers.pop() if answers else None
+        assert await read_all(reader) == payloads(0, 0)
+        bookie.refuse = lambda request: Rc.TOO_MANY_REQUESTS
+        began = trio.current_time()
+        with pytest.raises(LedgerReadError):
+            await read_all(reader)
+        assert 2 < trio.current_time() - began <= 3
 
 
 async def test_a_bookie_without_batch_reads_is_read_entry_by_entry(cluster: FakeCluster, client: LedgerClient) -> None:
     reader = await written(client, (3, 3, 2), 20)
-    for bookie in cluster.bookies.values():
-        bookie.batch_reads = False
+    cluster.every(batch_reads=False)
     assert await read_all(reader) == payloads(0, 19)
 
 
-async def test_a_hung_bookie_delays_a_read_by_its_timeout_and_is_then_given_up() -> None:
-    cluster = FakeCluster(1)
-    bookie = cluster.bookies["bookie0:3181"]
-    async with cluster.client(read_timeout_s=3) as client:
-        reader = await written(client, (1, 1, 1), 3)
-        bookie.hung = True
-        began = trio.current_time()
-        with pytest.raises(LedgerReadError):
-            await reader.read(0, 2, size_max=100)
-        assert 3 <= trio.current_time() - began < 4
-        bookie.hung = False
-        assert await read_all(reader) == payloads(0, 2)
+@pytest.mark.bookies(1, read_timeout_s=3)
+async def test_a_hung_bookie_delays_a_read_by_its_timeout_and_is_then_given_up(cluster, client):
+    bookie = cluster.bookie
+    reader = await written(client, (1, 1, 1), 3)
+    bookie.hung = True
+    began = trio.current_time()
+    with pytest.raises(LedgerReadError):
+        await reader.read(0, 2, size_max=100)
+    assert 3 <= trio.current_time() - began < 4
+    bookie.hung = False
+    assert await read_all(reader) == payloads(0, 2)
 
 
 @pytest.mark.bookies(2)
-async def test_a_read_crosses_no_fragment_and_each_is_read_from_its_own_bookies(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
-    writer = await client.create()
-    seen = Confirmations(writer)
-    writer.append(payloads(0, 4))
-    await seen.until(4)
+async def test_a_read_crosses_no_fragment_and_each_is_read_from_its_own_bookies(cluster, client):
+    writer, seen = await begun(client, entries=5)
     first = writer.metadata.fragments[0].bookies[0]
     cluster.bookies[first].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
-    writer.append(payloads(5, 9))
-    await seen.until(9)
+    await seen.write(5, 9)
     await writer.close()
     reader = await client.open(writer.ledger_id, recover=False)
     assert len(reader.metadata.fragments) == 2
@@ -265,13 +207,8 @@ async def test_a_batch_is_bounded_in_entries_and_bytes(client: LedgerClient, quo
         await reader.batch_read(5, 0)
 
 
-async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
-    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-    seen = Confirmations(writer)
-    writer.append(payloads(0, 4))
-    await seen.until(4)
+async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only(cluster: FakeCluster, client: LedgerClient):
+    writer, _ = await begun(client, (3, 3, 2), entries=5)
     reader = await client.open_no_recovery(writer.ledger_id)
     assert reader.last_entry_id == -1
     with pytest.raises(NoSuchEntryError):
@@ -280,7 +217,7 @@ async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only(
     with pytest.raises(NoSuchEntryError):
         await reader.read_unconfirmed(0, 5)
     await writer.close()
-    beyond = cluster.bookies["bookie0:3181"].entries[writer.ledger_id]
+    beyond = cluster.bookie.entries[writer.ledger_id]
     beyond[5] = beyond[4]
     closed = await client.open(writer.ledger_id, recover=False)
     with pytest.raises(NoSuchEntryError):
@@ -291,11 +228,9 @@ async def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
     for protocol in ("v2", "v3"):
         cluster = FakeCluster(3)
         async with cluster.client() as client, cluster.client(protocol=protocol) as reading:
-            writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-            seen = Confirmations(writer)
+            writer, seen = await begun(client, (3, 3, 2))
             for entry_id in range(10):
-                writer.append(payloads(entry_id, entry_id))
-                await seen.until(entry_id)
+                await seen.write(entry_id, entry_id)
                 if entry_id == 4:
                     reader = await reading.open_no_recovery(writer.ledger_id)
             assert reader.last_entry_id == 3
@@ -304,11 +239,9 @@ async def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
 
 
 @pytest.mark.bookies(2)
-async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it(cluster, client):
     reader = await written(client, (1, 1, 1), 20)
-    [old] = members(cluster, reader)
+    [old] = cluster.members(reader)
     [new] = [each for each in cluster.bookies.values() if each is not old]
     new.entries[reader.ledger_id] = old.entries[reader.ledger_id]
     moved = replace(reader.metadata, fragments=(Fragment(0, (new.bookie_id,)),))
@@ -324,13 +257,12 @@ async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it(
         await reader.read(0, 19)
 
 
-async def test_batches_can_be_switched_off() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client(reads=ReadConfig(batch_reads=False)) as client:
-        reader = await written(client, (3, 3, 2), 20)
-        assert await read_all(reader) == payloads(0, 19)
-        requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
-        assert not [each for each in requests if isinstance(each, v2.BatchReadRequest)]
+@pytest.mark.bookies(reads=ReadConfig(batch_reads=False))
+async def test_batches_can_be_switched_off(cluster: FakeCluster, client: LedgerClient) -> None:
+    reader = await written(client, (3, 3, 2), 20)
+    assert await read_all(reader) == payloads(0, 19)
+    requests = [each for bookie in cluster.bookies.values() for each in bookie.requests]
+    assert not [each for each in requests if isinstance(each, v2.BatchReadRequest)]
 
 
 async def test_with_version_3_everything_is_read_entry_by_entry() -> None:

@@ -22,9 +22,7 @@ def test_without_a_first_wait_there_is_no_speculation() -> None:
 
 
 @given(st.floats(0, 100), st.integers(0, 5 << 20), st.integers(0, 4))
-def test_a_learned_wait_is_no_longer_than_the_fixed_one_and_leaves_time_for_the_bytes(
-    expected_s: float, size: int, doubled: int
-) -> None:
+def test_a_learned_wait_is_no_longer_than_the_fixed_one_and_leaves_time_for_the_bytes(expected_s, size, doubled):
     config = ReadConfig()
     wait = wait_s(config, expected_s, size, doubled)
     assert 0.01 <= wait <= 2.0

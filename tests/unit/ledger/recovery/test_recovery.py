@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
-from tests.unit.ledger.fake_bookie import Confirmations, FakeBookie, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads, total
 from tests.unit.ledger.reads import read_all
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (5, 3, 2), (4, 4, 4)]
@@ -35,18 +34,14 @@ async def abandoned(
     cluster: FakeCluster, client: LedgerClient, quorum: tuple[int, int, int], confirmed: int, unconfirmed: int
 ) -> LedgerWriter:
     """Return the writer of an open ledger with `confirmed` entries, and `unconfirmed` more without any answer."""
-    size, write, ack = quorum
-    writer = await client.create(ensemble_size=size, write_quorum=write, ack_quorum=ack)
-    seen = Confirmations(writer)
+    writer, seen = await begun(client, quorum)
     for first in range(0, confirmed, 5):
         writer.append(payloads(first, min(first + 4, confirmed - 1)))
         await seen.until(min(first + 4, confirmed - 1))
-    for bookie in cluster.bookies.values():
-        bookie.hold = True
+    cluster.hold()
     if unconfirmed:
         writer.append(payloads(confirmed, confirmed + unconfirmed - 1))
-    for bookie in cluster.bookies.values():
-        bookie.hold = False
+    cluster.hold(False)
     return writer
 
 
@@ -61,7 +56,7 @@ async def test_recovery_closes_the_ledger_with_everything_that_was_written(
     reader = await client.open(writer.ledger_id, recover=True)
     assert reader.closed
     assert reader.last_entry_id == count - 1
-    assert reader.length == sum(map(len, payloads(0, count - 1)))
+    assert reader.length == total(0, count - 1)
     assert await read_all(reader) == payloads(0, count - 1)
     metadata = await cluster.metadata(writer.ledger_id)
     assert metadata == reader.metadata
@@ -82,12 +77,10 @@ async def test_the_old_writer_can_confirm_nothing_more(cluster: FakeCluster, cli
     assert (await cluster.metadata(writer.ledger_id)).last_entry_id == 4
 
 
-async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_a_closed_one(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_a_closed_one(cluster, client):
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 2)
     seen = Confirmations(writer)
-    end = 6, sum(map(len, payloads(0, 6)))
+    end = 6, total(0, 6)
     assert await client.recover(writer.ledger_id) == end
     writer.append(payloads(7, 7))
     assert isinstance(await seen.until_failed(), LedgerFencedError)
@@ -100,6 +93,8 @@ async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_
 async def test_recover_without_a_reader_refuses_what_an_open_refuses(client: LedgerClient) -> None:
     with pytest.raises(NoSuchLedgerError):
         await client.recover(4711)
+    with pytest.raises(NoSuchLedgerError):
+        await client.open(4711, recover=True)
     writer = await client.create(password=b"secret")
     await writer.close()
     with pytest.raises(LedgerUnauthorizedError):
@@ -124,7 +119,7 @@ async def test_an_entry_on_one_bookie_only_is_kept_and_copied() -> None:
         cluster = FakeCluster(3)
         async with cluster.client() as client:
             writer = await abandoned(cluster, client, (3, 3, 2), 5, 1)
-            members = cluster.of(writer.metadata.fragments[0].bookies)
+            members = cluster.members(writer)
             for bookie in members:
                 if bookie is not members[index]:
                     del bookie.entries[writer.ledger_id][5]
@@ -142,7 +137,7 @@ async def test_an_entry_that_may_have_been_confirmed_is_never_cut_off() -> None:
             cluster = FakeCluster(4)
             async with cluster.client() as client:
                 writer = await abandoned(cluster, client, (3, 3, 2), 5, 1)
-                members = cluster.of(writer.metadata.fragments[0].bookies)
+                members = cluster.members(writer)
                 for index, bookie in enumerate(members):
                     if index not in holders:
                         del bookie.entries[writer.ledger_id][5]
@@ -152,31 +147,28 @@ async def test_an_entry_that_may_have_been_confirmed_is_never_cut_off() -> None:
                 assert await read_all(reader) == payloads(0, 5)
 
 
-async def test_a_bookie_lost_on_the_way_is_replaced_in_the_metadata_only_with_the_close() -> None:
-    cluster = FakeCluster(4)
+@pytest.mark.bookies(4)
+async def test_a_bookie_lost_on_the_way_is_replaced_in_the_metadata_only_with_the_close(cluster, client):
     async with cluster.client() as dead:
         writer = await abandoned(cluster, dead, (3, 3, 2), 5, 4)
-    async with cluster.client() as client:
-        before = writer.metadata.fragments[0].bookies
-        cluster.bookies[before[1]].stop()
-        versions = []
+    before = writer.metadata.fragments[0].bookies
+    cluster.bookies[before[1]].stop()
+    versions = []
 
-        async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
-            versions.append((metadata.state, len(metadata.fragments)))
+    async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
+        versions.append((metadata.state, len(metadata.fragments)))
 
-        cluster.ledgers.before_write = before_write
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert versions == [(LedgerState.IN_RECOVERY, 1), (LedgerState.CLOSED, 2)]
-        first, second = reader.metadata.fragments
-        assert first == Fragment(0, before)
-        assert second.first_entry_id == 5
-        assert before[1] not in second.bookies
-        assert await read_all(reader) == payloads(0, 8)
+    cluster.ledgers.before_write = before_write
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert versions == [(LedgerState.IN_RECOVERY, 1), (LedgerState.CLOSED, 2)]
+    first, second = reader.metadata.fragments
+    assert first == Fragment(0, before)
+    assert second.first_entry_id == 5
+    assert before[1] not in second.bookies
+    assert await read_all(reader) == payloads(0, 8)
 
 
-async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery(cluster, client):
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
     first, second, _ = cluster.bookies.values()
     first.stop()
@@ -189,27 +181,14 @@ async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery(
     assert reader.last_entry_id == 8
 
 
-def hung(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.hung = True
-
-
-def unsure(bookie: FakeBookie, ledger_id: int) -> None:
-    bookie.refuse = lambda request: Rc.UNKNOWN_LEDGER_STATE
-
-
-def damaged(bookie: FakeBookie, ledger_id: int) -> None:
-    for entry_id in bookie.entries[ledger_id]:
-        bookie.damage(ledger_id, entry_id)
-
-
-@pytest.mark.parametrize("fault", [hung, unsure, damaged])
-async def test_what_is_no_answer_does_not_count_for_coverage(fault: Callable[[FakeBookie, int], None]) -> None:
+@pytest.mark.parametrize("fault", ["hung", "unsure", "damaged"])
+async def test_what_is_no_answer_does_not_count_for_coverage(fault: str) -> None:
     for faulty, recovers in ((1, True), (2, False)):
         cluster = FakeCluster(4)
         async with cluster.client(read_timeout_s=3, add_timeout_s=3) as client:
             writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-            for bookie in cluster.of(writer.metadata.fragments[0].bookies)[:faulty]:
-                fault(bookie, writer.ledger_id)
+            for bookie in cluster.members(writer)[:faulty]:
+                bookie.fail(fault, writer.ledger_id)
             if recovers:
                 reader = await client.open(writer.ledger_id, recover=True)
                 assert await read_all(reader) == payloads(0, 8)
@@ -218,38 +197,34 @@ async def test_what_is_no_answer_does_not_count_for_coverage(fault: Callable[[Fa
                     await client.open(writer.ledger_id, recover=True)
 
 
-async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(cluster: FakeCluster, client: LedgerClient):
     writer = await abandoned(cluster, client, (3, 3, 2), 0, 3)
-    members = cluster.of(writer.metadata.fragments[0].bookies)
+    members = cluster.members(writer)
     for bookie in members[:2]:
         bookie.damage(writer.ledger_id, 1)
     reader = await client.open(writer.ledger_id, recover=True)
     assert await read_all(reader) == payloads(0, 2)
 
     other = await abandoned(cluster, client, (3, 3, 2), 0, 3)
-    for bookie in cluster.of(other.metadata.fragments[0].bookies):
+    for bookie in cluster.members(other):
         bookie.damage(other.ledger_id, 1)
     with pytest.raises(LedgerRecoveryError, match="digest"):
         await client.open(other.ledger_id, recover=True)
     assert (await cluster.metadata(other.ledger_id)).state is LedgerState.IN_RECOVERY
 
 
-async def test_recovery_never_goes_below_the_start_of_the_last_fragment() -> None:
+@pytest.mark.bookies(6)
+async def test_recovery_never_goes_below_the_start_of_the_last_fragment(cluster: FakeCluster, client: LedgerClient):
     """The invalid ensemble sequence of BookKeeper 4.13: the last ensemble has no entry, so its LAC is -1."""
-    cluster = FakeCluster(6)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
-        others = tuple(each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies)
-        await cluster.ledgers.update(
-            writer.ledger_id,
-            lambda stored: replace(stored, fragments=(*stored.fragments, Fragment(10, others))),
-        )
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert [each.first_entry_id for each in reader.metadata.fragments] == [0, 10]
-        assert reader.last_entry_id == 9
-        assert reader.length == sum(map(len, payloads(0, 9)))
+    writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
+    others = tuple(each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies)
+    await cluster.ledgers.update(
+        writer.ledger_id,
+        lambda stored: replace(stored, fragments=(*stored.fragments, Fragment(10, others))),
+    )
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert [each.first_entry_id for each in reader.metadata.fragments] == [0, 10]
+    assert (reader.last_entry_id, reader.length) == (9, total(0, 9))
 
 
 @pytest.mark.parametrize("back_after_s", [0.0, 2.5, 60.0])
@@ -259,7 +234,7 @@ async def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_no
 ) -> None:
     """Its last fragment is empty, so only the bookies of the previous one have its length."""
     writer = await abandoned(cluster, client, (2, 2, 2), 10, 0)
-    before = cluster.of(writer.metadata.fragments[0].bookies)
+    before = cluster.members(writer)
     others = [each for each in cluster.bookies if each not in writer.metadata.fragments[0].bookies]
     await cluster.ledgers.update(
         writer.ledger_id,
@@ -279,7 +254,7 @@ async def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_no
         nursery.cancel_scope.cancel()
     assert reader.last_entry_id == 9
     if back_after_s < LENGTH_WAIT_S:
-        assert reader.length == sum(map(len, payloads(0, 9)))
+        assert reader.length == total(0, 9)
         assert took < back_after_s + 0.3
     else:
         assert LENGTH_WAIT_S <= took < LENGTH_WAIT_S + 0.1
@@ -290,7 +265,7 @@ async def test_a_ledger_whose_last_copies_are_away_is_closed_without_them_but_no
 
 async def test_recovered_entries_keep_their_bytes_ids_and_lengths(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-    bookie = cluster.bookies["bookie0:3181"]
+    bookie = cluster.bookie
     before = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
     await client.open(writer.ledger_id, recover=True)
     after = {each: read_header(entry) for each, entry in bookie.entries[writer.ledger_id].items()}
@@ -299,28 +274,22 @@ async def test_recovered_entries_keep_their_bytes_ids_and_lengths(cluster: FakeC
     ]
 
 
-async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_that_closes_first() -> None:
+@pytest.mark.bookies(recovery_window=2)
+async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_that_closes_first(cluster, client):
     """Recovery may confirm in a changed ensemble, which is stored only with the close: no tail may begin after it."""
-    cluster = FakeCluster(3)
-    async with cluster.client(recovery_window=2) as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 9)
-        lacks = cluster.of(writer.metadata.fragments[0].bookies)[1].entries[writer.ledger_id]
-        for entry_id in range(5, 14):
-            del lacks[entry_id]
-        for bookie in cluster.bookies.values():
-            bookie.delay_s = lambda: 0.001  # entries are confirmed before the next ones are read
-        await client.open(writer.ledger_id, recover=True)
-        copied = {entry_id: read_header(lacks[entry_id]).lac for entry_id in range(5, 14)}
-        assert copied == dict.fromkeys(range(5, 14), 4), "the LAC that recovery found"
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 9)
+    lacks = cluster.members(writer)[1].entries[writer.ledger_id]
+    for entry_id in range(5, 14):
+        del lacks[entry_id]
+    for bookie in cluster.bookies.values():
+        bookie.delay_s = lambda: 0.001  # entries are confirmed before the next ones are read
+    await client.open(writer.ledger_id, recover=True)
+    copied = {entry_id: read_header(lacks[entry_id]).lac for entry_id in range(5, 14)}
+    assert copied == dict.fromkeys(range(5, 14), 4), "the LAC that recovery found"
 
 
-async def test_a_wrong_password_is_refused_before_and_by_the_bookies(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
-    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"right")
-    seen = Confirmations(writer)
-    writer.append(payloads(0, 1))
-    await seen.until(1)
+async def test_a_wrong_password_is_refused_before_and_by_the_bookies(cluster: FakeCluster, client: LedgerClient):
+    writer, _ = await begun(client, (3, 3, 2), password=b"right", entries=2)
     with pytest.raises(LedgerUnauthorizedError):
         await client.open(writer.ledger_id, password=b"wrong", recover=True)
     assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.OPEN
@@ -331,24 +300,16 @@ async def test_a_wrong_password_is_refused_before_and_by_the_bookies(
 
 
 @pytest.mark.bookies(1)
-async def test_a_ledger_that_is_not_there_cannot_be_opened(client: LedgerClient) -> None:
-    with pytest.raises(NoSuchLedgerError):
-        await client.open(77, recover=True)
-
-
-@pytest.mark.bookies(1)
 async def test_a_closed_ledger_is_opened_without_asking_a_bookie(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (1, 1, 1), 5, 0)
     await writer.close()
-    cluster.bookies["bookie0:3181"].requests.clear()
+    cluster.bookie.requests.clear()
     reader = await client.open(writer.ledger_id, recover=True)
     assert reader.last_entry_id == 4
-    assert cluster.bookies["bookie0:3181"].requests == []
+    assert cluster.bookie.requests == []
 
 
-async def test_a_recovery_whose_ledger_is_closed_by_others_meanwhile_takes_their_result(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_recovery_whose_ledger_is_closed_by_others_meanwhile_takes_their_result(cluster, client):
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
 
     async def before_write(ledger_id: int, metadata: LedgerMetadata) -> None:
@@ -362,9 +323,7 @@ async def test_a_recovery_whose_ledger_is_closed_by_others_meanwhile_takes_their
     assert await cluster.metadata(writer.ledger_id) == reader.metadata
 
 
-async def test_a_recovery_that_fails_takes_the_result_of_one_that_succeeded(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_recovery_that_fails_takes_the_result_of_one_that_succeeded(cluster: FakeCluster, client: LedgerClient):
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 0)
     first, second, _ = cluster.bookies.values()
 
@@ -427,22 +386,19 @@ async def test_parallel_recoveries_and_a_living_writer_agree_in_the_end(seed: in
         assert firsts == sorted(set(firsts)), "OnlyValidFragments"
 
 
-async def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed_without_fencing(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirmed_without_fencing(cluster, client):
     writer = await abandoned(cluster, client, (3, 3, 2), 10, 0)
     seen = Confirmations(writer)
     reader = await client.open(writer.ledger_id, recover=False)
     assert not reader.closed
     assert reader.last_entry_id == 4, "the last run carried the LAC before it"
     assert await read_all(reader) == payloads(0, 4)
-    writer.append(payloads(10, 10))
-    await seen.until(10)
+    await seen.write(10, 10)
 
 
 async def test_recovery_says_why_it_cannot_write_the_tail(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-    cluster.bookies["bookie0:3181"].refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
+    cluster.bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
     with pytest.raises(LedgerError, match="READ_ONLY"):
         await client.open(writer.ledger_id, recover=True)
 
@@ -455,65 +411,60 @@ async def test_recovery_tries_each_bookie_once_and_then_gives_up(cluster: FakeCl
         await client.open(writer.ledger_id, recover=True)
 
 
-async def test_a_busy_bookie_is_asked_again_by_recovery() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client(read_timeout_s=3) as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 40)
-        rng = random.Random(4)
+@pytest.mark.bookies(read_timeout_s=3)
+async def test_a_busy_bookie_is_asked_again_by_recovery(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 40)
+    rng = random.Random(4)
 
-        def refuse(request: v2.Request) -> Rc | None:
-            busy = isinstance(request, v2.ReadRequest) and rng.random() < 0.7
-            return Rc.TOO_MANY_REQUESTS if busy else None
+    def refuse(request: v2.Request) -> Rc | None:
+        busy = isinstance(request, v2.ReadRequest) and rng.random() < 0.7
+        return Rc.TOO_MANY_REQUESTS if busy else None
 
-        for bookie in cluster.bookies.values():
-            bookie.refuse = refuse
+    cluster.every(refuse=refuse)
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id == 44
+
+    other = await abandoned(cluster, client, (3, 3, 2), 0, 0)
+    cluster.every(refuse=lambda request: Rc.TOO_MANY_REQUESTS)
+    began = trio.current_time()
+    with pytest.raises(LedgerRecoveryError, match="TOO_MANY_REQUESTS"):
+        await client.open(other.ledger_id, recover=True)
+    assert 2 < trio.current_time() - began <= 3
+
+
+@pytest.mark.bookies(read_timeout_s=30)
+async def test_recovery_does_not_wait_for_a_bookie_that_hangs_when_one_that_was_away_comes_back(cluster, client):
+    writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
+    hanging, starting, _ = cluster.bookies.values()
+    hanging.hung = True
+    starting.stop()
+
+    async def come_back() -> None:
+        await trio.sleep(2)
+        starting.down = False
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(come_back)
         reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 44
-
-        other = await abandoned(cluster, client, (3, 3, 2), 0, 0)
-        for bookie in cluster.bookies.values():
-            bookie.refuse = lambda request: Rc.TOO_MANY_REQUESTS
-        began = trio.current_time()
-        with pytest.raises(LedgerRecoveryError, match="TOO_MANY_REQUESTS"):
-            await client.open(other.ledger_id, recover=True)
-        assert 2 < trio.current_time() - began <= 3
-
-
-async def test_recovery_does_not_wait_for_a_bookie_that_hangs_when_one_that_was_away_comes_back() -> None:
-    cluster = FakeCluster(3)
-    async with cluster.client(read_timeout_s=30) as client:
-        writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
-        hanging, starting, _ = cluster.bookies.values()
-        hanging.hung = True
-        starting.stop()
-
-        async def come_back() -> None:
-            await trio.sleep(2)
-            starting.down = False
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(come_back)
-            reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 8
-        assert trio.current_time() < 2.5
+    assert reader.last_entry_id == 8
+    assert trio.current_time() < 2.5
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (5, 3, 2), (5, 4, 2), (7, 5, 3), (1, 1, 1)])
-async def test_no_bookie_is_asked_for_more_bytes_at_once_than_recovery_may_hold(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(7)
-    async with cluster.client() as client:
-        writer = await abandoned(cluster, client, quorum, 1, 400)
-        asked: Counter[tuple[str, float]] = Counter()
-        for bookie in cluster.bookies.values():
-            bookie.delay_s = lambda: 0.01
+@pytest.mark.bookies(7)
+async def test_no_bookie_is_asked_for_more_bytes_at_once_than_recovery_may_hold(quorum, cluster, client):
+    writer = await abandoned(cluster, client, quorum, 1, 400)
+    asked: Counter[tuple[str, float]] = Counter()
+    for bookie in cluster.bookies.values():
+        bookie.delay_s = lambda: 0.01
 
-            def count(request: Any, bookie_id: str = bookie.bookie_id) -> None:
-                if isinstance(request, v2.ReadRequest):
-                    asked[bookie_id, trio.current_time()] += 1
+        def count(request: Any, bookie_id: str = bookie.bookie_id) -> None:
+            if isinstance(request, v2.ReadRequest):
+                asked[bookie_id, trio.current_time()] += 1
 
-            bookie.refuse = count
-        reader = await client.open(writer.ledger_id, recover=True)
-        assert reader.last_entry_id == 400
-        most = max(asked.values())
-        assert most * v2.FRAME_MAX <= ASKED_BYTES_MAX
-        assert most > 8, "a window is more than a few entries"
+        bookie.refuse = count
+    reader = await client.open(writer.ledger_id, recover=True)
+    assert reader.last_entry_id == 400
+    most = max(asked.values())
+    assert most * v2.FRAME_MAX <= ASKED_BYTES_MAX
+    assert most > 8, "a window is more than a few entries"

@@ -54,9 +54,7 @@ class NaiveTracker:
 
 
 @pytest.mark.parametrize(("write_quorum", "last"), [(3, 1), (2, 2)], ids=["on all bookies", "striped"])
-def test_six_acks_in_any_of_their_720_orders_confirm_in_entry_order_and_at_the_earliest(
-    write_quorum: int, last: int
-) -> None:
+def test_six_acks_in_any_of_their_720_orders_confirm_in_entry_order_and_at_the_earliest(write_quorum: int, last: int):
     striping = Striping(3, write_quorum)
     acks = [(index, entry_id) for entry_id in range(last + 1) for index in striping.write_set(entry_id)]
     assert len(acks) == 6
@@ -82,9 +80,7 @@ quorums = st.integers(1, 6).flatmap(
 
 @settings(deadline=None)
 @given(quorums, st.data())
-def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(
-    quorum: tuple[int, int, int], data: st.DataObject
-) -> None:
+def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(quorum, data):
     size, write_quorum, ack_quorum = quorum
     striping = Striping(size, write_quorum)
     tracker = AckTracker(striping, ack_quorum)

@@ -74,9 +74,7 @@ quorums = st.integers(1, 5).flatmap(
 
 @settings(deadline=None)
 @given(quorums, st.data())
-def test_whatever_the_order_of_pushes_acks_failures_and_replacements_it_does_what_the_definition_says(
-    quorum: tuple[int, int, int], data: st.DataObject
-) -> None:
+def test_whatever_the_order_of_pushes_acks_failures_and_replacements_it_does_what_the_definition_says(quorum, data):
     size, write_quorum, ack_quorum = quorum
     striping = Striping(size, write_quorum)
     tracker = AdvAckTracker(striping, ack_quorum)

@@ -16,7 +16,7 @@ from quire.ledger.errors import (
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
-from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads, total
 from tests.unit.ledger.reads import read_all
 
 
@@ -35,9 +35,8 @@ async def test_entries_in_any_order_of_their_ids_are_confirmed_in_the_order_of_t
                 if rng.random() < 0.3:
                     await trio.sleep(0.01)
             await seen.until(39)
-            assert seen.payloads == payloads(0, 39)
-            assert [each for first, last in seen.ranges for each in range(first, last + 1)] == list(range(40))
-            assert writer.length == sum(map(len, payloads(0, 39)))
+            assert (seen.payloads, seen.confirmed) == (payloads(0, 39), list(range(40)))
+            assert writer.length == total(0, 39)
             await writer.close()
             assert await read_all(await client.open(writer.ledger_id, recover=False)) == payloads(0, 39)
 
@@ -52,41 +51,38 @@ async def test_a_gap_holds_up_everything_behind_it(client: LedgerClient) -> None
     assert (writer.last_pushed, writer.last_confirmed) == (5, 1)
     assert writer.error is None, "the bookies have acknowledged all they were sent"
     await writer.write(2, payloads(2, 2)[0])
-    assert seen.last == 5
-    assert seen.payloads == payloads(0, 5)
+    assert (seen.last, seen.payloads) == (5, payloads(0, 5))
     assert writer.pending_bytes == 0
 
 
-async def test_an_id_given_twice_is_refused_and_nothing_of_its_run_is_sent() -> None:
-    cluster = FakeCluster(1)
+@pytest.mark.bookies(1)
+async def test_an_id_given_twice_is_refused_and_nothing_of_its_run_is_sent(cluster: FakeCluster, client: LedgerClient):
     [bookie] = cluster.bookies.values()
-    async with cluster.client() as client:
-        writer = await client.create_adv()
-        seen = Confirmations(writer)
-        writer.append(0, payloads(0, 2))
-        await seen.until(2)
-        writer.append(5, payloads(5, 6))
-        for first, count in ((1, 1), (2, 2), (4, 2), (6, 1)):
-            with pytest.raises(DuplicateEntryError) as raised:
-                writer.append(first, [b"again"] * count)
-            assert raised.value.code == -22
-        assert sorted(bookie.entries[writer.ledger_id]) == [0, 1, 2, 5, 6]
-        writer.append(3, payloads(3, 4))
-        await seen.until(6)
+    writer = await client.create_adv()
+    seen = Confirmations(writer)
+    writer.append(0, payloads(0, 2))
+    await seen.until(2)
+    writer.append(5, payloads(5, 6))
+    for first, count in ((1, 1), (2, 2), (4, 2), (6, 1)):
+        with pytest.raises(DuplicateEntryError) as raised:
+            writer.append(first, [b"again"] * count)
+        assert raised.value.code == -22
+    assert sorted(bookie.entries[writer.ledger_id]) == [0, 1, 2, 5, 6]
+    writer.append(3, payloads(3, 4))
+    await seen.until(6)
 
 
-async def test_what_is_no_run_of_entries_is_refused() -> None:
-    async with FakeCluster(1).client() as client:
-        writer = await client.create_adv()
-        with pytest.raises(IncorrectParameterError):
-            writer.append(-1, [b"entry"])
-        with pytest.raises(IncorrectParameterError):
-            writer.append(0, [])
-        with pytest.raises(IncorrectParameterError, match="9223372036854775806 is the highest"):
-            writer.append(v2.ID_MAX, [b"the last one", b"one too many"])
-        with pytest.raises(EntryTooLargeError):
-            writer.append(0, [bytes(v2.FRAME_MAX)])
-        await writer.write(0, b"the id is free still")
+async def test_what_is_no_run_of_entries_is_refused(client: LedgerClient) -> None:
+    writer = await client.create_adv()
+    with pytest.raises(IncorrectParameterError):
+        writer.append(-1, [b"entry"])
+    with pytest.raises(IncorrectParameterError):
+        writer.append(0, [])
+    with pytest.raises(IncorrectParameterError, match="9223372036854775806 is the highest"):
+        writer.append(v2.ID_MAX, [b"the last one", b"one too many"])
+    with pytest.raises(EntryTooLargeError):
+        writer.append(0, [bytes(v2.FRAME_MAX)])
+    await writer.write(0, b"the id is free still")
 
 
 async def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it(client: LedgerClient) -> None:
@@ -108,13 +104,12 @@ async def test_a_ledger_with_a_gap_is_closed_and_recovered_before_it(client: Led
 async def test_recovery_keeps_the_lengths_that_entries_came_with(cluster: FakeCluster, client: LedgerClient) -> None:
     """Lengths do not grow with the ids here: a rewritten copy must be the same, byte for byte except its LAC."""
     writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=2)
-    for bookie in cluster.bookies.values():
-        bookie.hold = True
+    cluster.hold()
     for entry_id in (3, 0, 2, 1, 4):
         writer.append(entry_id, payloads(entry_id, entry_id))
     for bookie in cluster.bookies.values():
         bookie.hold = False
-    bookie = cluster.bookies["bookie0:3181"]
+    bookie = cluster.bookie
     before = {each: read_header(entry).length for each, entry in bookie.entries[writer.ledger_id].items()}
     assert before[3] < before[0] < before[2] < before[1] < before[4]
     cluster.bookies["bookie1:3181"].entries.clear()
@@ -126,47 +121,45 @@ async def test_recovery_keeps_the_lengths_that_entries_came_with(cluster: FakeCl
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2), (4, 3, 3)])
-async def test_a_replaced_bookie_gets_the_entries_beyond_a_gap_too(quorum: tuple[int, int, int]) -> None:
-    cluster = FakeCluster(6)
-    async with cluster.client(add_timeout_s=5) as client:
-        size, write, ack = quorum
-        writer = await client.create_adv(ensemble_size=size, write_quorum=write, ack_quorum=ack)
-        seen = Confirmations(writer)
-        writer.append(0, payloads(0, 3))
-        writer.append(8, payloads(8, 12))
-        await seen.until(3)
-        cluster.bookies[writer.metadata.fragments[0].bookies[0]].stop()
-        writer.append(4, payloads(4, 7))
-        await seen.until(12)
-        await writer.close()
-        assert writer.metadata.fragments[1].first_entry_id == 4
-        members = cluster.of(writer.metadata.fragments[1].bookies)
-        for entry_id in range(4, 13):
-            copies = [each for each in members if entry_id in each.entries.get(writer.ledger_id, {})]
-            assert len(copies) == write, f"entry {entry_id}"
+@pytest.mark.bookies(6, add_timeout_s=5)
+async def test_a_replaced_bookie_gets_the_entries_beyond_a_gap_too(quorum, cluster, client):
+    size, write, ack = quorum
+    writer = await client.create_adv(ensemble_size=size, write_quorum=write, ack_quorum=ack)
+    seen = Confirmations(writer)
+    writer.append(0, payloads(0, 3))
+    writer.append(8, payloads(8, 12))
+    await seen.until(3)
+    cluster.bookies[writer.metadata.fragments[0].bookies[0]].stop()
+    writer.append(4, payloads(4, 7))
+    await seen.until(12)
+    await writer.close()
+    assert writer.metadata.fragments[1].first_entry_id == 4
+    members = cluster.members(writer, 1)
+    for entry_id in range(4, 13):
+        copies = [each for each in members if entry_id in each.entries.get(writer.ledger_id, {})]
+        assert len(copies) == write, f"entry {entry_id}"
 
 
-async def test_an_entry_that_fills_a_gap_has_its_own_time_to_be_acknowledged() -> None:
-    cluster = FakeCluster(4)
-    async with cluster.client(add_timeout_s=8) as client:
-        writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=3)
-        seen = Confirmations(writer)
-        ensemble = cluster.of(writer.metadata.fragments[0].bookies)
-        writer.append(5, payloads(5, 9))
-        await trio.sleep(7.5)
-        for bookie in ensemble:
-            bookie.hold = True
-        writer.append(0, payloads(0, 4))
-        await trio.sleep(5)
-        for bookie in ensemble:
-            bookie.hold = False
-            bookie.release()
-        await seen.until(9)
-        assert len(writer.metadata.fragments) == 1, "nobody was too slow"
-        ensemble[1].hung = True
-        writer.append(12, payloads(12, 13))
-        await trio.sleep(20)
-        assert len(writer.metadata.fragments) == 2, "a bookie is too slow with an entry beyond a gap"
+@pytest.mark.bookies(4, add_timeout_s=8)
+async def test_an_entry_that_fills_a_gap_has_its_own_time_to_be_acknowledged(cluster, client):
+    writer = await client.create_adv(ensemble_size=3, write_quorum=3, ack_quorum=3)
+    seen = Confirmations(writer)
+    ensemble = cluster.members(writer)
+    writer.append(5, payloads(5, 9))
+    await trio.sleep(7.5)
+    for bookie in ensemble:
+        bookie.hold = True
+    writer.append(0, payloads(0, 4))
+    await trio.sleep(5)
+    for bookie in ensemble:
+        bookie.hold = False
+        bookie.release()
+    await seen.until(9)
+    assert len(writer.metadata.fragments) == 1, "nobody was too slow"
+    ensemble[1].hung = True
+    writer.append(12, payloads(12, 13))
+    await trio.sleep(20)
+    assert len(writer.metadata.fragments) == 2, "a bookie is too slow with an entry beyond a gap"
 
 
 @pytest.mark.bookies(1)

@@ -18,10 +18,10 @@ from quire.ledger.errors import (
 )
 from quire.ledger.writing.creation import PROBE_S
 from quire.metadata.errors import BadVersionError, MetadataUnavailableError
-from quire.metadata.ledgers import BlockLedgerIds
+from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op, Put
-from tests.unit.ledger.fake_bookie import FakeCluster, RacingLedgers
+from tests.unit.ledger.fake_bookie import FakeCluster
 
 
 @pytest.mark.parametrize("quorum", [(2, 3, 2), (3, 2, 3), (3, 3, 0), (0, 0, 0), (3, -1, -1)])
@@ -35,17 +35,14 @@ async def test_quorums_that_make_no_sense_are_refused(client: LedgerClient, quor
     assert [each async for each in client.list_ledgers()] == []
 
 
-async def test_custom_metadata_has_each_name_once() -> None:
-    async with FakeCluster(1).client() as client:
-        with pytest.raises(IncorrectParameterError, match="twice"):
-            await client.create(custom_metadata=[("name", b"a"), ("name", b"b")])
+async def test_custom_metadata_has_each_name_once(client: LedgerClient) -> None:
+    with pytest.raises(IncorrectParameterError, match="twice"):
+        await client.create(custom_metadata=[("name", b"a"), ("name", b"b")])
 
 
 @pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 2])
 @pytest.mark.bookies(1)
-async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(
-    cluster: FakeCluster, client: LedgerClient, ledger_id: int
-) -> None:
+async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(cluster, client, ledger_id):
     writer = await client.create(ledger_id=ledger_id)
     assert writer.ledger_id == ledger_id
     assert await cluster.metadata(ledger_id) == writer.metadata
@@ -57,27 +54,24 @@ async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(
 
 
 @pytest.mark.parametrize("ledger_id", [-1, (1 << 63) - 1, 1 << 63])
-async def test_what_is_no_ledger_id_is_refused(ledger_id: int) -> None:
-    async with FakeCluster(1).client() as client:
-        for create in (client.create, client.create_adv):
-            with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
-                await create(ledger_id=ledger_id)
+async def test_what_is_no_ledger_id_is_refused(ledger_id: int, client: LedgerClient) -> None:
+    for create in (client.create, client.create_adv):
+        with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
+            await create(ledger_id=ledger_id)
 
 
-async def test_a_generated_id_goes_round_one_that_was_chosen_by_hand() -> None:
-    async with FakeCluster(1).client() as client:
-        await client.create(ledger_id=1)
-        assert [(await client.create()).ledger_id for _ in range(3)] == [0, 2, 3]
+async def test_a_generated_id_goes_round_one_that_was_chosen_by_hand(client: LedgerClient) -> None:
+    await client.create(ledger_id=1)
+    assert [(await client.create()).ledger_id for _ in range(3)] == [0, 2, 3]
 
 
-async def test_ops_of_the_caller_fail_a_ledger_of_a_chosen_id_as_any() -> None:
-    cluster = FakeCluster(1)
+@pytest.mark.bookies(1)
+async def test_ops_of_the_caller_fail_a_ledger_of_a_chosen_id_as_any(cluster: FakeCluster, client: LedgerClient):
     await cluster.store.create("/list")
-    async with cluster.client() as client:
-        with pytest.raises(BadVersionError) as raised:
-            await client.create(ledger_id=5, also=lambda _: [Put(path="/list", value=b"", version=7)])
-        assert raised.value.index == 1
-        assert [each async for each in client.list_ledgers()] == []
+    with pytest.raises(BadVersionError) as raised:
+        await client.create(ledger_id=5, also=lambda _: [Put(path="/list", value=b"", version=7)])
+    assert raised.value.index == 1
+    assert [each async for each in client.list_ledgers()] == []
 
 
 class LostReplies(MemoryStore):
@@ -93,13 +87,11 @@ class LostReplies(MemoryStore):
         return paths
 
 
-async def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_token() -> None:
-    cluster = FakeCluster(1)
+async def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_token(cluster: FakeCluster) -> None:
     store = LostReplies(MemoryTree())
-    cluster.ledgers = RacingLedgers(store, ids=BlockLedgerIds(store), rng=cluster.rng)
-    async with cluster.client() as client:
+    async with cluster.client(ledgers=LedgerManager(store, ids=BlockLedgerIds(store), rng=cluster.rng)) as client:
         writer = await client.create(ledger_id=9)
-        assert (store.lost, writer.ledger_id) == (1, 9)
+    assert (store.lost, writer.ledger_id) == (1, 9)
 
 
 @pytest.mark.bookies(1)
@@ -110,20 +102,17 @@ async def test_a_closed_client_makes_no_ledger(client: LedgerClient) -> None:
     assert [each async for each in client.list_ledgers()] == []
 
 
-async def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on() -> None:
-    async with FakeCluster(1).client() as client:
-        for ledger_id in (12345, 3, 1 << 40, 10_000):
-            await client.create(ledger_id=ledger_id)
-        assert [each async for each in client.list_ledgers()] == [3, 10_000, 12345, 1 << 40]
-        assert [each async for each in client.list_ledgers(10_000)] == [10_000, 12345, 1 << 40]
-        await client.delete(12345)
-        assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
+async def test_ledgers_are_listed_in_the_order_of_their_ids_from_any_on(client: LedgerClient) -> None:
+    for ledger_id in (12345, 3, 1 << 40, 10_000):
+        await client.create(ledger_id=ledger_id)
+    assert [each async for each in client.list_ledgers()] == [3, 10_000, 12345, 1 << 40]
+    assert [each async for each in client.list_ledgers(10_000)] == [10_000, 12345, 1 << 40]
+    await client.delete(12345)
+    assert [each async for each in client.list_ledgers(10_001)] == [1 << 40]
 
 
 @pytest.mark.bookies(4)
-async def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_new_ledger_goes_without_who_could_not_be_reached_a_moment_ago_if_there_are_others(cluster, client):
     gone = next(iter(cluster.bookies))
     client._context.health.failed(gone, BookieUnavailableError("refused"))
     for _ in range(20):
@@ -170,9 +159,7 @@ async def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly(cluster: FakeC
 
 
 @pytest.mark.bookies(4)
-async def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow(
-    cluster: FakeCluster, client: LedgerClient
-) -> None:
+async def test_a_bookie_that_a_recovery_could_not_reach_is_in_none_of_the_ledgers_that_follow(cluster, client):
     before = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
     gone = before.metadata.fragments[0].bookies[0]
     cluster.bookies[gone].lose_links()

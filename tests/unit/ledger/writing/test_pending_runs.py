@@ -97,9 +97,7 @@ quorums = st.sampled_from([(1, 1), (3, 3), (3, 2), (3, 1), (5, 3)])
 
 @settings(deadline=None)
 @given(sizes, quorums, st.integers(0, 20), st.data())
-def test_each_bookie_gets_its_entries_and_any_part_of_them_again(
-    sizes: list[int], quorum: tuple[int, int], first: int, data: st.DataObject
-) -> None:
+def test_each_bookie_gets_its_entries_and_any_part_of_them_again(sizes, quorum, first, data):
     striping = Striping(*quorum)
     payloads = [bytes([i]) * size for i, size in enumerate(sizes)]
     run = sealer(*quorum).seal(first, -1, 0, payloads)

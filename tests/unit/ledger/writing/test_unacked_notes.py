@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 import trio
 
+from quire.ledger import LedgerClient
 from quire.ledger.errors import LedgerClosedError
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import unacked
 from quire.metadata.errors import MalformedMetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
-from tests.unit.ledger.fake_bookie import FakeCluster, payloads
+from tests.unit.ledger.fake_bookie import FakeBookie, FakeCluster, payloads
 
 FOLDER = unacked.folder("/ledgers")
 
@@ -40,195 +42,180 @@ class Writes:
         self.notes.append((metadata.state, len(metadata.fragments), await notes(self._cluster)))
 
 
-async def begun(size: int = 4) -> FakeCluster:
-    cluster = FakeCluster(size)
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest) -> FakeCluster:
+    marker = request.node.get_closest_marker("bookies")
+    cluster = FakeCluster(marker.args[0] if marker is not None and marker.args else 3)
     await cluster.store.create(FOLDER, make_parents=True)
     return cluster
 
 
-async def test_a_member_that_is_replaced_and_lacks_confirmed_entries_is_noted() -> None:
-    cluster = await begun()
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        await writer.write(b"0")
-        late.hold = True
-        for each in payloads(1, 5):
-            await writer.write(each)
-        late.lose_links()
-        writes = Writes(cluster)
-        await writer.write(b"6")
-        first = writer.metadata.fragments[-1].first_entry_id
-        assert writes.notes == [(LedgerState.OPEN, 2, {writer.ledger_id: first})], "later a crash could prevent it"
+@pytest.fixture
+async def writer(client: LedgerClient) -> LedgerWriter:
+    return await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
 
 
-async def test_a_member_that_fails_and_lacks_nothing_confirmed_is_not_noted() -> None:
-    cluster = await begun()
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [gone, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        await writer.write(b"0")
-        await trio.sleep(1)
-        gone.stop()
-        await writer.write(b"1")
-        await writer.close()
-        await trio.sleep(100)
-        assert len(writer.metadata.fragments) == 2
-        assert await notes(cluster) == {}
+@pytest.fixture
+async def late(cluster: FakeCluster, writer: LedgerWriter) -> FakeBookie:
+    """The first member of the writer's ledger."""
+    return cluster.members(writer)[0]
 
 
-async def test_a_member_whose_last_acknowledgements_come_soon_after_the_end_is_not_noted() -> None:
-    cluster = await begun(3)
-    async with cluster.client() as client, trio.open_nursery() as nursery:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        late.hold = True
-        await writer.write(b"0")
-        nursery.start_soon(writer.close)
-        await trio.sleep(0.04)
-        late.release()
-        await trio.sleep(100)
-        assert writer.metadata.state is LedgerState.CLOSED
-        assert await notes(cluster) == {}
+@pytest.mark.bookies(4)
+async def test_a_member_that_is_replaced_and_lacks_confirmed_entries_is_noted(cluster, writer, late):
+    await writer.write(b"0")
+    late.hold = True
+    for each in payloads(1, 5):
+        await writer.write(each)
+    late.lose_links()
+    writes = Writes(cluster)
+    await writer.write(b"6")
+    first = writer.metadata.fragments[-1].first_entry_id
+    assert writes.notes == [(LedgerState.OPEN, 2, {writer.ledger_id: first})], "later a crash could prevent it"
 
 
-async def test_a_late_acknowledgement_confirms_nothing_behind_the_end() -> None:
-    cluster = await begun(2)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
-        confirmed: list[tuple[int, int]] = []
-        writer.on_confirmed = lambda first, last: confirmed.append((first, last))
-        late, other = cluster.of(writer.metadata.fragments[0].bookies)
-        late.hold = True
-        writer.append([b"0"])
-        await trio.sleep(1)
-        other.hold = True
-        writer.append([b"1"])
-        await trio.sleep(1)
-        # As if the bookie answered while the metadata of the end are stored.
-        writer.on_failed = lambda error: late.release()
-        writer._appender.stop(LedgerClosedError("closed"))
-        await trio.sleep(1)
-        await writer.close()
-        await trio.sleep(100)
-        assert confirmed == [(0, 0)]
-        assert writer.metadata.last_entry_id == 0
-        assert await notes(cluster) == {}
+@pytest.mark.bookies(4)
+async def test_a_member_that_fails_and_lacks_nothing_confirmed_is_not_noted(cluster: FakeCluster, writer: LedgerWriter):
+    [gone, *_] = cluster.members(writer)
+    await writer.write(b"0")
+    await trio.sleep(1)
+    gone.stop()
+    await writer.write(b"1")
+    await writer.close()
+    await trio.sleep(100)
+    assert len(writer.metadata.fragments) == 2
+    assert await notes(cluster) == {}
+
+
+async def test_a_member_whose_last_acknowledgements_come_soon_after_the_end_is_not_noted(
+    cluster: FakeCluster, nursery: trio.Nursery, writer: LedgerWriter, late: FakeBookie
+) -> None:
+    late.hold = True
+    await writer.write(b"0")
+    nursery.start_soon(writer.close)
+    await trio.sleep(0.04)
+    late.release()
+    await trio.sleep(100)
+    assert writer.metadata.state is LedgerState.CLOSED
+    assert await notes(cluster) == {}
+
+
+@pytest.mark.bookies(2)
+async def test_a_late_acknowledgement_confirms_nothing_behind_the_end(cluster: FakeCluster, client: LedgerClient):
+    writer = await client.create(ensemble_size=2, write_quorum=2, ack_quorum=1)
+    confirmed: list[tuple[int, int]] = []
+    writer.on_confirmed = lambda first, last: confirmed.append((first, last))
+    late, other = cluster.members(writer)
+    late.hold = True
+    writer.append([b"0"])
+    await trio.sleep(1)
+    other.hold = True
+    writer.append([b"1"])
+    await trio.sleep(1)
+    # As if the bookie answered while the metadata of the end are stored.
+    writer.on_failed = lambda error: late.release()
+    writer._appender.stop(LedgerClosedError("closed"))
+    await trio.sleep(1)
+    await writer.close()
+    await trio.sleep(100)
+    assert confirmed == [(0, 0)]
+    assert writer.metadata.last_entry_id == 0
+    assert await notes(cluster) == {}
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-async def test_a_member_whose_last_acknowledgements_do_not_come_is_noted_before_the_close(cut_off: bool) -> None:
+async def test_a_member_whose_last_acknowledgements_do_not_come_is_noted_before_the_close(
+    cut_off: bool, cluster: FakeCluster, writer: LedgerWriter, late: FakeBookie
+) -> None:
     """After the close only this process knows of the missing copies, and it may be killed."""
-    cluster = await begun(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        late.hold = True
-        await writer.write(b"0")
-        if cut_off:
-            late.lose_links()
-        writes = Writes(cluster)
-        await writer.close()
-        expected = {writer.ledger_id: unacked.WHOLE}
-        assert writes.notes == [(LedgerState.CLOSED, 1, expected)]
-        await cluster.store.delete(unacked.path_of("/ledgers", writer.ledger_id))
-        await trio.sleep(100)
-        assert await notes(cluster) == {}, "one note is enough"
+    late.hold = True
+    await writer.write(b"0")
+    if cut_off:
+        late.lose_links()
+    writes = Writes(cluster)
+    await writer.close()
+    expected = {writer.ledger_id: unacked.WHOLE}
+    assert writes.notes == [(LedgerState.CLOSED, 1, expected)]
+    await cluster.store.delete(unacked.path_of("/ledgers", writer.ledger_id))
+    await trio.sleep(100)
+    assert await notes(cluster) == {}, "one note is enough"
 
 
 @pytest.mark.parametrize("noted_before", [False, True])
-async def test_a_note_is_withdrawn_when_the_acknowledgements_come_after_the_close(noted_before: bool) -> None:
-    cluster = await begun(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        late.hold = True
-        await writer.write(b"0")
-        if noted_before:
-            await cluster.ledgers.note_unacked(writer.ledger_id, 0)
-        await writer.close()
-        noted = {writer.ledger_id: unacked.WHOLE}
-        assert await notes(cluster) == noted
-        late.release()
-        await trio.sleep(1)
-        assert await notes(cluster) == (noted if noted_before else {}), "an earlier note is about other copies"
+async def test_a_note_is_withdrawn_when_the_acknowledgements_come_after_the_close(noted_before, cluster, writer, late):
+    late.hold = True
+    await writer.write(b"0")
+    if noted_before:
+        await cluster.ledgers.note_unacked(writer.ledger_id, 0)
+    await writer.close()
+    noted = {writer.ledger_id: unacked.WHOLE}
+    assert await notes(cluster) == noted
+    late.release()
+    await trio.sleep(1)
+    assert await notes(cluster) == (noted if noted_before else {}), "an earlier note is about other copies"
 
 
-async def test_a_note_that_cannot_be_stored_before_the_close_is_stored_after_it() -> None:
-    cluster = await begun(3)
+@pytest.mark.bookies(add_timeout_s=10)
+async def test_a_note_that_cannot_be_stored_before_the_close_is_stored_after_it(cluster, writer, late):
     note_unacked = cluster.ledgers.note_unacked
 
     async def refuse(ledger_id: int, before: int) -> None:
         raise MalformedMetadataError("not now")
 
-    async with cluster.client(add_timeout_s=10) as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        late.hold = True
-        await writer.write(b"0")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cluster.ledgers, "note_unacked", refuse)
-            await writer.close()
-        assert cluster.ledgers.note_unacked == note_unacked
-        assert (writer.metadata.state, await notes(cluster)) == (LedgerState.CLOSED, {})
-        await trio.sleep(11)
-        assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
+    late.hold = True
+    await writer.write(b"0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster.ledgers, "note_unacked", refuse)
+        await writer.close()
+    assert cluster.ledgers.note_unacked == note_unacked
+    assert (writer.metadata.state, await notes(cluster)) == (LedgerState.CLOSED, {})
+    await trio.sleep(11)
+    assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
 
 
-async def test_with_an_ack_quorum_of_all_copies_nothing_is_noted() -> None:
-    cluster = await begun(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
-        await writer.write(b"0")
-        reader = await client.open(writer.ledger_id, recover=True)
-        reader.close()
-        await trio.sleep(100)
-        assert await notes(cluster) == {}
+async def test_with_an_ack_quorum_of_all_copies_nothing_is_noted(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
+    await writer.write(b"0")
+    reader = await client.open(writer.ledger_id, recover=True)
+    reader.close()
+    await trio.sleep(100)
+    assert await notes(cluster) == {}
 
 
-async def test_a_recovery_notes_what_it_does_not_write_again() -> None:
-    cluster = await begun(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        empty = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        for each in payloads(0, 3):
-            await writer.write(each)
-        for ledger in (empty, writer):
-            writes = Writes(cluster)
-            reader = await client.open(ledger.ledger_id, recover=True)
-            reader.close()
-        expected = {writer.ledger_id: unacked.WHOLE}
-        assert writes.notes == [(LedgerState.IN_RECOVERY, 1, {}), (LedgerState.CLOSED, 1, expected)]
-
-
-async def test_a_recovery_notes_that_a_member_of_an_earlier_fragment_may_lack_entries() -> None:
-    cluster = await begun()
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        late, gone, _ = cluster.of(writer.metadata.fragments[0].bookies)
-        await writer.write(b"0")
-        late.hold = True
-        await writer.write(b"1")
-        await trio.sleep(1)
-        gone.stop()
-        await writer.write(b"2")
-        assert await notes(cluster) == {}, "the one that is replaced has everything confirmed"
-        assert len(writer.metadata.fragments) == 2
-        reader = await client.open(writer.ledger_id, recover=True)
-        reader.close()
-        assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
-
-
-async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_written_again() -> None:
-    cluster = await begun(3)
-    async with cluster.client() as client:
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
-        [late, *_] = cluster.of(writer.metadata.fragments[0].bookies)
-        await writer.write(b"0")
-        await trio.sleep(1)
-        late.hold = True
+async def test_a_recovery_notes_what_it_does_not_write_again(cluster, client, writer):
+    empty = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    for each in payloads(0, 3):
+        await writer.write(each)
+    for ledger in (empty, writer):
         writes = Writes(cluster)
-        reader = await client.open(writer.ledger_id, recover=True)
+        reader = await client.open(ledger.ledger_id, recover=True)
         reader.close()
-        assert reader.metadata.last_entry_id == 0
-        assert writes.notes[-1] == (LedgerState.CLOSED, 1, {writer.ledger_id: unacked.WHOLE})
+    expected = {writer.ledger_id: unacked.WHOLE}
+    assert writes.notes == [(LedgerState.IN_RECOVERY, 1, {}), (LedgerState.CLOSED, 1, expected)]
+
+
+@pytest.mark.bookies(4)
+async def test_a_recovery_notes_that_a_member_of_an_earlier_fragment_may_lack_entries(cluster, client, writer):
+    late, gone, _ = cluster.members(writer)
+    await writer.write(b"0")
+    late.hold = True
+    await writer.write(b"1")
+    await trio.sleep(1)
+    gone.stop()
+    await writer.write(b"2")
+    assert await notes(cluster) == {}, "the one that is replaced has everything confirmed"
+    assert len(writer.metadata.fragments) == 2
+    reader = await client.open(writer.ledger_id, recover=True)
+    reader.close()
+    assert await notes(cluster) == {writer.ledger_id: unacked.WHOLE}
+
+
+async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_written_again(cluster, client, writer, late):
+    await writer.write(b"0")
+    await trio.sleep(1)
+    late.hold = True
+    writes = Writes(cluster)
+    reader = await client.open(writer.ledger_id, recover=True)
+    reader.close()
+    assert reader.metadata.last_entry_id == 0
+    assert writes.notes[-1] == (LedgerState.CLOSED, 1, {writer.ledger_id: unacked.WHOLE})

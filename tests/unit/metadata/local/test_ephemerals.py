@@ -10,16 +10,6 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Node
 
 
-@pytest.fixture
-def tree() -> MemoryTree:
-    return MemoryTree()
-
-
-@pytest.fixture
-async def store(tree: MemoryTree) -> MemoryStore:
-    return MemoryStore(tree)
-
-
 def mine(value: bytes, version: int = 0) -> Node:
     return Node(value, version, ephemeral=True, mine=True)
 
@@ -46,6 +36,20 @@ async def test_anothers_node_is_waited_for_but_not_for_ever(tree: MemoryTree, st
     assert await store.get("/me") == mine(b"a")
 
 
+async def test_a_node_that_goes_while_it_is_looked_at_is_taken(tree, store: MemoryStore, monkeypatch) -> None:
+    other, get = MemoryStore(tree), store.get
+    await other.create("/me", b"other", kind=Kind.EPHEMERAL)
+
+    async def late(path: str) -> Node | None:
+        monkeypatch.undo()
+        await other.delete(path)
+        return await get(path)
+
+    monkeypatch.setattr(store, "get", late)
+    await ephemerals.take(store, "/me", b"a")
+    assert await store.get("/me") == mine(b"a")
+
+
 async def test_only_ones_own_node_is_given_up(tree: MemoryTree, store: MemoryStore) -> None:
     other = MemoryStore(tree)
     await ephemerals.take(store, "/me", b"a")
@@ -56,22 +60,18 @@ async def test_only_ones_own_node_is_given_up(tree: MemoryTree, store: MemorySto
     assert await store.get("/me") is None
 
 
-async def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away(
-    tree: MemoryTree, store: MemoryStore
-) -> None:
+async def test_a_kept_node_is_made_anew_when_it_goes_and_when_the_connection_was_away(tree, store, nursery):
     other = MemoryStore(tree)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(ephemerals.keep, store, "/me", b"a")
-        await other.delete("/me")
-        await wait_all_tasks_blocked()
-        assert await store.get("/me") == mine(b"a")
-        store.disconnect()
-        await other.delete("/me")
-        await trio.sleep(10)
-        store.reconnect()
-        await wait_all_tasks_blocked()
-        assert await store.get("/me") == mine(b"a")
-        nursery.cancel_scope.cancel()
+    await nursery.start(ephemerals.keep, store, "/me", b"a")
+    await other.delete("/me")
+    await wait_all_tasks_blocked()
+    assert await store.get("/me") == mine(b"a")
+    store.disconnect()
+    await other.delete("/me")
+    await trio.sleep(10)
+    store.reconnect()
+    await wait_all_tasks_blocked()
+    assert await store.get("/me") == mine(b"a")
 
 
 async def test_keeping_ends_with_a_store_that_has_no_session_any_more(tree: MemoryTree, store: MemoryStore) -> None:

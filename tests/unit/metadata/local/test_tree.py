@@ -19,24 +19,26 @@ def do(tree: Tree, *ops: Op, session: int = SESSION) -> list[str]:
     return tree.apply(plan(tree.nodes.get, ops, session).effects)
 
 
-def test_planning_touches_nothing() -> None:
-    tree = Tree()
+@pytest.fixture
+def tree() -> Tree:
+    return Tree()
+
+
+def test_planning_touches_nothing(tree: Tree) -> None:
     before = dict(tree.nodes)
     plan(tree.nodes.get, [Create(path="/a"), Put(path="/", value=b"x", version=0)], SESSION)
     assert tree.nodes == before
     assert tree.children("/") == []
 
 
-def test_the_changed_paths_are_the_nodes_and_the_lists_that_changed() -> None:
-    tree = Tree()
+def test_the_changed_paths_are_the_nodes_and_the_lists_that_changed(tree: Tree) -> None:
     assert sorted(do(tree, Create(path="/a/b", make_parents=True))) == ["/", "/a", "/a/b"]
     assert do(tree, Put(path="/a/b", value=b"", version=0)) == ["/a/b"]
     assert do(tree, Check(path="/a/b", version=1)) == []
     assert sorted(do(tree, Delete(path="/a/b"))) == ["/a", "/a/b"]
 
 
-def test_what_must_be_written_are_persistent_nodes_and_counters_that_gave_numbers() -> None:
-    tree = Tree()
+def test_what_must_be_written_are_persistent_nodes_and_counters_that_gave_numbers(tree: Tree) -> None:
     do(tree, Create(path="/p"), Create(path="/e", kind=Kind.EPHEMERAL))
 
     def kept(*ops: Op) -> list[str]:
@@ -51,8 +53,7 @@ def test_what_must_be_written_are_persistent_nodes_and_counters_that_gave_number
     assert kept(Put(path="/p", value=b"", version=0), Check(path="/p", version=1)) == ["/p"]
 
 
-def test_a_counter_never_goes_back_while_the_parent_lives() -> None:
-    tree = Tree()
+def test_a_counter_never_goes_back_while_the_parent_lives(tree: Tree) -> None:
     do(tree, Create(path="/p"))
     for number in range(3):
         do(tree, Create(path="/p/n-", sequential=True))
@@ -63,8 +64,7 @@ def test_a_counter_never_goes_back_while_the_parent_lives() -> None:
     assert tree.children("/p") == ["n-0000000003"]
 
 
-def test_ephemeral_nodes_are_known_by_their_session() -> None:
-    tree = Tree()
+def test_ephemeral_nodes_are_known_by_their_session(tree: Tree) -> None:
     do(tree, Create(path="/a", kind=Kind.EPHEMERAL), Create(path="/b", kind=Kind.EPHEMERAL), session=1)
     do(tree, Create(path="/c", kind=Kind.EPHEMERAL), session=2)
     assert tree.ephemerals(1) == ["/a", "/b"]
@@ -75,8 +75,7 @@ def test_ephemeral_nodes_are_known_by_their_session() -> None:
     assert tree.ephemerals(1) == []
 
 
-def test_a_multi_sees_its_own_earlier_ops() -> None:
-    tree = Tree()
+def test_a_multi_sees_its_own_earlier_ops(tree: Tree) -> None:
     do(tree, Create(path="/a"), Create(path="/a/b"), Put(path="/a/b", value=b"x", version=0), Delete(path="/a/b"))
     assert tree.nodes["/a"] == Znode(b"", 0, NOBODY, 1, 0)
     with pytest.raises(NoNodeError) as caught:

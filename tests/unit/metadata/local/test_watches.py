@@ -4,14 +4,22 @@ import pytest
 import trio
 
 from quire.metadata.local.watches import WatchTable
-from quire.metadata.store import Changed
+from quire.metadata.store import Changed, Watch
 
 pytestmark = pytest.mark.real_clock
 
 
-async def test_a_change_before_next_is_not_missed_and_told_once() -> None:
-    table = WatchTable()
-    watch = table.add("/a")
+@pytest.fixture
+def table() -> WatchTable:
+    return WatchTable()
+
+
+@pytest.fixture
+def watch(table: WatchTable) -> Watch:
+    return table.add("/a")
+
+
+async def test_a_change_before_next_is_not_missed_and_told_once(table: WatchTable, watch: Watch) -> None:
     table.fire(["/b", "/a", "/a"])
     assert await watch.next() == Changed("/a")
     with trio.move_on_after(0.001) as scope:
@@ -19,9 +27,7 @@ async def test_a_change_before_next_is_not_missed_and_told_once() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_cancelled_wait_leaves_the_watch_usable() -> None:
-    table = WatchTable()
-    watch = table.add("/a")
+async def test_a_cancelled_wait_leaves_the_watch_usable(table: WatchTable, watch: Watch) -> None:
     with trio.move_on_after(0):
         await watch.next()
     table.fire(["/a"])
@@ -39,9 +45,7 @@ def test_closed_watches_are_forgotten() -> None:
     assert table._watches == {}
 
 
-async def test_the_first_failure_stays() -> None:
-    table = WatchTable()
-    watch = table.add("/a")
+async def test_the_first_failure_stays(table: WatchTable, watch: Watch) -> None:
     table.fail(ValueError("first"))
     watch.close()
     for _ in range(2):

@@ -13,7 +13,6 @@ from kazoo.protocol.serialization import Exists, GetChildren
 from quire.metadata.zookeeper.calls import Call
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.metadata.zookeeper.session import Session
-from quire.service.log import Event
 from tests.support.watches import heard
 
 
@@ -31,9 +30,7 @@ async def with_session(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[S
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("kind", [Exists, GetChildren])
-async def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
-    kind: type[Any], monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
-) -> None:
+async def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(kind, monkeypatch, log_events):
     async with with_session(monkeypatch) as (session, sent):
         watch = session.watches.add("/admin/policies")
         [call] = [call for request, call in sent if type(request) is kind]
@@ -46,9 +43,7 @@ async def test_a_watch_that_may_not_read_is_told_and_the_log_says_why(
 
 
 @pytest.mark.real_clock
-async def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(
-    monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
-) -> None:
+async def test_a_node_that_is_not_there_and_a_connection_that_goes_are_no_refusals(monkeypatch, log_events):
     async with with_session(monkeypatch) as (session, sent):
         watch = session.watches.add("/a")
         (_, node), (_, children) = sent

@@ -37,9 +37,14 @@ class Server:
         self.log.append(f"children {arming.path}")
 
 
-async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() -> None:
+@pytest.fixture
+def server() -> Server:
     server = Server()
     server.watches.connected()
+    return server
+
+
+async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told(server: Server) -> None:
     watch = server.watches.add("/a")
     assert server.log == ["node /a", "children /a"]
     assert not await heard(watch, watch.path)
@@ -58,9 +63,7 @@ async def test_an_arming_that_fired_is_armed_again_before_the_watch_is_told() ->
     assert await heard(watch, watch.path)
 
 
-async def test_one_deletion_told_twice_is_one_change() -> None:
-    server = Server()
-    server.watches.connected()
+async def test_one_deletion_told_twice_is_one_change(server: Server) -> None:
     watch = server.watches.add("/a")
     node, children = server.node["/a"], server.children["/a"]
     server.watches.fired(node, EventType.DELETED)
@@ -69,9 +72,7 @@ async def test_one_deletion_told_twice_is_one_change() -> None:
     assert not await heard(watch, watch.path)
 
 
-def test_the_children_of_a_node_that_comes_are_watched_from_then_on() -> None:
-    server = Server()
-    server.watches.connected()
+def test_the_children_of_a_node_that_comes_are_watched_from_then_on(server: Server) -> None:
     server.watches.add("/a")
     server.watches.no_children(server.children["/a"])
     server.log.clear()
@@ -79,9 +80,7 @@ def test_the_children_of_a_node_that_comes_are_watched_from_then_on() -> None:
     assert server.log == ["node /a", "children /a"]
 
 
-async def test_a_change_between_the_making_of_a_watch_and_its_arming_is_told() -> None:
-    server = Server()
-    server.watches.connected()
+async def test_a_change_between_the_making_of_a_watch_and_its_arming_is_told(server: Server) -> None:
     watch = server.watches.add("/a")
     server.watches.node_armed(server.node["/a"], 5)
     assert not await heard(watch, watch.path)
@@ -144,9 +143,7 @@ async def test_bad_paths_are_refused_and_ended_watches_say_so() -> None:
     watch.close()
 
 
-async def test_an_arming_that_is_refused_is_told_once_and_tried_again_later() -> None:
-    server = Server()
-    server.watches.connected()
+async def test_an_arming_that_is_refused_is_told_once_and_tried_again_later(server: Server) -> None:
     watch = server.watches.add("/a")
     refused = server.children["/a"]
     server.watches.refused(refused)

@@ -1,4 +1,5 @@
-"""Answers of a fake bookie to reads that only version 3 has (READ_LAC, long polls), and to plain reads."""
+"""Answers of a fake bookie to the requests of version 3 that readers and writers use; writers use those of deferred
+syncs and explicit LACs only."""
 
 from __future__ import annotations
 
@@ -68,6 +69,22 @@ def serve(session: FakeSession, request: v3.Request) -> None:
         session.write(
             v3.read_response(request.txn_id, rc, request.ledger_id, request.entry_id, entry or None, max_lac=found_lac)
         )
+    elif isinstance(request, v3.AddRequest):
+        run = request.run
+        rc = bookie.add(run) if refused is None else refused
+        ids = range(run.first, run.first + run.count)
+        if request.write_flags & v3.DEFERRED_SYNC:
+            bookie.deferred.setdefault(run.ledger_id, set()).update(ids)
+        session.answer_add(v3.add_responses(rc, run.ledger_id, ids, request.txns))
+    elif isinstance(request, v3.ForceRequest):
+        bookie.forces += 1
+        if bookie.force_rc == Rc.OK:
+            bookie.deferred.pop(request.ledger_id, None)
+        session.write([v3.force_response(request.txn_id, bookie.force_rc, request.ledger_id)])
+    elif isinstance(request, v3.WriteLacRequest):
+        bookie.lacs[request.ledger_id] = bytes(request.body)
+        moved(bookie, request.ledger_id)
+        session.write([v3.write_lac_response(request.txn_id, Rc.OK, request.ledger_id)])
     else:
         raise AssertionError(f"the client sent {request}")
 

@@ -1,0 +1,16 @@
+"""The examples in the docstrings of modules hold."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import pytest
+
+from bookie.db_ledger_storage import entry_log_format, forgotten_fences, garbage_collector, ledger_index
+
+
+@pytest.mark.parametrize("module", [entry_log_format, forgotten_fences, garbage_collector, ledger_index])
+def test_the_examples_in_the_module_hold(module: ModuleType) -> None:
+    failed, attempted = doctest.testmod(module)
+    assert failed == 0 < attempted
