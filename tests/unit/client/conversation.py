@@ -130,7 +130,7 @@ class Conversation:
             case "close":
                 began = trio.current_time()
                 await self.closing.close()
-                return late(began)
+                return late(began).removeprefix(", ")
         return None
 
     async def take(self, count: int) -> str:
@@ -220,7 +220,7 @@ class Conversation:
 def late(began: float) -> str:
     """Return the virtual seconds since then, if there are any."""
     took = trio.current_time() - began
-    return f", after {took:.1f} s" if took >= 0.1 else ""
+    return f", after {took:.1f} s" if took >= 0.5 else ""
 
 
 def lookups(kind: str, url: str) -> Any:
