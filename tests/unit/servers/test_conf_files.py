@@ -30,8 +30,8 @@ class Reader:
     """A server that reads files.
 
     `conf: a=1 ; b=2` reads two lines and shows `defaults` or `differs`, or the problems; `file: PATH` reads one of the
-    repository, and `but: LINE` the same file without a line. `get` shows fields, `located` those that depend on the host, and `stores` or
-    `zookeeper` where a broker's or a bookie's metadata are.
+    repository, and `but: LINE` the same file without a line. `get` shows fields, `located` those that depend on the
+    host, and `stores` or `zookeeper` where the metadata of a broker or a bookie are.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -68,9 +68,9 @@ class Reader:
                 fields, step.words = step.words or ["servers", "chroot"], []
                 return ", ".join([*(shown(attrgetter(field)(store)) for field in fields), root])
             case "located":
-                located_at = located(self.config, "/ledgers")
                 fields, step.words = step.words, []
-                return ", ".join(shown(attrgetter(field)(located_at)) for field in fields)
+                found = located(self.config, "/ledgers")
+                return ", ".join(shown(attrgetter(field)(found)) for field in fields)
             case "stores":
                 store, root = self.config.metadata.stores()
                 return f"{shown(store.servers)} {store.chroot} {root}"
