@@ -95,7 +95,7 @@ def test_a_wrong_answer_fails_and_is_written_if_asked(
     file.write_text(GOOD.replace(old, new))
     monkeypatch.setenv(REWRITE, "1")
     for number, each in enumerate(held(file)):
-        with pytest.raises(AssertionError, match="sums.txt:") if number == wrong else nullcontext():
+        with pytest.raises(AssertionError, match=r"sums\.txt:") if number == wrong else nullcontext():
             run(each)
     assert file.read_text() == GOOD
 
