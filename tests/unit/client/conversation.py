@@ -20,7 +20,7 @@ from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue
 from tests.support.pulsar_frames import entry
 from tests.support.waiting import until
-from tests.unit.client.fake_broker import LEDGER, TOPIC, URL, B, FakeBroker, Session, story
+from tests.unit.client.fake_broker import HOST, LEDGER, TOPIC, URL, B, FakeBroker, Session, story
 
 TEXTS = ("url",)
 """Options of a client that are text; the others are numbers."""
@@ -154,6 +154,9 @@ class Conversation:
                 broker.append(*(entry(b"%d" % number + bytes(size), sequence_id=number) for number in new))
             case "drop":
                 broker.drop()
+            case "reset":
+                broker.universe.network.reset("client", HOST)
+                await trio.sleep(1)
             case "deaf":
                 broker.deaf = True
             case "silent":
