@@ -38,8 +38,8 @@ def is_within(backlogs: list[Backlog], taken: list[int], limits: Limits) -> bool
 
 
 def backlog_of(text: str) -> Backlog:
-    """Return the backlog of `100`, entries of 100 bytes, or of `10x10+10x1000@2`: 10 entries of 10 bytes and 10 of 1000,
-    with 2 messages each."""
+    """Return the backlog of `100`, entries of 100 bytes, or of `10x10+10x1000@2`: 10 of 10 bytes and 10 of 1000, with 2
+    messages each."""
     pieces, _, messages = text.partition("@")
     if "x" not in pieces:
         return backlog(int(pieces), messages=float(messages or 1))
