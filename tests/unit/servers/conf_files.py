@@ -1,4 +1,4 @@
-"""What each server makes of a file of the original's: values, older names, and what is refused, as text."""
+"""Files of the original's, read by each server: values, older names, and what is refused, as text."""
 
 from __future__ import annotations
 
