@@ -9,6 +9,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from tests.support.admin_rest import Admin
 from tests.support.server import StandaloneProcess, standalone
 
 _numbers = itertools.count()
@@ -28,6 +29,13 @@ def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
     )
     yield made
     made.close()
+
+
+@pytest.fixture
+def admin(server: StandaloneProcess) -> Iterator[Admin]:
+    made = Admin(server)
+    with made.http:
+        yield made
 
 
 @pytest.fixture

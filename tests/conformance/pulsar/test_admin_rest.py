@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pulsar
@@ -22,13 +21,6 @@ from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
-
-
-@pytest.fixture
-def admin(server: StandaloneProcess) -> Iterator[Admin]:
-    made = Admin(server)
-    with made.http:
-        yield made
 
 
 def first_of(client: pulsar.Client, topic: str, subscription: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,18 +11,11 @@ import pulsar
 import pytest
 
 from tests.support.admin_rest import Admin
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import standalone
 from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
 STATUS = "/compaction"
-
-
-@pytest.fixture
-def admin(server: StandaloneProcess) -> Iterator[Admin]:
-    made = Admin(server)
-    with made.http:
-        yield made
 
 
 def is_done(admin: Admin, topic: str) -> bool:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pulsar
-import pytest
 
 from tests.support.admin_rest import Admin, publish
 from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
-
-
-@pytest.fixture
-def admin(server: StandaloneProcess) -> Iterator[Admin]:
-    made = Admin(server)
-    with made.http:
-        yield made
 
 
 def cause(admin: Admin, topic: str, subscription: str = "s") -> str:

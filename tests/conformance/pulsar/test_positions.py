@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
 from tests.support.admin_rest import Admin, as_json, publish, wait_for_the_next_millisecond
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import standalone
 
 RECEIVE_MS = 10_000
-
-
-@pytest.fixture
-def admin(server: StandaloneProcess) -> Iterator[Admin]:
-    made = Admin(server)
-    with made.http:
-        yield made
 
 
 def received(client: pulsar.Client, topic: str, count: int, name: str = "s") -> list[bytes]:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pulsar
-import pytest
 
 from tests.support.admin_rest import Admin, publish
-from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
-
-
-@pytest.fixture
-def admin(server: StandaloneProcess) -> Iterator[Admin]:
-    made = Admin(server)
-    with made.http:
-        yield made
 
 
 def test_counters_backlogs_and_clients_of_a_topic(admin: Admin, client: pulsar.Client, topic: str) -> None:

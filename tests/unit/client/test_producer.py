@@ -6,23 +6,17 @@ import trio
 from quire.client.client import Client
 from quire.client.errors import (
     ClosedError,
-    NotAllowedError,
     ServerRefusedError,
-    ServiceUnavailableError,
 )
 from quire.client.message_id import MessageId
-from quire.client.packing import Packed, pack
+from quire.client.packing import pack
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import peek
 from tests.support.waiting import until
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session, story
+from tests.unit.client.conversation import packed
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session
 
 pytestmark = pytest.mark.seeded
-
-
-def packed(count: int, *, size: int = 20, first: int = 0) -> list[Packed]:
-    values = [b"%d/" % number + bytes(size) for number in range(first, first + count)]
-    return pack(values, [None] * count, None, None, batch=False)
 
 
 async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made(
@@ -82,49 +76,6 @@ async def test_no_more_bytes_than_the_bound_are_under_way(client: Client, broker
     assert producer.pending == 5
 
 
-async def test_what_has_no_receipt_is_sent_again_in_order_under_the_same_name_and_numbers(
-    client: Client, broker: FakeBroker
-) -> None:
-    producer = await client.producer(TOPIC)
-    await producer.send(packed(10))
-    await producer.flush()
-    broker.silent.add(B.SEND)
-    await producer.send(packed(5, first=10))
-    await until(lambda: len(broker.of(B.SEND)) == 15)
-    broker.silent.clear()
-    broker.drop()
-    await producer.send(packed(5, first=15))
-    await producer.flush()
-    assert broker.published == [("made-by-broker", number) for number in range(20)]
-    again = broker.of(B.PRODUCER)
-    assert [each.producer.epoch for each in again] == [0, 1]
-    assert again[1].producer.producer_name == "made-by-broker"
-    assert len({each.producer.producer_id for each in again}) == 1
-
-
-async def test_a_producer_that_the_broker_closes_comes_again_and_goes_on(client: Client, broker: FakeBroker) -> None:
-    producer = await client.producer(TOPIC, name="mine")
-    session = broker.sessions[0]
-    session.producers.clear()
-    answer = B(type=B.CLOSE_PRODUCER)
-    answer.close_producer.producer_id = broker.of(B.PRODUCER)[0].producer.producer_id
-    answer.close_producer.request_id = (1 << 64) - 1
-    session.send(answer)
-    await producer.send(packed(3))
-    await producer.flush()
-    assert broker.published[-3:] == [("mine", 0), ("mine", 1), ("mine", 2)]
-    assert broker.connections == 1
-
-
-async def test_a_send_that_fails_in_passing_is_sent_again_from_there_on(client: Client, broker: FakeBroker) -> None:
-    producer = await client.producer(TOPIC)
-    broker.refuse[B.SEND] = [(pb.PersistenceError, "later")]
-    await producer.send(packed(1))
-    await producer.flush()
-    assert broker.published == [("made-by-broker", 0)]
-    assert len(broker.of(B.CLOSE_PRODUCER)) == 1
-
-
 async def test_a_refusal_is_raised_from_then_on(client: Client, broker: FakeBroker) -> None:
     producer = await client.producer(TOPIC)
     broker.refuse[B.SEND] = [(pb.TopicTerminatedError, "it is over")]
@@ -168,39 +119,6 @@ async def test_a_receipt_for_what_was_answered_before_is_passed_over(client: Cli
     await producer.flush()
     assert len(broker.of(B.PRODUCER)) == 1
     assert producer.last_ids == MessageId(LEDGER, 4)
-
-
-async def test_flush_gives_up_when_no_receipt_comes_and_may_be_asked_again() -> None:
-    async with story(operation_timeout_s=10) as (client, broker):
-        producer = await client.producer(TOPIC)
-        broker.silent.add(B.SEND)
-        await producer.send(packed(3))
-        begun = trio.current_time()
-        with pytest.raises(ServiceUnavailableError, match=f"producer of {TOPIC}"):
-            await producer.flush()
-        assert 9.9 < trio.current_time() - begun < 10.1
-        broker.silent.clear()
-        broker.drop()
-        await producer.flush()
-        assert [number for _, number in broker.published] == [0, 1, 2]
-
-
-async def test_a_message_above_the_brokers_limit_is_refused_here(client: Client, broker: FakeBroker) -> None:
-    broker.message_size_max = 1000
-    producer = await client.producer(TOPIC)
-    await producer.send(packed(1, size=900))
-    with pytest.raises(NotAllowedError, match="above the broker's limit of 1000"):
-        await producer.send(packed(1, size=1000))
-    await producer.flush()
-    await producer.send(packed(1))
-    await producer.flush()
-    assert [number for _, number in broker.published] == [0, 1]
-
-
-async def test_a_name_that_is_taken_is_asked_for_again_until_it_is_free(client: Client, broker: FakeBroker) -> None:
-    broker.refuse[B.PRODUCER] = [(pb.ProducerBusy, "taken")] * 3
-    producer = await client.producer(TOPIC, name="mine")
-    assert producer.name == "mine"
 
 
 async def test_close_tells_the_broker_and_ends_every_wait(client: Client, broker: FakeBroker) -> None:

@@ -5,13 +5,12 @@ import trio
 
 from quire.client.client import Client
 from quire.client.deliveries import Deliveries
-from quire.client.errors import ClientError, ClosedError, ServiceUnavailableError, TopicNotFoundError
+from quire.client.errors import ClientError, ClosedError
 from quire.client.message_id import MessageId
 from quire.client.reader import FIRST_PART, Reader
-from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import entry
 from tests.support.waiting import until
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, story
+from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, story
 
 pytestmark = pytest.mark.seeded
 
@@ -31,18 +30,6 @@ async def take(reader: Reader, count: int) -> Deliveries:
         found.entries += got.entries
     assert len(found) == count
     return found
-
-
-async def test_a_reader_gets_every_entry_from_its_start_on_in_order(client: Client, broker: FakeBroker) -> None:
-    stored = entries(3000)
-    broker.append(*stored)
-    reader = await client.reader(TOPIC, MessageId(LEDGER, 5))
-    found = await take(reader, 2995)
-    assert found.entries == stored[5:]
-    assert found.entry_ids == list(range(5, 3000))
-    assert set(found.ledger_ids) == {LEDGER}
-    assert not broker.of(B.SUBSCRIBE)[0].subscribe.durable
-    assert not broker.of(B.SUBSCRIBE)[0].subscribe.force_topic_creation
 
 
 async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken(
@@ -109,45 +96,6 @@ async def test_what_waits_in_the_queue_has_its_permits_already_after_a_loss(clie
     await take(reader, 20)
 
 
-async def test_a_reader_at_the_end_comes_again_where_it_began(client: Client, broker: FakeBroker) -> None:
-    stored = entries(20)
-    broker.append(*stored[:10])
-    reader = await client.reader(TOPIC, MessageId.LATEST)
-    broker.drop()
-    broker.append(*stored[10:])  # no consumer is connected
-    assert (await take(reader, 10)).entries == stored[10:]
-
-
-async def test_a_reader_at_the_end_of_an_empty_topic_comes_again_at_its_beginning(
-    client: Client, broker: FakeBroker
-) -> None:
-    reader = await client.reader(TOPIC, MessageId.LATEST)
-    broker.drop()
-    stored = entries(3)
-    broker.append(*stored)
-    assert (await take(reader, 3)).entries == stored
-
-
-async def test_a_consumer_that_the_broker_closes_subscribes_again(client: Client, broker: FakeBroker) -> None:
-    stored = entries(10)
-    broker.append(*stored[:5])
-    reader = await client.reader(TOPIC, MessageId.EARLIEST)
-    await take(reader, 5)
-    broker.sessions[0].close_consumer(broker.consumers[0])
-    broker.append(*stored[5:])
-    assert (await take(reader, 5)).entries == stored[5:]
-    assert broker.connections == 1
-    assert len(broker.of(B.LOOKUP)) == 2
-
-
-async def test_last_message_id_tells_of_the_topic_and_survives_a_loss(client: Client, broker: FakeBroker) -> None:
-    reader = await client.reader(TOPIC, MessageId.EARLIEST)
-    assert await reader.last_message_id() == MessageId(-1, -1)
-    broker.append(*entries(3))
-    broker.drop()
-    assert await reader.last_message_id() == MessageId(LEDGER, 2)
-
-
 async def test_an_answer_arrives_though_nobody_takes_what_the_reader_has_queued() -> None:
     async with story(receive_bytes_max=2000) as (client, broker):
         broker.append(*entries(400, size=1000))
@@ -169,21 +117,6 @@ async def test_a_connection_is_not_read_while_too_much_waits_to_be_taken_and_is_
         await take(reader, 40)
 
 
-async def test_receive_gives_up_when_the_broker_stays_away_and_goes_on_when_it_is_back() -> None:
-    async with story(operation_timeout_s=10) as (client, broker):
-        reader = await client.reader(TOPIC, MessageId.EARLIEST)
-        broker.silent.add(B.SUBSCRIBE)
-        broker.drop()
-        begun = trio.current_time()
-        with pytest.raises(ServiceUnavailableError, match=TOPIC):
-            await reader.receive()
-        assert 9 < trio.current_time() - begun < 11
-        broker.silent.clear()
-        stored = entries(2)
-        broker.append(*stored)
-        assert (await take(reader, 2)).entries == stored
-
-
 async def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() -> None:
     async with story(operation_timeout_s=10, keep_alive_interval_s=5) as (client, broker):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
@@ -191,15 +124,6 @@ async def test_waiting_for_messages_has_no_deadline_while_the_broker_is_there() 
             await reader.receive()
         assert patience.cancelled_caught
         assert broker.connections == 1
-
-
-async def test_a_topic_that_is_deleted_meanwhile_ends_the_reader_for_good(client: Client, broker: FakeBroker) -> None:
-    reader = await client.reader(TOPIC, MessageId.EARLIEST)
-    broker.refuse[B.SUBSCRIBE] = [(pb.TopicNotFound, "gone")]
-    broker.drop()
-    for _ in range(2):
-        with pytest.raises(TopicNotFoundError, match="gone"):
-            await reader.receive()
 
 
 async def test_close_tells_the_broker_and_may_be_called_twice(client: Client, broker: FakeBroker) -> None:
@@ -214,13 +138,6 @@ async def test_close_tells_the_broker_and_may_be_called_twice(client: Client, br
         await reader.receive()
 
 
-async def test_close_does_not_wait_long_for_a_broker_that_says_nothing(client: Client, broker: FakeBroker) -> None:
-    reader = await client.reader(TOPIC, MessageId.EARLIEST)
-    broker.silent.add(B.CLOSE_CONSUMER)
-    with trio.fail_after(6):
-        await reader.close()
-
-
 async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
     async with story() as (client, _):
         reader = await client.reader(TOPIC, MessageId.EARLIEST)
@@ -233,9 +150,3 @@ async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
             nursery.start_soon(wait)
             await trio.sleep(1)
             await reader.close()
-
-
-async def test_a_window_without_room_is_refused() -> None:
-    async with story() as (client, _):
-        with pytest.raises(ValueError, match="window"):
-            await client.reader(TOPIC, MessageId.EARLIEST, window=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from quire.service.original_conf import (
     Fate,
     Rule,
     Rules,
-    Sorted,
     is_true,
     refused,
     render_tail,
@@ -23,6 +21,8 @@ from quire.service.original_conf import (
 )
 from quire.service.process_conf import Process
 from quire.service.properties import Grammar, parse_properties
+from tests.support.datadriven import Line
+from tests.support.dialogues import Dialogue, dialogues
 
 RULES = Rules(
     {
@@ -52,71 +52,24 @@ class Sample:
 SAMPLE = Process("sample", Sample, Grammar.JAVA, RULES)
 
 
-def sorted_out(text: str, fields: Iterable[str] = FIELDS, others: Iterable[str] = ()) -> Sorted:
-    return sort_out(parse_properties(text, Grammar.JAVA, source="broker.conf"), fields, RULES, others)
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "original_conf.txt"))
+def test_lines_of_a_file(dialogue: Dialogue) -> None:
+    """`sorted: a=1 ; b=2` shows the lines that are kept, with their numbers, and what becomes of the others."""
+    fields: tuple[str, ...] = FIELDS
 
+    def answer(step: Line) -> str:
+        nonlocal fields
+        if step.name == "fields":
+            fields, step.words = tuple(step.words), []
+            return ""
+        lines = parse_properties(step.word().replace(" ; ", "\n"), Grammar.JAVA, source="broker.conf")
+        done = sort_out(lines, fields, RULES, ("quireElsewhere",))
+        told = [f"{each.line} {each.name}={each.value}" for each in done.kept]
+        told += [f"no effect: {name}" for name in done.without_effect]
+        told += [f"not obeyed: {name}" for name in done.not_obeyed]
+        return "\n".join([*told, *(f"refused: {problem}" for problem in done.problems)])
 
-def kept(done: Sorted) -> list[str]:
-    return [f"{each.line} {each.name}={each.value}" for each in done.kept]
-
-
-@pytest.mark.parametrize(
-    ("line", "refused_for"),
-    [
-        ("numIOThreads=many", None),
-        ("webSocketNumIoThreads=9", None),
-        ("webSocketServiceEnabled=false", None),
-        ("webSocketServiceEnabled=True", "there is none; set it to false"),
-        ("maxProducersPerTopic=0", None),
-        ("maxProducersPerTopic=", None),
-        ("maxProducersPerTopic=00", None),
-        ("maxProducersPerTopic=5", "it would have no effect here (no such limit); remove it, which leaves the default"),
-        ("brokerDeleteInactiveTopicsEnabled=TRUE", None),
-        ("brokerDeleteInactiveTopicsEnabled=false", None),
-        (
-            "brokerDeleteInactiveTopicsEnabled=maybe",
-            "it would have no effect here (topics stay); remove it, which leaves the default, or set it to false",
-        ),
-        ("backlogQuotaDefaultLimitGB=-1", None),
-        ("backlogQuotaDefaultLimitGB=10", None),  # what the standalone.conf of the original ships
-        (
-            "backlogQuotaDefaultLimitGB=11",
-            "it would have no effect here (no quota); remove it, which leaves the default",
-        ),
-    ],
-)
-def test_a_value_that_asks_for_what_is_not_obeyed_is_refused_with_its_line(line: str, refused_for: str | None) -> None:
-    done = sorted_out(f"clusterName=c\n{line}\n")
-    assert done.problems == ([] if refused_for is None else [f"broker.conf:2: {line}: {refused_for}"])
-    assert kept(done) == ["1 clusterName=c"]
-
-
-@pytest.mark.parametrize(
-    ("text", "ours", "without_effect", "not_obeyed"),
-    [
-        ("clusterName=1\n#zookeeperServers=x", ["1 clusterName=1"], [], []),
-        ("clusterName=1\nclusterName=2", ["2 clusterName=2"], [], []),
-        ("zookeeperServers=1\nzookeeperServers=2", ["2 metadataStoreUrl=2"], [], []),
-        ("zookeeperServers=1\nmetadataStoreUrl=2", ["2 metadataStoreUrl=2"], ["zookeeperServers"], []),
-        ("zookeeperServers=-1", [], ["zookeeperServers"], []),
-        ("numIOThreads=1\nclusterName=2", ["2 clusterName=2"], ["numIOThreads"], []),
-        ("numIOThreads=\nmaxProducersPerTopic=", [], [], []),
-        ("maxProducersPerTopic=9\nmaxProducersPerTopic=0", [], [], ["maxProducersPerTopic"]),
-        ("journalSyncData=false", [], ["journalSyncData"], []),
-        ("maxProducersPerTopi=1", ["1 maxProducersPerTopi=1"], [], []),
-        ("webSocketNumIoThread=1", ["1 webSocketNumIoThread=1"], [], []),  # a typo, though it begins as others do
-        ("quireElsewhere=1", [], ["quireElsewhere"], []),
-    ],
-)
-def test_keys_without_a_field_are_taken_out_and_older_names_replaced(
-    text: str, ours: list[str], without_effect: list[str], not_obeyed: list[str]
-) -> None:
-    done = sorted_out(text, others=("quireElsewhere",))
-    assert (kept(done), done.without_effect, done.not_obeyed, done.problems) == (ours, without_effect, not_obeyed, [])
-
-
-def test_a_field_goes_before_a_rule() -> None:
-    assert kept(sorted_out("maxProducersPerTopic=5", ("maxProducersPerTopic",))) == ["1 maxProducersPerTopic=5"]
+    dialogue.check(answer)
 
 
 def test_the_keys_that_are_not_obeyed_are_named_in_one_line(tmp_path: Path, log_events: list[Event]) -> None:

@@ -8,98 +8,31 @@ import pytest
 
 from quire.service.errors import ConfigError
 from quire.service.properties import Grammar, parse_properties, read_properties
+from tests.support.datadriven import Line
+from tests.support.dialogues import Dialogue, dialogues
 
 JAVA, COMMONS = Grammar.JAVA, Grammar.COMMONS
-BOTH = (JAVA, COMMONS)
 
 
-def pairs(text: str, grammar: Grammar) -> list[tuple[int, str, tuple[str, ...]]]:
-    return [(each.line, each.name, each.values) for each in parse_properties(text, grammar, source="s")]
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "properties.txt"))
+def test_lines(dialogue: Dialogue) -> None:
+    """Files are written with Python's escapes; shown are the line, the name and the values of each key."""
 
+    def read(text: str, grammar: Grammar) -> str:
+        try:
+            found = parse_properties(text.encode("latin-1").decode("unicode_escape"), grammar, source="s")
+        except ConfigError as error:
+            return str(error)
+        return "; ".join(f"{each.line} {each.name}={', '.join(map(repr, each.values))}" for each in found)
 
-LINES = [
-    ("a=1", [(1, "a", ("1",))]),
-    ("  a \t= 1  ", [(1, "a", ("1",))]),
-    ("a: 1", [(1, "a", ("1",))]),
-    ("a 1", [(1, "a", ("1",))]),
-    ("a\t:1 2", [(1, "a", ("1 2",))]),
-    ("a", [(1, "a", ("",))]),
-    ("a=", [(1, "a", ("",))]),
-    ("a==b", [(1, "a", ("=b",))]),
-    ("a=b:c=d # e", [(1, "a", ("b:c=d # e",))]),
-    (r"a\:b=1", [(1, "a:b", ("1",))]),
-    (r"a\=b c", [(1, "a=b", ("c",))]),
-    (r"a=x\\y", [(1, "a", (r"x\y",))]),
-    (r"a=x\ty\q", [(1, "a", ("x\tyq",))]),
-    (r"a=caf\u00e9", [(1, "a", ("café",))]),
-    ("a=1,\\\n   2,\\\n   3\nb=4", [(1, "a", ("1,2,3",)), (4, "b", ("4",))]),
-    ("a=1\\\\\nb=2", [(1, "a", ("1\\",)), (2, "b", ("2",))]),
-    ("a=1\r\nb=2\r\n", [(1, "a", ("1",)), (2, "b", ("2",))]),
-    ("# a=1 \\\nb=2", [(2, "b", ("2",))]),
-    ("\n ! a=1\n\n\tb=2", [(4, "b", ("2",))]),
-]
+    def answer(step: Line) -> str:
+        text = step.word()
+        if step.name != "both":
+            return read(text, JAVA if step.name == "java" else COMMONS)
+        assert read(text, JAVA) == read(text, COMMONS)
+        return read(text, JAVA)
 
-
-@pytest.mark.parametrize("grammar", BOTH)
-@pytest.mark.parametrize(("text", "found"), LINES)
-def test_a_line_is_read_as_by_the_originals(
-    text: str, found: list[tuple[int, str, tuple[str, ...]]], grammar: Grammar
-) -> None:
-    assert pairs(text, grammar) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "java", "commons"),
-    [
-        ("a=1\na=2\n", [(2, "a", ("2",))], [(1, "a", ("1", "2"))]),
-        ("a=1\nb=2\na=3\n", [(2, "b", ("2",)), (3, "a", ("3",))], [(1, "a", ("1", "3")), (2, "b", ("2",))]),
-        ("a=1\na=\n", [(2, "a", ("",))], [(1, "a", ("1", ""))]),
-        ("a=1\\ \nb=2", [(1, "a", ("1",)), (2, "b", ("2",))], [(1, "a", ("1b=2",))]),
-        ("a=1\\\n# no\n 2", [(1, "a", ("1# no",)), (3, "2", ("",))], [(1, "a", ("12",))]),
-        ("a=1\nb=${a}/${c}", [(1, "a", ("1",)), (2, "b", ("${a}/${c}",))], [(1, "a", ("1",)), (2, "b", ("1/${c}",))]),
-        ("b=${a}\na=${c}x\nc=$${a}", None, [(1, "b", ("${a}x",)), (2, "a", ("${a}x",)), (3, "c", ("${a}",))]),
-    ],
-)
-def test_the_two_readers_differ(
-    text: str,
-    java: list[tuple[int, str, tuple[str, ...]]] | None,
-    commons: list[tuple[int, str, tuple[str, ...]]],
-) -> None:
-    assert java is None or pairs(text, JAVA) == java
-    assert pairs(text, COMMONS) == commons
-
-
-@pytest.mark.parametrize("grammar", BOTH)
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a=1\n=2", "s:2: not a key=value line: '=2'"),
-        ("a=1\n\nb=\\u12", r"s:3: \u12 is not a character: \u and four hexadecimal digits"),
-    ],
-)
-def test_what_is_no_line_is_named_with_its_number(text: str, complaint: str, grammar: Grammar) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_properties(text, grammar, source="s")
-    assert str(caught.value) == complaint
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a=${b}\nb=${a}", "leads back to itself"),
-        ("a=${env:HOME}", r"s:1: a: \$\{env:HOME\} is not looked up here"),
-        ("include=other.conf", "other.conf: cannot be read"),
-    ],
-)
-def test_what_cannot_be_looked_up_is_refused(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        parse_properties(text, COMMONS, source="s")
-
-
-@pytest.mark.parametrize("value", ["$HOME", "${HOME}"])
-def test_a_value_that_pulsar_takes_from_the_environment_is_refused(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"s:2: a: \$\{?HOME\}? is not looked up here; write its value"):
-        parse_properties(f"b=x{value}\na={value}", JAVA, source="s")
+    dialogue.check(answer)
 
 
 def test_included_files_stand_where_they_are_named(tmp_path: Path) -> None:

@@ -181,41 +181,31 @@ async def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_a
 
 
 async def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line(
-    nursery: trio.Nursery,
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        with captured() as lines:
-            FakeListener.capacity = 20
-            server = Served(nursery, until_closed, connections_max=10_000)
-            streams = [await server.connect(str(number)) for number in range(50)]
-            assert (server.counts.active, server.counts.refused) == (20, 30)
-            streams[0].close()
-            await trio.testing.wait_all_tasks_blocked()
-            await server.connect()
-        assert [(line["event"], line.get("limit"), line.get("refused")) for line in lines] == [
-            ("fewer connections than configured", None, None),
-            ("connections refused, limit reached", 20, None),
-            ("connections below the limit again", None, 30),
-        ]
-
-    try:
-        await test(nursery)
-    finally:
-        FakeListener.capacity = 0
+    monkeypatch.setattr(FakeListener, "capacity", 20)
+    with captured() as lines:
+        server = Served(nursery, until_closed, connections_max=10_000)
+        streams = [await server.connect(str(number)) for number in range(50)]
+        assert (server.counts.active, server.counts.refused) == (20, 30)
+        streams[0].close()
+        await trio.testing.wait_all_tasks_blocked()
+        await server.connect()
+    assert [(line["event"], line.get("limit"), line.get("refused")) for line in lines] == [
+        ("fewer connections than configured", None, None),
+        ("connections refused, limit reached", 20, None),
+        ("connections below the limit again", None, 30),
+    ]
 
 
-async def test_without_a_configured_limit_the_descriptors_bound_connections_too(nursery: trio.Nursery) -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        FakeListener.capacity = 2
-        server = Served(nursery, until_closed)
-        for number in range(3):
-            await server.connect(str(number))
-        assert (server.counts.active, server.counts.refused) == (2, 1)
-
-    try:
-        await test(nursery)
-    finally:
-        FakeListener.capacity = 0
+async def test_without_a_configured_limit_the_descriptors_bound_connections_too(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeListener, "capacity", 2)
+    server = Served(nursery, until_closed)
+    for number in range(3):
+        await server.connect(str(number))
+    assert (server.counts.active, server.counts.refused) == (2, 1)
 
 
 async def test_a_listener_that_broke_ends_the_server_at_once(nursery: trio.Nursery) -> None:
@@ -227,13 +217,10 @@ async def test_a_listener_that_broke_ends_the_server_at_once(nursery: trio.Nurse
 
 @pytest.mark.real_clock
 async def test_a_listener_that_broke_ends_the_server() -> None:
-    async def main() -> None:
-        listener = FakeListener()
-        await listener.put.send(OSError(errno.EINVAL, "broken"))
-        await serve_connections(listener, until_closed, stop=trio.Event())
-
+    listener = FakeListener()
+    await listener.put.send(OSError(errno.EINVAL, "broken"))
     with pytest.raises(ExceptionGroup) as caught:
-        await main()
+        await serve_connections(listener, until_closed, stop=trio.Event())
     assert caught.group_contains(OSError, match="broken")
 
 

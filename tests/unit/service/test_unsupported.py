@@ -14,7 +14,6 @@ from quire.servers.bookie.config import BOOKIE
 from quire.servers.broker.config import BROKER
 from quire.servers.cluster_config import load_config
 from quire.servers.standalone.config import STANDALONE
-from quire.service.errors import ConfigError
 from quire.service.log import Event
 from quire.service.original_conf import Fate
 from quire.service.original_keys import (
@@ -28,6 +27,8 @@ from quire.service.original_keys import (
 )
 from quire.service.process_conf import Process
 from quire.service.unsupported import RULES, listing
+from tests.support.dialogues import Dialogue, dialogues
+from tests.unit.servers.conf_files import Reader
 
 PROCESSES: dict[str, Process[Any]] = {each.name: each for each in (STANDALONE, BROKER, BOOKIE, AUTORECOVERY)}
 FIELDS = {name: {*process.keys(), *process.others} for name, process in PROCESSES.items()}
@@ -118,56 +119,9 @@ def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
         LOADERS[process](path)
 
 
-@pytest.mark.parametrize(
-    ("process", "line"),
-    [
-        *(
-            (process, line)
-            for process in ("standalone", "broker")
-            for line in (
-                "authenticationEnabled=true",
-                "authorizationEnabled=true",
-                "brokerServicePortTls=6651",
-                "webServicePortTls=8443",
-                "tlsEnabled=true",
-                "encryptionRequireOnProducer=true",
-                "managedLedgerDigestType=MAC",
-                "managedLedgerPassword=secret",
-                "maxTenants=10",
-                "maxNamespacesPerTenant=10",
-                "subscriptionTypesEnabled=Exclusive",
-                "dispatchThrottlingRateRelativeToPublishRate=true",
-                "autoSkipNonRecoverableData=true",
-                "authenticateMetricsEndpoint=true",
-            )
-        ),
-        ("standalone", "managedLedgerDefaultEnsembleSize=3"),
-        ("standalone", "metadataStoreUrl=zk:a:2181"),
-        ("standalone", "ledgerDirectories=/mnt/disk"),
-        ("standalone", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"),
-        ("standalone", "autoRecoveryDaemonEnabled=maybe"),
-        ("standalone", "forceDeleteNamespaceAllowed=true"),
-        ("bookie", "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage"),
-        ("bookie", "ledgerStorageClass=org.apache.bookkeeper.bookie.InterleavedLedgerStorage"),
-        ("bookie", "minorCompactionInterval=60"),
-        ("bookie", "diskUsageThreshold=0.5"),
-        ("bookie", "readOnlyModeOnAnyDiskFullEnabled=perhaps"),
-        ("bookie", "localScrubInterval=60"),
-        ("bookie", "gcMetadataOpRateLimit=1"),
-        ("bookie", "dataIntegrityChecking=true"),
-        ("autorecovery", "clientAuthProviderFactoryClass=x.Y"),
-        ("autorecovery", "reppDnsResolverClass=x.Y"),
-        ("autorecovery", "addEntryTimeoutSec=1"),
-        ("autorecovery", "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory"),
-    ],
-)
-def test_what_asks_for_what_is_not_obeyed_is_refused_with_key_value_and_line(
-    tmp_path: Path, process: str, line: str
-) -> None:
-    path = tmp_path / "asks.conf"
-    path.write_text(f"# first line\n{line}\n")
-    with pytest.raises(ConfigError, match=f"asks.conf:2: {line}: "):
-        LOADERS[process](path)
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "unsupported.txt"))
+def test_what_asks_for_what_is_not_obeyed_is_refused(dialogue: Dialogue, tmp_path: Path) -> None:
+    dialogue.check(Reader(dialogue.command.name, tmp_path).answer)
 
 
 @pytest.mark.parametrize(
@@ -205,49 +159,6 @@ def test_the_shell_says_nothing_of_keys_that_are_for_servers(tmp_path: Path, log
     path.write_text("numIOThreads=2\nnumReadWorkerThreads=many\nbookiePort=7\n")
     assert load_config(path).port == 7
     assert log_events == []
-
-
-@pytest.mark.parametrize("process", LOADERS)
-def test_a_typo_is_refused_with_the_nearest_name(tmp_path: Path, process: str) -> None:
-    path = tmp_path / "typo.conf"
-    path.write_text("autenticationEnabled=true\n")
-    with pytest.raises(ConfigError, match="did you mean authenticationEnabled"):
-        LOADERS[process](path)
-
-
-@pytest.mark.parametrize(
-    "name", ["repairedPlacementPolicyNotAdheringBookieEnabled", "repairedPlacementPolicyNotAdheringBookieEnable"]
-)
-def test_repairing_placement_is_switched_on_by_the_true_key_and_by_the_older_one_of_ours(
-    tmp_path: Path, name: str
-) -> None:
-    path = tmp_path / "bk_server.conf"
-    path.write_text(f"{name}=true\n")
-    assert AUTORECOVERY.load(path).recovery.repair_placement
-    BOOKIE.load(path)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
-        "auditorAcquireConcurrentOpenLedgerOperationsTimeoutMSec",
-    ],
-)
-def test_a_check_in_which_nothing_moves_is_given_up_by_the_true_key_and_by_the_older_one_of_ours(
-    tmp_path: Path, name: str
-) -> None:
-    path = tmp_path / "bk_server.conf"
-    path.write_text(f"{name}=7\n")
-    assert AUTORECOVERY.load(path).recovery.open_ledger_wait_ms == 7
-
-
-def test_auto_recovery_and_the_bookie_share_a_file_and_each_refuses_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "bk_server.conf"
-    path.write_text("minorCompactionInterval=60\n")
-    assert AUTORECOVERY.load(path)
-    path.write_text("reppDnsResolverClass=x.Y\n")
-    assert BOOKIE.load(path)
 
 
 @pytest.mark.parametrize(

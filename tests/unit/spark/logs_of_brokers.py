@@ -14,6 +14,19 @@ def log_of(*ledgers: tuple[int, int], last: tuple[int, int] | None = None, name:
     return PartitionLog.from_internal_stats(name, stats_of(*ledgers, last=last), settled=True)
 
 
+def log_from(text: str) -> PartitionLog:
+    """Return the log of a text of ledgers, such as `2:10,3:0`, or `6:0!5:99` with the last confirmed entry behind."""
+    ledgers, _, last = text.partition("!")
+    pairs = [pair(each) for each in ledgers.split(",")]
+    return log_of(*pairs, last=pair(last) if last else None)
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Return the two numbers of `ledger:entry`."""
+    one, _, other = text.partition(":")
+    return int(one), int(other)
+
+
 def stats_of(*ledgers: tuple[int, int], last: tuple[int, int] | None = None) -> dict[str, object]:
     """Return the internalStats of the original, in which the open ledger has 0 entries and 0 bytes."""
     ids = [ledger_id for ledger_id, entries in ledgers if entries] or [ledgers[-1][0]]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.spark.limits import Backlog, Limits, share
+from tests.support.datadriven import Line
+from tests.support.dialogues import Dialogue, dialogues
 
 PIECES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 5000)), max_size=4)
 RATES = st.floats(0.001, 500)
@@ -34,12 +37,39 @@ def is_within(backlogs: list[Backlog], taken: list[int], limits: Limits) -> bool
     )
 
 
-def test_without_limits_all_is_taken() -> None:
-    assert share([backlog(7), backlog(0), backlog(10**9)], Limits()) == [7, 0, 10**9]
+def backlog_of(text: str) -> Backlog:
+    """Return the backlog of `100`, entries of 100 bytes, or of `10x10+10x1000@2`: 10 of 10 bytes and 10 of 1000, with 2
+    messages each."""
+    pieces, _, messages = text.partition("@")
+    if "x" not in pieces:
+        return backlog(int(pieces), messages=float(messages or 1))
+    pairs = [tuple(map(int, each.split("x"))) for each in pieces.split("+")]
+    return Backlog([(count, count * size) for count, size in pairs], float(messages or 1))
 
 
-def test_a_limit_of_messages_is_shared_evenly() -> None:
-    assert share([backlog(100), backlog(100)], Limits(messages_max=20)) == [10, 10]
+def limits_of(step: Line) -> Limits:
+    return Limits(
+        messages_max=step.option_number("messages", 0) or None, bytes_max=step.option_number("bytes", 0) or None
+    )
+
+
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "limits.txt"))
+def test_what_a_trigger_takes(dialogue: Dialogue) -> None:
+    """`share 100 100 messages=20` shows the entries that are taken of each partition, and `asked` what limits hold if
+    Spark asks for some beside the 100 messages and 1000 bytes that are configured."""
+
+    def answer(step: Line) -> str:
+        if step.name == "share":
+            turn = step.option_number("turn", 0)
+            backlogs = [backlog_of(each) for each in step.words]
+            step.words = []
+            return " ".join(map(str, share(backlogs, limits_of(step), turn=turn))) or "nothing"
+        asked = SimpleNamespace(**{name: int(value) for name, value in step.options.items()})
+        step.options = {}
+        found = Limits.of(asked, Limits(messages_max=100, bytes_max=1000))
+        return f"{found.messages_max} messages, {found.bytes_max} bytes"
+
+    dialogue.check(answer)
 
 
 def test_partitions_of_different_length_come_to_their_ends_together() -> None:
@@ -51,43 +81,6 @@ def test_partitions_of_different_length_come_to_their_ends_together() -> None:
         for length, whole in zip(lengths, [1000, 100, 10], strict=True):
             assert abs(length / whole - (1 - triggers / 10)) <= 1 / whole + 1e-3
     assert triggers == 10
-
-
-def test_what_an_idle_partition_does_not_need_goes_to_the_others() -> None:
-    assert share([backlog(0), backlog(3), backlog(100)], Limits(messages_max=20)) == [0, 1, 19]
-
-
-def test_messages_are_counted_by_what_entries_hold() -> None:
-    assert share([backlog(100, messages=10), backlog(100, messages=1)], Limits(messages_max=110)) == [10, 10]
-
-
-def test_bytes_are_counted_by_the_average_of_each_ledger() -> None:
-    small_then_large = Backlog([(10, 100), (10, 10_000)])
-    assert share([small_then_large], Limits(bytes_max=3100)) == [13]
-
-
-def test_both_limits_hold_at_once() -> None:
-    taken = share([backlog(100, each=1), backlog(100, each=1000)], Limits(messages_max=50, bytes_max=10_000))
-    assert taken == [10, 9]
-
-
-def test_at_least_one_entry_is_taken_even_if_it_is_above_every_limit() -> None:
-    assert share([backlog(0), backlog(5, each=10**6, messages=1000)], Limits(messages_max=1, bytes_max=1)) == [0, 1]
-
-
-def test_nothing_is_taken_of_nothing() -> None:
-    assert share([backlog(0), backlog(0)], Limits(messages_max=1)) == [0, 0]
-    assert share([], Limits(messages_max=1)) == []
-
-
-def test_partitions_take_turns_where_the_limit_is_less_than_an_entry_of_each() -> None:
-    backlogs = [backlog(100) for _ in range(4)]
-    served = [share(backlogs, Limits(messages_max=2), turn=turn) for turn in range(4)]
-    assert served == [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
-
-
-def test_a_sample_without_messages_does_not_make_entries_free() -> None:
-    assert share([backlog(10**9, messages=0.0)], Limits(messages_max=10)) == [1000]
 
 
 @settings(deadline=None)
@@ -134,22 +127,3 @@ def test_within_is_the_most_that_fits(pieces: list[tuple[int, int]], rate: float
     assert each.bytes(n) <= size + 1e-3
     if n < each.entries:
         assert each.messages(n + 1) > messages - 1e-3 or each.bytes(n + 1) > size - 1e-3
-
-
-@pytest.mark.parametrize(
-    ("asked", "limits"),
-    [
-        (SimpleNamespace(), Limits()),
-        (SimpleNamespace(max_rows=5), Limits(messages_max=5, bytes_max=1000)),
-        (SimpleNamespace(max_rows=500), Limits(messages_max=100, bytes_max=1000)),
-        (SimpleNamespace(max_bytes=7), Limits(messages_max=100, bytes_max=7)),
-        (SimpleNamespace(min_rows=7), Limits()),
-        (SimpleNamespace(max_files=7), Limits()),
-    ],
-)
-def test_what_spark_asks_for_holds_beside_what_is_configured(asked: object, limits: Limits) -> None:
-    assert Limits.of(asked, Limits(messages_max=100, bytes_max=1000)) == limits
-
-
-def test_read_all_available_means_no_limit_whatever_is_configured() -> None:
-    assert Limits.of(SimpleNamespace(), Limits(messages_max=1, bytes_max=1)) == Limits()

@@ -10,7 +10,9 @@ import pytest
 from quire.spark.options.parse import Options
 from quire.spark.pipelines.errors import CheckpointError
 from quire.spark.pipelines.manifest import BatchRecord, BeginRecord, Manifest, Span
-from quire.spark.pipelines.start import Continuation, plan_start, query_of, starting_offsets
+from quire.spark.pipelines.start import plan_start, query_of, starting_offsets
+from tests.support.datadriven import Line
+from tests.support.dialogues import Dialogue, dialogues
 
 HERE, THERE = "/here", "/there"
 X = "persistent://public/default/x"
@@ -28,54 +30,24 @@ RESUMED = Manifest((*USED.records, SECOND))
 GOING_ON = Manifest((*RESUMED.records, batch(2, "r")))
 
 
-def test_a_new_archive_begins_with_a_new_checkpoint():
-    assert plan_start(Manifest(), HERE, None, resume=False) == Continuation(0, FIRST)
-    assert plan_start(Manifest(), HERE, None, resume=True) == Continuation(0, FIRST)
+ARCHIVES = {"empty": Manifest(), "begun": BEGUN, "used": USED, "resumed": RESUMED, "going-on": GOING_ON}
 
 
-def test_an_archive_goes_on_with_its_own_checkpoint_and_its_own_numbers():
-    assert plan_start(BEGUN, HERE, "q", resume=False) == Continuation(0)
-    assert plan_start(USED, HERE, "q", resume=False) == Continuation(0)
-    assert plan_start(GOING_ON, THERE, "r", resume=False) == Continuation(2)
-    assert plan_start(RESUMED, THERE, "r", resume=False) == Continuation(2), "killed before its first batch"
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "start.txt"))
+def test_a_start(dialogue: Dialogue) -> None:
+    """`archive used` has two batches of /here, of query q; `resumed` was begun again at /there, and `going-on` has a
+    batch of that, of query r. `start there q` has the checkpoint /there of query q."""
+    manifest = ARCHIVES[dialogue.command.word()]
 
+    def answer(step: Line) -> str:
+        checkpoint, query = f"/{step.word()}", step.word()
+        resume = bool(step.words and step.word())
+        found = plan_start(manifest, checkpoint, None if query == "-" else query, resume=resume)
+        begin = f", begins {found.begin.to_json()}" if found.begin is not None else ""
+        behind = f", behind {found.resumed}" if found.resumed else ""
+        return f"batch {found.base}{begin}{behind}"
 
-def test_a_checkpoint_that_was_moved_is_known_by_its_query():
-    assert plan_start(USED, THERE, "q", resume=False) == Continuation(0)
-
-
-def test_resume_may_stay_on_the_command_line_when_there_is_nothing_to_resume():
-    assert plan_start(USED, HERE, "q", resume=True) == Continuation(0)
-
-
-def test_a_start_that_never_archived_anything_leaves_no_trace():
-    assert plan_start(BEGUN, THERE, None, resume=False) == Continuation(0, BeginRecord(checkpoint=THERE, base=0))
-
-
-def test_a_lost_checkpoint_is_refused_with_the_remedy():
-    with pytest.raises(CheckpointError, match=r"archived a second time.*--resume"):
-        plan_start(USED, HERE, None, resume=False)
-
-
-def test_resuming_goes_on_behind_the_highest_positions_with_numbers_of_its_own():
-    expected = Continuation(2, SECOND, {X: "1:2"})
-    assert plan_start(USED, THERE, None, resume=True) == expected
-    assert plan_start(RESUMED, THERE, None, resume=True) == expected, "killed before its checkpoint was there"
-
-
-@pytest.mark.parametrize(
-    ("manifest", "checkpoint", "query"),
-    [(USED, THERE, "z"), (USED, HERE, "z"), (GOING_ON, HERE, "q"), (RESUMED, HERE, "q"), (BEGUN, THERE, "z")],
-)
-@pytest.mark.parametrize("resume", [False, True])
-def test_two_checkpoints_for_one_archive_are_refused_with_the_remedy(manifest, checkpoint, query, resume):
-    with pytest.raises(CheckpointError, match=r"two checkpoints .*--checkpoint .*another --out"):
-        plan_start(manifest, checkpoint, query, resume=resume)
-
-
-def test_a_used_checkpoint_with_an_empty_archive_is_refused():
-    with pytest.raises(CheckpointError, match=r"the archive is empty: .* would be missing"):
-        plan_start(Manifest(), HERE, "q", resume=False)
+    dialogue.check(answer, CheckpointError)
 
 
 def test_a_resumed_query_names_every_partition():

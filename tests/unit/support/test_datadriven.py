@@ -134,4 +134,8 @@ def test_each_file_of_cases_or_stories_is_read_by_a_test_beside_it() -> None:
     assert files
     for file in files:
         readers = [each.read_text() for each in file.parents[1].glob("test_*.py")]
-        assert any(f'"{file.name}"' in text and ("check(" in text or "stories_of(" in text) for text in readers), file
+        assert any(
+            f'"{file.name}"' in text
+            and any(call in text for call in ("check(", "stories_of(", "dialogues(", "read_text("))
+            for text in readers
+        ), file

@@ -36,6 +36,12 @@ class Ran:
     err: str
 
     @property
+    def told(self) -> str:
+        """Return the exit code if it is not 0, the output, and each line of standard error behind a `!`."""
+        errors = "".join(f"! {line.strip()}\n" for line in self.err.splitlines())
+        return (f"exit {self.code}\n" if self.code else "") + self.out + errors
+
+    @property
     def values(self) -> list[dict[str, Any]]:
         """Return the values printed with --json."""
         return [json.loads(line) for line in self.out.splitlines()]

@@ -25,18 +25,14 @@ def test_people_get_lines_and_programs_get_values() -> None:
 
 async def test_progress_is_a_line_a_second_where_there_is_no_terminal() -> None:
     err = io.StringIO()
-
-    async def main() -> None:
-        output = Output(io.StringIO(), err)
-        with output.progress("entries written", 40) as done:
-            for count in range(1, 41):
-                await trio.sleep(0.1)
-                done(count)
-        with output.progress("ledgers") as done:
-            await trio.sleep(1)
-            done(7)
-
-    await main()
+    output = Output(io.StringIO(), err)
+    with output.progress("entries written", 40) as done:
+        for count in range(1, 41):
+            await trio.sleep(0.1)
+            done(count)
+    with output.progress("ledgers") as done:
+        await trio.sleep(1)
+        done(7)
     lines = err.getvalue().splitlines()
     assert lines[-1] == "7 ledgers"
     assert 3 <= len(lines) - 1 <= 4
@@ -46,11 +42,7 @@ async def test_progress_is_a_line_a_second_where_there_is_no_terminal() -> None:
 @pytest.mark.real_clock
 async def test_progress_is_a_bar_on_a_terminal_and_leaves_nothing_on_standard_output() -> None:
     out, err = io.StringIO(), Terminal()
-
-    async def main() -> None:
-        with Output(out, err).progress("entries written", 40) as done:
-            done(40)
-
-    await main()
+    with Output(out, err).progress("entries written", 40) as done:
+        done(40)
     assert "entries written" in err.getvalue()
     assert out.getvalue() == ""

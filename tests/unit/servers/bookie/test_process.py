@@ -14,7 +14,6 @@ from bookie.errors import BookieError, CookieMismatchError
 from quire.metadata.clusters import init_new_cluster
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.metadata.zookeeper.store import SessionExpiredPolicy, Tls
 from quire.servers.bookie import process as command
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.process import (
@@ -27,77 +26,11 @@ from quire.servers.bookie.process import (
     own_host,
     run_bookie,
     serve,
-    zookeeper_config,
 )
 from quire.servers.errors import PortError
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
-
-
-@pytest.mark.parametrize(
-    ("uri", "servers", "chroot", "root"),
-    [
-        ("zk+hierarchical://h1:2181;h2:2182/ledgers", (("h1", 2181), ("h2", 2182)), "/", "/ledgers"),
-        ("zk+flat://h1/a/b", (("h1", 2181),), "/", "/a/b"),
-        ("zk+null://h1:2181;h2:2182/ledgers", (("h1", 2181), ("h2", 2182)), "/", "/ledgers"),
-        ("metadata-store:zk:h1:2181,h2:2182/pulsar", (("h1", 2181), ("h2", 2182)), "/pulsar", "/ledgers"),
-        ("metadata-store:h1:2181", (("h1", 2181),), "/", "/ledgers"),
-    ],
-)
-def test_every_form_of_a_metadata_uri_is_understood(
-    uri: str, servers: tuple[tuple[str, int], ...], chroot: str, root: str
-) -> None:
-    config, found = zookeeper_config(BOOKIE.build({"metadataServiceUri": uri}))
-    assert (config.servers, config.chroot, found) == (servers, chroot, root)
-
-
-def test_timeouts_policy_and_rights_reach_the_store() -> None:
-    config, _ = zookeeper_config(
-        BOOKIE.build(
-            {
-                "zkTimeout": 7000,
-                "zkRetryBackoffStartMs": 100,
-                "zkRetryBackoffMaxMs": 300,
-                "zookeeperSessionExpiredPolicy": "shutdown",
-                "zkEnableSecurity": True,
-                "quireZooKeeperAuth": "digest:me:my:secret",
-            }
-        )
-    )
-    assert (config.session_timeout_s, config.retry_first_s, config.retry_max_s) == (7, 0.1, 0.3)
-    assert config.session_expired_policy is SessionExpiredPolicy.SHUTDOWN
-    assert (config.secure, config.auth, config.tls) == (True, (("digest", "me:my:secret"),), None)
-
-
-def test_tls_to_zookeeper_takes_its_files_from_the_configuration() -> None:
-    config, _ = zookeeper_config(
-        BOOKIE.build(
-            {
-                "quireZooKeeperTls": True,
-                "quireZooKeeperTlsCaFile": "/ca.pem",
-                "quireZooKeeperTlsCertificateFile": "/own.pem",
-                "quireZooKeeperTlsKeyFile": "/own.key",
-            }
-        )
-    )
-    assert config.tls == Tls(ca_file="/ca.pem", certificate_file="/own.pem", key_file="/own.key")
-    config, _ = zookeeper_config(BOOKIE.build({"quireZooKeeperTls": True}))
-    assert config.tls == Tls()
-
-
-@pytest.mark.parametrize("uri", ["etcd://h/ledgers", "zk+hierarchical://h1:2181", "zk+odd://h/l", "file:x"])
-def test_other_stores_and_malformed_uris_are_refused(uri: str) -> None:
-    with pytest.raises(ConfigError, match="metadataServiceUri"):
-        zookeeper_config(BOOKIE.build({"metadataServiceUri": uri}))
-
-
-def test_an_advertised_address_is_taken_as_it_is() -> None:
-    config = located(
-        BOOKIE.build({"advertisedAddress": "bookie.example", "journalDirectories": "/j", "ledgerDirectories": "/l"}),
-        "/ledgers",
-    )
-    assert (config.id, config.bookie.root) == ("bookie.example:3181", "")
 
 
 def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_cookie() -> None:
@@ -110,18 +43,6 @@ def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_coo
     assert config.bookie.journal_directory == os.path.join(os.getcwd(), "bk1/journal")
     assert config.bookie.journal_directory.removeprefix(config.bookie.root + "/") == "bk1/journal"
     assert config.bookie.ledgers_root == "/l"
-
-
-def test_an_index_folder_that_is_the_ledgers_own_is_none() -> None:
-    config = BOOKIE.build(
-        {
-            "advertisedAddress": "h",
-            "journalDirectories": "/j",
-            "ledgerDirectories": "/l",
-            "indexDirectories": "/l/",
-        }
-    )
-    assert located(config, "/ledgers").bookie.index_directory == ""
 
 
 def test_a_loopback_address_needs_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +61,6 @@ def test_the_host_is_known_by_address_name_or_interface(monkeypatch: pytest.Monk
     assert own_host(BOOKIE.build({"listeningInterface": "lo", "allowLoopback": True}).process) == "127.0.0.1"
     with pytest.raises(ConfigError, match="listeningInterface=nosuch0"):
         interface_address("nosuch0")
-
-
-def test_an_id_that_no_bookie_can_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="bookieId"):
-        located(BOOKIE.build({"advertisedAddress": "h", "bookieId": "readonly"}), "/ledgers")
 
 
 def test_only_permitted_users_may_start_it(monkeypatch: pytest.MonkeyPatch) -> None:

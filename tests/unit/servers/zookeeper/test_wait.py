@@ -34,11 +34,7 @@ async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopp
         raise MetadataUnavailableError("no ZooKeeper answers at z:2181")
 
     monkeypatch.setattr(zookeeper_wait, "open_store", nothing_there)
-
-    async def main() -> None:
-        assert await zookeeper_wait.open_when_there(fake_world(), ZooKeeperConfig(servers=(("z", 2181),)), stop) is None
-
-    await main()
+    assert await zookeeper_wait.open_when_there(fake_world(), ZooKeeperConfig(servers=(("z", 2181),)), stop) is None
     assert sum(attempts) >= 60  # seconds
     waits = [event for event in log_events if event["event"] == "waiting for ZooKeeper"]
     assert waits[0]["servers"] == "z:2181"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +12,8 @@ from quire.metadata import ledger_codec
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from simulation.cluster.checkers import ClusterChecker, Copy, check_owners
 from simulation.common.checkers import ViolationError
+from tests.support.datadriven import Line
+from tests.support.dialogues import Dialogue, dialogues
 
 TOPIC = "public/default/persistent/t"
 METADATA = LedgerMetadata(
@@ -45,132 +47,76 @@ class Cluster:
         infos = tuple(LedgerInfo(ledger_id=ledger_id, entries=entries) for ledger_id, entries in ledgers)
         self.checker.list_changed(TOPIC, LedgerList(ledgers=infos, deleting=deleting), writer)
 
+    def do(self, step: Line) -> str:
+        """Do or see what a step says."""
+        checker, history = self.checker, self.history
+        match step.name:
+            case "entries":
+                bookie, entries = step.word(), step.word()
+                self.entries[bookie] = None if entries == "down" else {int(n) for n in entries.split(",")}
+            case "confirmed":
+                checker.confirmed(history, step.number(), step.number())
+            case "append":
+                checker.appended(history, step.number(), [b"late"])
+            case "list":
+                ends = [each.partition(":") for each in step.words]
+                step.words = []
+                deleting = tuple(int(each) for each in step.option("deleting", "").split(",") if each)
+                writer = NEXT if step.option("by", "owner") == "next" else OWNER
+                self.list(*((int(one), int(other)) for one, _, other in ends), deleting=deleting, writer=writer)
+            case "closed" | "open":
+                ends = [each.partition(":") for each in step.words]
+                step.words = []
+                fragments = tuple(Fragment(int(first), tuple(members)) for first, _, members in ends)
+                metadata = CLOSED if step.name == "closed" else METADATA
+                self.store(replace(metadata, fragments=fragments or METADATA.fragments))
+            case "gone":
+                checker.metadata_changed(7, None)
+            case "repaired":
+                return str(checker.repaired)
+            case "leaks":
+                checker.check_leaks(tuple(map(int, step.words)))
+                step.words = []
+            case "missing":
+                copy = checker.missing()
+                return "none" if copy is None else f"{copy.ledger_id}:{copy.entry_id} on {copy.bookie_id}"
+            case "copies":
+                wrong = {"bytes": b"entry 9", "digest": "the digest is wrong", "none": None}[step.word()]
+                return str(
+                    checker.check_copies(
+                        lambda copy: wrong if wrong and copy == Copy(7, 1, "c") else ENTRIES[copy.entry_id]
+                    )
+                )
+            case _:
+                raise step.unknown()
+        return ""
 
-def violates(name: str, do: Callable[[], object]) -> None:
-    with pytest.raises(ViolationError) as caught:
-        do()
-    assert caught.value.name == name
 
-
-def test_a_history_without_a_mistake_passes() -> None:
+@pytest.mark.parametrize("dialogue", dialogues(Path(__file__).parent / "testdata" / "checkers.txt"))
+def test_a_violation(dialogue: Dialogue) -> None:
+    """A step that violates an invariant shows its name."""
     cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-    cluster.list((7, 3), writer=NEXT)
-    cluster.entries["d"] = {1, 2}
-    cluster.store(replace(CLOSED, fragments=(CLOSED.fragments[0], Fragment(1, ("a", "d")))))
-    assert cluster.checker.repaired == 1
-    cluster.checker.check_leaks(())
-    assert cluster.checker.missing() is None
-    assert cluster.checker.check_copies(lambda copy: ENTRIES[copy.entry_id]) == 6
 
+    def answer(step: Line) -> str:
+        try:
+            return cluster.do(step)
+        except ViolationError as error:
+            return error.name
 
-def test_an_entry_that_an_owner_sent_after_another_had_the_topic_must_not_be_confirmed() -> None:
-    cluster = Cluster()
-    cluster.list((7, 0), writer=NEXT)
-    cluster.checker.confirmed(cluster.history, 2, 2)  # sent before
-    cluster.checker.appended(cluster.history, 3, [b"late"])
-    cluster.entries["a"] = {0, 1, 2, 3}
-    violates("FencedOwnersNeverConfirm", lambda: cluster.checker.confirmed(cluster.history, 3, 3))
-
-
-def test_an_owner_that_stores_its_list_again_goes_on() -> None:
-    cluster = Cluster()
-    cluster.list((7, 0), deleting=(8,))
-    cluster.checker.appended(cluster.history, 3, [b"more"])
-    cluster.entries["a"] = {0, 1, 2, 3}
-    cluster.checker.confirmed(cluster.history, 2, 3)
-
-
-def test_what_is_appended_follows_what_was() -> None:
-    cluster = Cluster()
-    violates("NoOutOfOrderEntries", lambda: cluster.checker.appended(cluster.history, 5, [b"x"]))
+    dialogue.check(answer)
 
 
 @pytest.mark.parametrize(
-    "fragments",
+    ("owned", "nodes"),
     [
-        (Fragment(0, ("a", "d")), Fragment(1, ("a", "c"))),
-        (Fragment(0, ("a", "b")), Fragment(1, ("d", "c"))),
+        pytest.param({"br0": ["x"], "br1": ["x"]}, {"x": "br0"}, id="two owners"),
+        pytest.param({"br0": ["x"]}, {"x": "br1"}, id="another owner"),
+        pytest.param({"br0": ["x"]}, {}, id="no node"),
+        pytest.param({"br0": []}, {"x": "br0"}, id="no owner"),
     ],
 )
-def test_who_takes_a_members_place_must_have_every_entry_of_it(fragments: tuple[Fragment, ...]) -> None:
-    cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-    cluster.entries["d"] = {1}
-    violates("RepairedFragmentsAreWhole", lambda: cluster.store(replace(CLOSED, fragments=fragments)))
-
-
-def test_the_last_fragment_of_an_open_ledger_may_change_its_members() -> None:
-    cluster = Cluster()
-    cluster.entries["d"] = {1}
-    cluster.store(replace(METADATA, fragments=(METADATA.fragments[0], Fragment(1, ("d", "c")))))
-
-
-@pytest.mark.parametrize("fragments", [CLOSED.fragments[:1], (*CLOSED.fragments, Fragment(2, ("a", "c")))])
-def test_a_closed_ledger_keeps_its_fragments(fragments: tuple[Fragment, ...]) -> None:
-    cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-    violates("OnlyValidFragments", lambda: cluster.store(replace(CLOSED, fragments=fragments)))
-
-
-@pytest.mark.parametrize("entries", [2, 4])
-def test_a_list_must_tell_the_end_that_the_ledger_has(entries: int) -> None:
-    cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-    violates("ListsAgreeWithLedgers", lambda: cluster.list((7, entries)))
-
-
-def test_a_list_must_not_tell_an_end_of_an_open_ledger_or_of_none() -> None:
-    cluster = Cluster()
-    violates("ListsAgreeWithLedgers", lambda: cluster.list((7, 2)))
-    violates("ListsAgreeWithLedgers", lambda: cluster.list((6, 1), (7, 0)))
-
-
-def test_a_ledger_that_nobody_names_is_a_leak() -> None:
-    cluster = Cluster()
-    cluster.list(deleting=(7,))
-    cluster.checker.check_leaks(())
-    cluster.list()
-    cluster.checker.check_leaks((7,))
-    violates("LedgersNeverLeak", lambda: cluster.checker.check_leaks(()))
-
-
-def test_a_ledger_of_a_list_must_be_there() -> None:
-    cluster = Cluster()
-    cluster.checker.metadata_changed(7, None)
-    violates("ListsAgreeWithLedgers", lambda: cluster.checker.check_leaks(()))
-
-
-def test_a_copy_is_missing_if_its_bookie_lacks_it_or_is_lost() -> None:
-    cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-    assert cluster.checker.missing() is None
-    cluster.entries["c"] = {1}
-    assert cluster.checker.missing() == Copy(7, 2, "c")
-    cluster.entries["b"] = None
-    assert cluster.checker.missing() == Copy(7, 0, "b")
-
-
-@pytest.mark.parametrize("found", [b"entry 9", "the digest is wrong"])
-def test_a_copy_that_is_not_what_was_appended_is_found(found: bytes | str) -> None:
-    cluster = Cluster()
-    cluster.checker.confirmed(cluster.history, 2, 2)
-    cluster.store(CLOSED)
-
-    def read(copy: Copy) -> bytes | str:
-        return found if copy == Copy(7, 1, "c") else ENTRIES[copy.entry_id]
-
-    violates("ReplicasAreEqual", lambda: cluster.checker.check_copies(read))
-
-
-def test_a_bundle_has_one_owner_the_one_that_its_node_names() -> None:
+def test_a_bundle_has_one_owner_the_one_that_its_node_names(owned: dict[str, list[str]], nodes: dict[str, str]) -> None:
     check_owners({"br0": ["x", "y"], "br1": []}, {"x": "br0", "y": "br0"})
-    violates("OneOwnerPerBundle", lambda: check_owners({"br0": ["x"], "br1": ["x"]}, {"x": "br0"}))
-    violates("OneOwnerPerBundle", lambda: check_owners({"br0": ["x"]}, {"x": "br1"}))
-    violates("OneOwnerPerBundle", lambda: check_owners({"br0": ["x"]}, {}))
-    violates("OneOwnerPerBundle", lambda: check_owners({"br0": []}, {"x": "br0"}))
+    with pytest.raises(ViolationError) as caught:
+        check_owners(owned, nodes)
+    assert caught.value.name == "OneOwnerPerBundle"
