@@ -35,10 +35,12 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.explain.explain import Explain
+from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
+from broker.topics.system_names import is_system_cursor
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import EARLIEST, LATEST, Position
@@ -139,7 +141,7 @@ class Administration:
         found: set[str] = set()
         for index in indexes:
             found.update(await self.partitioned.subscriptions(name.with_partition(index)))
-        return found
+        return {each for each in found if not is_system_cursor(each)}
 
     async def partitions(self, name: TopicName) -> int:
         """Return the number of partitions; 0: not partitioned, whether or not there is a topic of that name. Makes
@@ -324,13 +326,14 @@ class Administration:
         await self.complete(delete_all, f"delete subscription of {name.full}")
 
     async def subscriptions(self, name: TopicName) -> list[str]:
-        """Return names, sorted; of a partitioned topic those on any partition. Includes connected readers."""
+        """Return names, sorted; of a partitioned topic those on any partition. Includes connected readers and, as the
+        original does, the cursor of the compaction, but not that of deduplication."""
         found: set[str] = set()
         for each in await self._every_existing(name):
             found.update(await self.partitioned.subscriptions(each))
             if (topic := self._topics.find(each)) is not None:
                 found.update(topic.subscriptions)
-        return sorted(found)
+        return sorted(found - {DEDUPLICATION_CURSOR})
 
     # Looking inside
 

@@ -60,8 +60,14 @@ def position(body: object) -> Position:
 
 
 def message_id(found: Position, name: TopicName) -> dict[str, int]:
-    """Return the JSON of a position in a topic, or in a partition."""
-    return {"ledgerId": found.ledger_id, "entryId": found.entry_id, "partitionIndex": name.partition}
+    """Return the JSON of a position in a topic, or in a partition: a message id of no batch."""
+    return {
+        "ledgerId": found.ledger_id,
+        "entryId": found.entry_id,
+        "partitionIndex": name.partition,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
 
 
 def _id(body: dict[str, object], name: str) -> int:

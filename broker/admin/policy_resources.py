@@ -84,6 +84,8 @@ _SET_BY_PUT: Final = frozenset(("compactionThreshold",))
 """Resources of a namespace."""
 _SET_WITHOUT_BODY: Final = frozenset(("dispatcherPauseOnAckStatePersistent",))
 """A POST without a body means true."""
+_EMPTY: Final[Mapping[str, object]] = {"subscriptionTypesEnabled": []}
+"""What a topic with policies shows of one that is not set; of the others it shows nothing."""
 _NOT_OF_TOPIC: Final = {
     "offloadPolicies": "offloadPolicies",
     "replication": "replicationClusters",
@@ -128,7 +130,8 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
         name = await policy_topic(call)
         if call.flag("applied"):
             return answer(policy.json((await call.cluster.policies.fresh(name)).value(policy)))
-        found = (await own_policies(call, name) or {}).get(policy.topic)
+        own = await own_policies(call, name)
+        found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:

@@ -121,6 +121,11 @@ class KeySharedSubscription(TransactedConsumers):
         self._hashes_sticky = False
         """Mode of the hashes of the delayed entries."""
 
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether the messages of a key are kept in order, as its consumers asked for."""
+        return self._policy.is_ordered
+
     def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.name, consumer.key_shared)
         self._pending[consumer] = PendingAcks()

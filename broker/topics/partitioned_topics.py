@@ -35,6 +35,7 @@ from broker.errors import (
     TopicExistsError,
     translated,
 )
+from broker.topics.system_names import is_system_cursor
 from cursors.errors import CursorDamagedError
 from cursors.position_info import NO_LEDGER, decode_node
 from managed_ledger.stored_list import log_path
@@ -302,7 +303,7 @@ class PartitionedTopics:
         for index in range(before):
             path = log_path(name.with_partition(index).managed_ledger_path)
             for component in await self._children(path):
-                if component not in values:
+                if component not in values and not is_system_cursor(decode_name(component)):
                     values[component] = await self._first_node(f"{path}/{component}")
         ops: list[Op] = []
         for index in range(before, partitions):

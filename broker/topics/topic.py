@@ -423,6 +423,8 @@ class Topic:
         try:
             if self.transactions is not None:
                 await self.transactions.close()
+            if self.deduplication is not None:
+                self.deduplication.leave(self.ledger.last_confirmed)
             await self.ledger.close()
         finally:
             waiting.cancel()

@@ -6,5 +6,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+pytest.register_assert_rewrite("tests.interop.turns")
 if "QUIRE_INTEROP" not in os.environ:
     collect_ignore_glob = ["test_*.py"]

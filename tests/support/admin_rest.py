@@ -48,4 +48,6 @@ def publish(client: pulsar.Client, topic: str, count: int) -> list[MessageId]:
 
 
 def as_json(message_id: MessageId) -> dict[str, int]:
-    return {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id(), "partitionIndex": -1}
+    """Return the JSON of the whole entry."""
+    entry = {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id(), "partitionIndex": -1}
+    return {**entry, "batchIndex": -1, "batchSize": 0}

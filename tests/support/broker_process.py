@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx2
 import pulsar
@@ -23,6 +23,12 @@ T = TypeVar("T")
 
 ADMIN = "/admin/v2"
 CLUSTER = "test"
+
+
+class Addressed(Protocol):
+    """A broker of any kind, with the address for its clients."""
+
+    url: str
 
 
 class BrokerProcess(ServerProcess):
@@ -126,7 +132,7 @@ class BrokerCluster:
 
 
 @contextmanager
-def client_of(*brokers: BrokerProcess, timeout_s: int = 30) -> Iterator[pulsar.Client]:
+def client_of(*brokers: Addressed, timeout_s: int = 30) -> Iterator[pulsar.Client]:
     """Open an official client with the addresses of all these brokers; it is closed at the end."""
     url = "pulsar://" + ",".join(broker.url.removeprefix("pulsar://") for broker in brokers)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")

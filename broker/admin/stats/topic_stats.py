@@ -20,13 +20,16 @@ from broker.admin.positions.analysis import count_backlog
 from broker.dispatch.filtering import filtered_by
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.publish_time import time_of
+from broker.dispatch.shared_subscription import KeySharedSubscription
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
 from broker.topics.backlog_size import size_behind
 from broker.topics.compaction.counts import CompactionCounts
+from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.producer_access import topic_epoch
 from broker.topics.quotas.backlog import quotas_of
 from broker.topics.topic import Topic
+from cursors.cursor import Cursor
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 RANGES_MAX = 100_000
@@ -51,6 +54,9 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
     for name, subscription in list(topic.subscriptions.items()):
         subscriptions[name] = await _subscription(subscription, asked)
         await trio.lowlevel.checkpoint()
+    compaction = topic.ledger.cursors.get(COMPACTION_CURSOR)
+    if compaction is not None:
+        subscriptions[COMPACTION_CURSOR] = _of_compaction(topic, compaction, asked)
     ledger, access = topic.ledger, topic.access
     exclusive = None if access is None or access.holder is None else access.holder.producer
     slowest = min((each.cursor.mark_delete for each in topic.subscriptions.values() if each.durable), default=None)
@@ -117,6 +123,7 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
         "unackedMessages": sum(map(subscription.unacked_of, consumers)),
         # The type is that of its consumers: a subscription that had none since it was loaded may get any.
         "type": kind if consumers or subscription.messages_out else "None",
+        "allowOutOfOrderDelivery": isinstance(subscription, KeySharedSubscription) and not subscription.is_ordered,
         "activeConsumerName": "" if active is None else active.name,
         "totalMsgExpired": 0 if expiry is None else expiry.expired,
         "lastExpireTimestamp": 0 if expiry is None else expiry.last_ms,
@@ -136,9 +143,32 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
             }
             for consumer in (consumers if asked.consumers else ())
         ],
-        "isDurable": subscription.durable,
+        **_kept(cursor, durable=subscription.durable),
+    }
+    return found
+
+
+def _kept(cursor: Cursor, *, durable: bool) -> dict[str, Any]:
+    """Return what is the same with and without consumers. Java's mapper writes two fields under both of their names."""
+    return {
+        "isDurable": durable,
+        "durable": durable,
         "isReplicated": False,
+        "replicated": False,
         "nonContiguousDeletedMessagesRanges": cursor.range_count(RANGES_MAX),
         "subscriptionProperties": dict(cursor.cursor_properties),
     }
-    return found
+
+
+def _of_compaction(topic: Topic, cursor: Cursor, asked: Asked) -> dict[str, Any]:
+    """Return the statistics of the cursor of the compaction, which the original shows as a subscription."""
+    return {
+        "msgOutCounter": 0,
+        "msgBacklog": cursor.backlog(),
+        "backlogSize": size_behind(topic.ledger, cursor.mark_delete) if asked.backlog_size else UNKNOWN,
+        "earliestMsgPublishTimeInBacklog": 0,
+        "type": "None",
+        "allowOutOfOrderDelivery": False,
+        "consumers": [],
+        **_kept(cursor, durable=True),
+    }

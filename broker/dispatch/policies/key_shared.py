@@ -72,6 +72,11 @@ class KeyShared(Permits[C]):
         self._slots[consumer] = slot
         self._known.clear()
 
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether the messages of a key are kept in order."""
+        return self._ordered
+
     def remove(self, consumer: C) -> None:
         """Remove a consumer. The caller delivers again what it held, in order."""
         slot = self._slots.pop(consumer)

@@ -165,6 +165,12 @@ class Deduplication:
         if forgotten or (self._since_snapshot and interval_s and now - self._snapshot_at >= interval_s):
             self.take_snapshot(end)
 
+    def leave(self, end: Position) -> None:
+        """Take a snapshot of what is durable, as the topic is closed: its next owner need not read entries again, from
+        which Pulsar knows the first id of a batch only."""
+        if self._since_snapshot:
+            self.take_snapshot(end)
+
     def take_snapshot(self, end: Position) -> None:
         """Store the map with the position of the last entry it counts."""
         if self.stopped:

@@ -62,5 +62,6 @@ def test_what_is_no_message_id_is_refused(body: object) -> None:
 
 def test_a_message_id_of_a_partition_names_it() -> None:
     plain, partition = TopicName.parse("t"), TopicName.parse("t-partition-4")
-    assert message_id(Position(1, 2), plain) == {"ledgerId": 1, "entryId": 2, "partitionIndex": -1}
-    assert message_id(Position(1, 2), partition) == {"ledgerId": 1, "entryId": 2, "partitionIndex": 4}
+    entry = {"ledgerId": 1, "entryId": 2, "batchIndex": -1, "batchSize": 0}
+    assert message_id(Position(1, 2), plain) == {**entry, "partitionIndex": -1}
+    assert message_id(Position(1, 2), partition) == {**entry, "partitionIndex": 4}

@@ -86,7 +86,10 @@ async def test_what_is_set_is_read_back_and_holds_until_it_is_deleted(
     await rest.refused(setting, url, 412, json=WRONG.get(resource, -1))
     assert await rest.get(url) == value
     assert await rest.status("DELETE", url) == 204
-    assert await rest.status("GET", url) == 204
+    if whose == TOPIC and resource == "subscriptionTypesEnabled":
+        assert await rest.get(url) == []  # as the original has it, of a topic with policies
+    else:
+        assert await rest.status("GET", url) == 204
     assert await rest.status("DELETE", url) == 204
     if policy.topic:
         held = await rest.policies.load(TopicName.parse("persistent://public/default/a"))

@@ -16,6 +16,8 @@ from quire.ledger.position import Position
 from tests.unit.broker.admin.fakes import TOPICS, FakeAdministration, ask, fail_with
 
 NAME = "persistent://public/default/t"
+PLAIN = {"partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+"""What a message id of no batch and no partition has beside the entry."""
 NAMES = ["persistent://public/default/a"]
 
 
@@ -140,7 +142,7 @@ def test_a_topic_that_is_not_partitioned_has_no_partitioned_stats() -> None:
 @pytest.mark.parametrize(("topic", "partition"), [("t", -1), ("t-partition-3", 3)])
 def test_a_message_is_found_by_its_time(topic: str, partition: int) -> None:
     response, asked = ask("GET", f"{TOPICS}/{topic}/messageid/1700000000123")
-    assert response.json() == {"ledgerId": 12, "entryId": 5, "partitionIndex": partition}
+    assert response.json() == {**PLAIN, "ledgerId": 12, "entryId": 5, "partitionIndex": partition}
     assert asked == [("message_id_at", f"persistent://public/default/{topic}", 1700000000123)]
 
 
@@ -152,7 +154,7 @@ def test_what_is_no_time_is_refused(time: str) -> None:
 
 def test_the_last_message_is_the_last_confirmed_entry() -> None:
     response, _ = ask("GET", f"{TOPICS}/t/lastMessageId")
-    assert response.json() == {"ledgerId": 7, "entryId": 3, "partitionIndex": -1}
+    assert response.json() == {**PLAIN, "ledgerId": 7, "entryId": 3}
 
 
 def test_positions_above_the_range_of_doubles_come_whole() -> None:

@@ -11,6 +11,7 @@ from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import SUB, U64_MAX, C, entry
 from tests.support.waiting import until
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
@@ -211,6 +212,19 @@ async def test_a_snapshot_is_taken_after_so_many_entries_and_lets_the_rest_be_tr
     assert not cursor.active
 
 
+async def test_a_topic_that_is_unloaded_leaves_its_next_owner_nothing_to_read_again(room: Room) -> None:
+    peer = await room.connect()
+    await joined(peer)
+    send(peer, 0, 6)
+    await receipts(peer, 1)
+    [topic] = room.broker.topics.loaded()
+    cursor = topic.ledger.cursors[DEDUPLICATION_CURSOR]
+    assert not cursor.properties
+    await topic.close()
+    assert cursor.properties == {"p": 6}
+    assert cursor.durable_mark_delete == topic.ledger.last_confirmed
+
+
 async def test_a_snapshot_is_taken_after_so_much_time() -> None:
     async with in_broker(
         deduplication=True, deduplication_check_interval_s=60, deduplication_snapshot_interval_s=120
@@ -371,6 +385,17 @@ async def test_the_name_of_the_cursor_is_not_a_subscription(room: Room) -> None:
     await joined(peer, epoch=1)
     [topic] = room.broker.topics.loaded()
     assert topic.subscriptions == {}
+    assert DEDUPLICATION_CURSOR in topic.ledger.cursors
+    assert await room.broker.administration.subscriptions(topic.name) == []
+
+
+async def test_new_partitions_of_a_deduplicated_topic_get_the_subscriptions_alone(room: Room) -> None:
+    admin, name = room.broker.administration, TopicName.parse("parts")
+    await admin.create_partitioned_topic(name, 1)
+    peer = await room.connect()
+    await joined(peer, topic=name.with_partition(0).full)
+    await admin.grow_partitioned_topic(name, 2)
+    assert await admin.partitioned.subscriptions(name.with_partition(1)) == []
 
 
 async def test_a_ledger_switch_disconnects_no_producer_and_loses_no_order(room: Room) -> None:
