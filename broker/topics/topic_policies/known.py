@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -77,8 +77,9 @@ class NamespaceFields:
         self.name = name
         self.path = f"{POLICIES}/{name}"
         self.folder = f"{ROOT}/{name}/persistent"
-        self.own: Json | None = None
-        """The namespace's policies."""
+        self._own: Json | None = None
+        self.values: dict[object, Any] = {}
+        """What holds for topics without policies of their own: by policy, or by the function that worked it out."""
         self.topics: dict[str, Json] = {}
         """Policies of the topics that have any, by full name."""
         self.nodes: dict[str, Json] = {}
@@ -102,6 +103,16 @@ class NamespaceFields:
         """Why the last attempt failed."""
         self.turn = trio.Lock()
         """For who reads logs."""
+
+    @property
+    def own(self) -> Json | None:
+        """The namespace's policies. They are replaced and never changed."""
+        return self._own
+
+    @own.setter
+    def own(self, fields: Json | None) -> None:
+        self._own = fields
+        self.values = {}
 
     @property
     def is_known(self) -> bool:
@@ -219,9 +230,32 @@ class Held:
 
         It is read anew at each call: keep it where it is needed for each entry, and ask again when `changes` differs.
         """
-        defaults = self._defaults
-        said = policy.said(self.of_topic, self._namespace.own, defaults.options.cluster_name)
-        return defaults.value(policy) if said is None else said
+        topic = self.of_topic
+        own = None if topic is None else policy.of_topic(topic)
+        return self._of_namespace(policy) if own is None else own
+
+    def _of_namespace(self, policy: Policy[T]) -> T:
+        """Return the value for topics that do not say another one. It is worked out once, not by thousands of topics."""
+        values = self._namespace.values
+        found = values.get(policy)
+        if found is None:
+            said = policy.of_namespace(self._namespace.own, self._defaults.options.cluster_name)
+            found = values[policy] = self._defaults.value(policy) if said is None else said
+        value: T = found
+        return value
+
+    def derived(self, work_out: Callable[[Held], T]) -> T:
+        """Return `work_out` of these policies, which uses nothing but `value`. For topics without policies of their own
+        it is called once, until the policies of their namespace change. Pass a function of a module, and never a new
+        one: it is the key."""
+        if self.of_topic is not None:
+            return work_out(self)
+        values = self._namespace.values
+        found = values.get(work_out)
+        if found is None:
+            found = values[work_out] = work_out(self)
+        value: T = found
+        return value
 
     @property
     def changes(self) -> int:
