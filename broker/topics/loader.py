@@ -58,7 +58,8 @@ async def has_node(metadata: MetadataStore, path: str) -> bool:
 
 def _has_transactions(ledger: ManagedLedger) -> bool:
     """Return whether a log has ever had messages of transactions."""
-    return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
+    properties = ledger.properties
+    return bool(properties) and any(name == SNAPSHOT_PROPERTY for name, _ in properties)
 
 
 class Wanted(Protocol):
@@ -155,8 +156,9 @@ class TopicLoader:
                 topic = StampingTopic(self._context, name, ledger, self._close_soon, policies, stamp)
             topic.deduplication = deduplication
             topic.restore_subscriptions()
-            taken_over = not _has_transactions(ledger) and await self._had_transactions_of_pulsar(name)
-            if taken_over or self._context.options.transactions or _has_transactions(ledger):
+            has_transactions = _has_transactions(ledger)
+            taken_over = not has_transactions and await self._had_transactions_of_pulsar(name)
+            if taken_over or has_transactions or self._context.options.transactions:
                 await self._recover_transactions(topic, taken_over)
             await self._ownership.check(name)
         except BaseException:

@@ -79,9 +79,7 @@ def _said(publish: PublishRate, dispatch: DispatchRate, subscribe: SubscribeRate
 
 def _rates_of(held: Held) -> _Said:
     value = held.value
-    return _said(
-        value(PUBLISH_RATE), value(DISPATCH_RATE), value(SUBSCRIBE_RATE), value(SUBSCRIPTION_DISPATCH_RATE)
-    )
+    return _said(value(PUBLISH_RATE), value(DISPATCH_RATE), value(SUBSCRIBE_RATE), value(SUBSCRIPTION_DISPATCH_RATE))
 
 
 def _rates_of_broker(options: BrokerOptions) -> _Said:

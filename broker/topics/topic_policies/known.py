@@ -191,11 +191,15 @@ class Held:
         self._namespace.uses -= 1
 
     def __call__(self) -> LogConfig:
-        found = effective(self._defaults.logs, self._namespace.own, self.of_topic)
+        found = self.derived(_log_config)
         if is_change_events(self._name):
             # An event counts until there is another one of its key, however long that takes.
             found = replace(found, retention_minutes=-1, retention_mb=-1)
         return found
+
+    @property
+    def defaults(self) -> Defaults:
+        return self._defaults
 
     @property
     def of_namespace(self) -> Json | None:
@@ -217,8 +221,7 @@ class Held:
 
         Never for topics of the system, as in the original: others wait for them to be loaded. Source: Pulsar's
         SystemTopic.isDeduplicationEnabled."""
-        default = self._defaults.options.deduplication
-        return asks_deduplication(self._namespace.own, self.of_topic, default) and not is_of_system(self._name)
+        return self.derived(_asks_deduplication) and not is_of_system(self._name)
 
     def snapshot_interval_s(self) -> int:
         """Return the time in seconds between snapshots of the deduplication; 0: there are none."""
@@ -230,25 +233,22 @@ class Held:
 
         It is read anew at each call: keep it where it is needed for each entry, and ask again when `changes` differs.
         """
-        topic = self.of_topic
-        own = None if topic is None else policy.of_topic(topic)
-        return self._of_namespace(policy) if own is None else own
-
-    def _of_namespace(self, policy: Policy[T]) -> T:
-        """Return the value for topics that do not say another one. It is worked out once, not by thousands of topics."""
-        values = self._namespace.values
-        found = values.get(policy)
+        namespace = self._namespace
+        if namespace.topics and (own := policy.of_topic(self.of_topic)) is not None:
+            return own
+        # Worked out once, not by thousands of topics.
+        found = namespace.values.get(policy)
         if found is None:
-            said = policy.of_namespace(self._namespace.own, self._defaults.options.cluster_name)
-            found = values[policy] = self._defaults.value(policy) if said is None else said
+            said = policy.of_namespace(namespace.own, self._defaults.options.cluster_name)
+            found = namespace.values[policy] = self._defaults.value(policy) if said is None else said
         value: T = found
         return value
 
     def derived(self, work_out: Callable[[Held], T]) -> T:
-        """Return `work_out` of these policies, which uses nothing but `value`. For topics without policies of their own
-        it is called once, until the policies of their namespace change. Pass a function of a module, and never a new
-        one: it is the key."""
-        if self.of_topic is not None:
+        """Return `work_out` of these policies, which uses nothing of the topic itself. For topics without policies of
+        their own it is called once, until the policies of their namespace change. Pass a function of a module, and
+        never a new one: it is the key."""
+        if self._namespace.topics and self.of_topic is not None:
             return work_out(self)
         values = self._namespace.values
         found = values.get(work_out)
@@ -266,6 +266,14 @@ class Held:
         """Return the rate at which one subscription may get messages."""
         own = catalog.subscription_dispatch_rate(self.of_topic, subscription)
         return self.value(catalog.SUBSCRIPTION_DISPATCH_RATE) if own is None else own
+
+
+def _log_config(held: Held) -> LogConfig:
+    return effective(held.defaults.logs, held.of_namespace, held.of_topic)
+
+
+def _asks_deduplication(held: Held) -> bool:
+    return asks_deduplication(held.of_namespace, held.of_topic, held.defaults.options.deduplication)
 
 
 def value_of(held: Held | None, policy: Policy[T], options: BrokerOptions) -> T:
