@@ -17,7 +17,6 @@ from broker.entry_filters.entry_filter import EntryFilter
 from broker.entry_filters.loading import EntryFilters, UnknownFilterError
 from broker.topics.topic_policies.catalog import ENTRY_FILTERS, MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION
 
-
 _KEYS = frozenset(
     key for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION, ENTRY_FILTERS) for key in policy.namespace
 )

@@ -222,8 +222,8 @@ class Topics:
 
     def when_loaded(self, name: TopicName, held: Held, then: Callable[[Topic | BrokerError], None]) -> bool:
         """Call `then` with the topic in this step, or when it is loaded, or with the error if it cannot be.
-        Cheaper than a task that waits for `get`. `held`: its policies. Return False if more than that may have to be waited for: `get` does
-        so, and `then` is not called. `then` must not raise."""
+        Cheaper than a task that waits for `get`. `held`: its policies. Return False if more than that may have to be
+        waited for: `get` does so, and `then` is not called. `then` must not raise."""
         full = name.full
         if (topic := self._loaded.get(full)) is not None and not topic.closing:
             then(topic)
