@@ -99,6 +99,8 @@ class LedgerList:
         assert last.ledger_id == ledger_id, f"{ledger_id} is not the last ledger, {last.ledger_id} is"
         if entries == 0:
             return self.without([ledger_id])
+        if last.closed_ms and last.entries == entries and last.size == size:
+            return self
         info = LedgerInfo(
             ledger_id=ledger_id,
             entries=entries,
@@ -108,8 +110,6 @@ class LedgerList:
             properties=last.properties,
             unknown=last.unknown,
         )
-        if info == last:
-            return self
         return self._of((*self.ledgers[:-1], info), self.deleting, self.opening)
 
     def terminated_at(self, end: Position) -> LedgerList:

@@ -132,6 +132,8 @@ async def _begin(
 def _may_wait(stored: StoredList, closed: LedgerList) -> bool:
     """Return whether the list may be stored with its next change: it names the same ledgers, and the time at which the
     last one was closed decides nothing. An open that does not store that time lets the next one set it anew."""
+    if closed is stored.value:
+        return True
     return stored.value.names_as(closed) and (stored.value == closed or stored.config().retention_minutes <= 0)
 
 

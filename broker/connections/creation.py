@@ -192,7 +192,7 @@ class Creations:
             return False
         waiting = _Waiting(connection, command, creation, self.producer, policies)
         connection.requests_in_flight += 1
-        if self._topics.when_loaded(name, waiting.end):
+        if self._topics.when_loaded(name, policies, waiting.end):
             connection.work_left -= WORK_PER_PRODUCER
             return True
         connection.requests_in_flight -= 1

@@ -17,6 +17,11 @@ from broker.entry_filters.entry_filter import EntryFilter
 from broker.entry_filters.loading import EntryFilters, UnknownFilterError
 from broker.topics.topic_policies.catalog import ENTRY_FILTERS, MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION
 
+_KEYS = frozenset(
+    key for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION, ENTRY_FILTERS) for key in policy.namespace
+)
+"""Keys of a namespace's policies that say something about delivery."""
+
 
 class DeliveryRules(NamedTuple):
     """Rules of one topic."""
@@ -51,8 +56,8 @@ def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Policies
     if said is None:
         return broker
     topic, namespace = said.of_topic or {}, said.of_namespace or {}
-    if not topic and not namespace:
-        return broker
+    if not topic and _KEYS.isdisjoint(namespace):
+        return broker  # the rule
     found = broker
     consumer = MAX_UNACKED_OF_CONSUMER.said(topic, namespace, "")
     subscription = MAX_UNACKED_OF_SUBSCRIPTION.said(topic, namespace, "")

@@ -30,7 +30,7 @@ from broker.topics.loader import HOLD_S, StoredSnapshots, TopicLoader, has_node
 from broker.topics.loading import THEN_MAX, Loaders, Loading
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.partitioned_topics import PartitionedTopics, sorted_topics_in
-from broker.topics.policies import TopicPolicies
+from broker.topics.policies import Held, TopicPolicies
 from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
@@ -229,17 +229,17 @@ class Topics:
                 continue  # the first caller did not allow creation
             raise again(loading.error) from loading.error
 
-    def when_loaded(self, name: TopicName, then: Callable[[Topic | BrokerError], None]) -> bool:
+    def when_loaded(self, name: TopicName, held: Held, then: Callable[[Topic | BrokerError], None]) -> bool:
         """Call `then` with the topic in this step, or when it is loaded, or with the error if it cannot be.
-        Cheaper than a task that waits for `get`. Return False if more than that may have to be waited for: `get` does
-        so, and `then` is not called. `then` must not raise."""
+        Cheaper than a task that waits for `get`. `held`: its policies. Return False if more than that may have to be
+        waited for: `get` does so, and `then` is not called. `then` must not raise."""
         full = name.full
         if (topic := self._loaded.get(full)) is not None and not topic.closing:
             then(topic)
             return True
         if self._stopping or full in self._closing:
             return False
-        if (rule := self.first_use.at_once(name)) is None:
+        if (rule := self.first_use.at_once(name, held)) is None:
             return False
         create = rule.allow
         loading = self._loading.get(full)
@@ -247,9 +247,12 @@ class Topics:
             if not self.namespaces.is_known(name):
                 return False
             loading = self._begin(name, create)
+            since = loading.begun
         elif (create and not loading.create) or len(loading.then) >= THEN_MAX:
             return False
-        loading.then.append((trio.current_time(), then))
+        else:
+            since = trio.current_time()
+        loading.then.append((since, then))
         return True
 
     def refuse_late(self) -> None:
@@ -270,7 +273,7 @@ class Topics:
             self._loaded[full] = topic
             loading.topic = topic
             self.load_times.observe((trio.current_time() - loading.begun) * 1000)
-            log.debug("topic loaded", topic=full, last_confirmed=str(topic.ledger.last_confirmed))
+            log.debug("topic loaded", topic=full, last_confirmed=topic.ledger.last_confirmed)
         except NoSuchManagedLedgerError:
             loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")
         except BrokerError as error:

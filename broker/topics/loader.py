@@ -57,7 +57,8 @@ async def has_node(metadata: MetadataStore, path: str) -> bool:
 
 def _has_transactions(ledger: ManagedLedger) -> bool:
     """Return whether a log has ever had messages of transactions."""
-    return any(name == SNAPSHOT_PROPERTY for name, _ in ledger.properties)
+    properties = ledger.properties
+    return bool(properties) and any(name == SNAPSHOT_PROPERTY for name, _ in properties)
 
 
 class StoredSnapshots(Protocol):

@@ -36,9 +36,10 @@ class FirstUse:
         await self._namespaces.exists(name)
         return topic_creation(await self._policies.load(name, only_namespace=True), name)
 
-    def at_once(self, name: TopicName) -> AutoTopicCreation | None:
-        """Return `rule` from memory; None: ask."""
-        held = self._policies.known(name)
+    def at_once(self, name: TopicName, held: Held | None = None) -> AutoTopicCreation | None:
+        """Return `rule` from memory; None: ask. `held`: the policies, if the caller has them."""
+        if held is None:
+            held = self._policies.known(name)
         return None if held is None else topic_creation(held, name)
 
     async def check_room(self, name: TopicName, count: int = 1, held: Held | None = None) -> None:

@@ -16,7 +16,6 @@ from broker.topics.quotas.quota import Quotas, is_too_large
 from broker.topics.system_names import is_system_cursor, is_system_topic
 from broker.topics.topic_policies.catalog import BACKLOG_SIZE_QUOTA, BACKLOG_TIME_QUOTA
 from broker.topics.topic_policies.kinds import BacklogQuota
-from broker.topics.topic_policies.known import value_of
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
@@ -48,7 +47,13 @@ class Backlogged(Protocol):
 def quotas_of(topic: Backlogged) -> Quotas:
     """Return the quotas of a topic."""
     held, options = topic.policies, topic.context.options
-    return Quotas(value_of(held, BACKLOG_SIZE_QUOTA, options), value_of(held, BACKLOG_TIME_QUOTA, options))
+    if held is None:
+        return Quotas(BACKLOG_SIZE_QUOTA.of_broker(options), BACKLOG_TIME_QUOTA.of_broker(options))
+    return held.derived(_quotas)
+
+
+def _quotas(held: Held) -> Quotas:
+    return Quotas(held.value(BACKLOG_SIZE_QUOTA), held.value(BACKLOG_TIME_QUOTA))
 
 
 def slowest(topic: Backlogged) -> Subscription | None:

@@ -6,10 +6,11 @@ A topic without any rate has nothing of this, and its messages pass without a lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
+from broker.config import BrokerOptions
 from broker.context import Context
 from broker.dispatch.subscription import Subscription
 from broker.errors import NotAllowedError
@@ -26,7 +27,7 @@ from broker.topics.topic_policies.catalog import (
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_POLICIES,
 )
-from broker.topics.topic_policies.kinds import DispatchRate
+from broker.topics.topic_policies.kinds import DispatchRate, PublishRate, SubscribeRate
 from broker.topics.topic_policies.known import value_of
 from quire.wire.pulsar.names import TopicName
 
@@ -61,6 +62,36 @@ class TopicRates:
         return 0 if self.publish is None else self.publish.times
 
 
+class _Said(NamedTuple):
+    """The rates that policies name for a topic; those of single subscriptions are not among them."""
+
+    publish: Rate
+    dispatch: Rate
+    subscribe: SubscribeRate
+    limited: bool
+    """True if any of them is a limit, or the rate that each subscription has."""
+
+
+def _said(publish: PublishRate, dispatch: DispatchRate, subscribe: SubscribeRate, each: DispatchRate) -> _Said:
+    of_topic, of_dispatch = Rate(*publish), _rate(dispatch)
+    limited = bool(of_topic or of_dispatch or subscribe.limits or each.limits)
+    return _Said(of_topic, of_dispatch, subscribe, limited)
+
+
+def _rates_of(held: Held) -> _Said:
+    value = held.value
+    return _said(value(PUBLISH_RATE), value(DISPATCH_RATE), value(SUBSCRIBE_RATE), value(SUBSCRIPTION_DISPATCH_RATE))
+
+
+def _rates_of_broker(options: BrokerOptions) -> _Said:
+    return _said(
+        PUBLISH_RATE.of_broker(options),
+        DISPATCH_RATE.of_broker(options),
+        SUBSCRIBE_RATE.of_broker(options),
+        SUBSCRIPTION_DISPATCH_RATE.of_broker(options),
+    )
+
+
 class RatedTopic(Protocol):
     """Topic as its rates use it."""
 
@@ -83,14 +114,13 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     """Hold a topic to the rates that its policies have now. What was used of a rate that stays counts on."""
     if is_system_topic(topic.name):
         return
-    held, options, now = topic.policies, topic.context.options, trio.current_time()
-    publish = Rate(*value_of(held, PUBLISH_RATE, options))
-    dispatch = _rate(value_of(held, DISPATCH_RATE, options))
-    subscribe = value_of(held, SUBSCRIBE_RATE, options)
-    subscriptions = value_of(held, SUBSCRIPTION_DISPATCH_RATE, options).limits or _has_own_rates(held)
-    limited = publish or dispatch or subscribe.limits or subscriptions or shared.publish or shared.dispatch
+    held = topic.policies
+    said = _rates_of_broker(topic.context.options) if held is None else held.derived(_rates_of)
+    limited = said.limited or _has_own_rates(held) or shared.publish or shared.dispatch
     if topic.rates is None and not limited:
         return  # the rule
+    publish, dispatch, subscribe, _ = said
+    now = trio.current_time()
     rates = topic.rates = topic.rates or TopicRates(shared)
     _publish_at(topic, rates, publish)
     rates.dispatch = _kept(rates.dispatch, dispatch, now)

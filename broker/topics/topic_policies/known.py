@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -78,8 +78,9 @@ class NamespaceFields:
         self.name = name
         self.path = f"{POLICIES}/{name}"
         self.folder = f"{ROOT}/{name}/persistent"
-        self.own: Json | None = None
-        """The namespace's policies."""
+        self._own: Json | None = None
+        self.values: dict[object, Any] = {}
+        """What holds for topics without policies of their own: by policy, or by the function that worked it out."""
         self.topics: dict[str, Json] = {}
         """Policies of the topics that have any, by full name."""
         self.nodes: dict[str, Json] = {}
@@ -103,6 +104,16 @@ class NamespaceFields:
         """Why the last attempt failed."""
         self.turn = trio.Lock()
         """For who reads logs."""
+
+    @property
+    def own(self) -> Json | None:
+        """The namespace's policies. They are replaced and never changed."""
+        return self._own
+
+    @own.setter
+    def own(self, fields: Json | None) -> None:
+        self._own = fields
+        self.values = {}
 
     @property
     def is_known(self) -> bool:
@@ -181,11 +192,15 @@ class Held:
         self._namespace.uses -= 1
 
     def __call__(self) -> LogConfig:
-        found = effective(self._defaults.logs, self._namespace.own, self.of_topic)
+        found = self.derived(_log_config)
         if is_change_events(self._name) or holds_snapshots(self._name):
             # A message counts until there is another one of its key, however long that takes.
             found = replace(found, retention_minutes=-1, retention_mb=-1)
         return found
+
+    @property
+    def defaults(self) -> Defaults:
+        return self._defaults
 
     @property
     def of_namespace(self) -> Json | None:
@@ -207,8 +222,7 @@ class Held:
 
         Never for topics of the system, as in the original: others wait for them to be loaded. Source: Pulsar's
         SystemTopic.isDeduplicationEnabled."""
-        default = self._defaults.options.deduplication
-        return asks_deduplication(self._namespace.own, self.of_topic, default) and not is_of_system(self._name)
+        return self.derived(_asks_deduplication) and not is_of_system(self._name)
 
     def snapshot_interval_s(self) -> int:
         """Return the time in seconds between snapshots of the deduplication; 0: there are none."""
@@ -220,9 +234,29 @@ class Held:
 
         It is read anew at each call: keep it where it is needed for each entry, and ask again when `changes` differs.
         """
-        defaults = self._defaults
-        said = policy.said(self.of_topic, self._namespace.own, defaults.options.cluster_name)
-        return defaults.value(policy) if said is None else said
+        namespace = self._namespace
+        if namespace.topics and (own := policy.of_topic(self.of_topic)) is not None:
+            return own
+        # Worked out once, not by thousands of topics.
+        found = namespace.values.get(policy)
+        if found is None:
+            said = policy.of_namespace(namespace.own, self._defaults.options.cluster_name)
+            found = namespace.values[policy] = self._defaults.value(policy) if said is None else said
+        value: T = found
+        return value
+
+    def derived(self, work_out: Callable[[Held], T]) -> T:
+        """Return `work_out` of these policies, which uses nothing of the topic itself. For topics without policies of
+        their own it is called once, until the policies of their namespace change. Pass a function of a module, and
+        never a new one: it is the key."""
+        if self._namespace.topics and self.of_topic is not None:
+            return work_out(self)
+        values = self._namespace.values
+        found = values.get(work_out)
+        if found is None:
+            found = values[work_out] = work_out(self)
+        value: T = found
+        return value
 
     @property
     def changes(self) -> int:
@@ -233,6 +267,14 @@ class Held:
         """Return the rate at which one subscription may get messages."""
         own = catalog.subscription_dispatch_rate(self.of_topic, subscription)
         return self.value(catalog.SUBSCRIPTION_DISPATCH_RATE) if own is None else own
+
+
+def _log_config(held: Held) -> LogConfig:
+    return effective(held.defaults.logs, held.of_namespace, held.of_topic)
+
+
+def _asks_deduplication(held: Held) -> bool:
+    return asks_deduplication(held.of_namespace, held.of_topic, held.defaults.options.deduplication)
 
 
 def value_of(held: Held | None, policy: Policy[T], options: BrokerOptions) -> T:

@@ -116,7 +116,9 @@ def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     >>> unsupported({"encryption_required": True, "deleted": False, "resource_group_name": "a", "properties": {"a":
     "b"}}) ['encryption_required', 'resource_group_name']
     """
-    return [field for field, value in (policies or {}).items() if _asks(field, value)]
+    if not policies:
+        return []
+    return [field for field, value in policies.items() if _asks(field, value)]
 
 
 def create_problem(policies: Mapping[str, Any]) -> str | None:

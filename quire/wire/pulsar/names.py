@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import quote_plus, unquote_plus
 
 from quire.wire.pulsar.errors import (
@@ -192,6 +193,7 @@ def _text(value: str | bytes, error: type[InvalidNameError]) -> str:
     return value
 
 
+@lru_cache(maxsize=1024)
 def _entity(part: str, what: str) -> str:
     if part in (".", "..") or not _ENTITY.fullmatch(part):
         raise InvalidTopicNameError(f"{_shown(part)} cannot be the name of a {what}")
