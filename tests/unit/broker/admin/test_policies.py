@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quire.wire.pulsar.names import TopicName
+from tests.support.nodes import node_at
 from tests.unit.broker.admin.cluster_fakes import HERE, THERE, ClusterRest, on_cluster
 
 A = TopicName.parse("persistent://public/default/a")
@@ -44,8 +45,7 @@ async def test_the_nodes_hold_the_names_of_the_original_and_keep_what_is_not_our
     await rest.store.create(topic, b'{"isGlobal":false,"maxMessageSize":7}', make_parents=True)
     for whose in (NAMESPACE, TOPIC):
         assert await rest.status("POST", f"{whose}/retention", json=KEPT) == 204
-    node = await rest.store.get("/admin/policies/public/default")
-    assert node is not None
+    node = await node_at(rest.store, "/admin/policies/public/default")
     assert node.value == (
         b'{"unheard_of":{"a":1},"retention_policies":{"retentionTimeInMinutes":10,"retentionSizeInMB":100}}'
     )
@@ -98,8 +98,7 @@ async def test_delayed_delivery_of_a_topic_is_stored_in_the_originals_fields_eac
     await rest.ask("DELETE", f"{TOPIC}/delayedDelivery")
     assert await rest.policies.get(A) == {"isGlobal": False, "maxMessageSize": 7}
     assert await holds() == {**DELAYED, "active": False}
-    node = await rest.store.get("/admin/policies/public/default")
-    assert node is not None
+    node = await node_at(rest.store, "/admin/policies/public/default")
     assert b'"delayed_delivery_policies":{"tickTime":500,"active":false,"maxDeliveryDelayInMillis":60000}' in node.value
 
 

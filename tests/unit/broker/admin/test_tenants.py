@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.nodes import node_at
 from tests.unit.broker.admin.cluster_fakes import ClusterRest, on_cluster
 
 TENANTS = "/admin/v2/tenants"
@@ -16,8 +17,7 @@ async def test_a_tenant_is_made_read_changed_and_deleted(rest: ClusterRest) -> N
     assert await rest.status("PUT", f"{TENANTS}/acme", json=INFO) == 204
     assert await rest.get(TENANTS) == ["acme", "public"]
     assert await rest.get(f"{TENANTS}/acme") == INFO
-    node = await rest.store.get("/admin/policies/acme")
-    assert node is not None
+    node = await node_at(rest.store, "/admin/policies/acme")
     assert node.value == b'{"allowedClusters":["c"],"adminRoles":["a"]}'
     assert await rest.status("POST", f"{TENANTS}/acme", json={"allowedClusters": ["c"]}) == 204
     assert await rest.get(f"{TENANTS}/acme") == {"allowedClusters": ["c"], "adminRoles": []}

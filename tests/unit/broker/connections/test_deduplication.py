@@ -93,8 +93,7 @@ def hold(room: Room) -> None:
         writer.held = True
 
 
-async def test_what_is_sent_twice_is_stored_once_and_answered_in_order(room: Room) -> None:
-    peer = await room.connect()
+async def test_what_is_sent_twice_is_stored_once_and_answered_in_order(room: Room, peer: Peer) -> None:
     assert await joined(peer) == -1
     for sequence_id in (0, 1, 1, 0, 5, 3, 6):
         send(peer, sequence_id)
@@ -103,8 +102,7 @@ async def test_what_is_sent_twice_is_stored_once_and_answered_in_order(room: Roo
     assert await stored(room) == ["m0", "m1", "m5", "m6"]
 
 
-async def test_a_run_of_sends_is_judged_send_by_send_only_where_it_has_to_be(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_run_of_sends_is_judged_send_by_send_only_where_it_has_to_be(room: Room, peer: Peer) -> None:
     await joined(peer)
     send(peer, 0)
     send(peer, 1)
@@ -115,8 +113,7 @@ async def test_a_run_of_sends_is_judged_send_by_send_only_where_it_has_to_be(roo
     assert await stored(room) == [f"m{number}" for number in range(5)]
 
 
-async def test_batches_count_with_their_highest_sequence_id(room: Room) -> None:
-    peer = await room.connect()
+async def test_batches_count_with_their_highest_sequence_id(room: Room, peer: Peer) -> None:
     await joined(peer)
     send(peer, 0, 9)
     send(peer, 10, 19)
@@ -126,13 +123,11 @@ async def test_batches_count_with_their_highest_sequence_id(room: Room) -> None:
     send(peer, 20)
     assert await receipts(peer, 6) == "0 10 0= 10= 15= 20"
     assert await joined(await room.connect(), producer_id=2, producer_name="other") == -1
-    peer.close_producer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer()
     assert await joined(peer) == 20
 
 
-async def test_batches_that_do_not_say_their_highest_sequence_id_count_their_messages(room: Room) -> None:
-    peer = await room.connect()
+async def test_batches_that_do_not_say_their_highest_sequence_id_count_their_messages(room: Room, peer: Peer) -> None:
     await joined(peer)
 
     def batch(first: int, count: int) -> None:
@@ -151,8 +146,7 @@ async def test_batches_that_do_not_say_their_highest_sequence_id_count_their_mes
     assert await joined(peer, epoch=1) == 11
 
 
-async def test_producers_are_told_apart_by_name(room: Room) -> None:
-    peer = await room.connect()
+async def test_producers_are_told_apart_by_name(room: Room, peer: Peer) -> None:
     await joined(peer)
     await joined(peer, producer_id=2, producer_name="q")
     send(peer, 7)
@@ -162,8 +156,7 @@ async def test_producers_are_told_apart_by_name(room: Room) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 12])
-async def test_what_was_stored_before_a_crash_is_known_after_it(room: Room, count: int) -> None:
-    peer = await room.connect()
+async def test_what_was_stored_before_a_crash_is_known_after_it(room: Room, peer: Peer, count: int) -> None:
     await joined(peer)
     for sequence_id in range(count):
         send(peer, sequence_id)
@@ -197,8 +190,7 @@ async def test_a_producer_whose_entries_are_all_before_the_snapshot_is_known_aft
     assert await joined(peer, epoch=1, producer_id=2) == 11
 
 
-async def test_a_snapshot_is_taken_after_so_many_entries_and_lets_the_rest_be_trimmed(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_snapshot_is_taken_after_so_many_entries_and_lets_the_rest_be_trimmed(room: Room, peer: Peer) -> None:
     await joined(peer)
     for sequence_id in range(12):
         send(peer, sequence_id)
@@ -236,8 +228,7 @@ async def test_producers_that_are_gone_for_long_are_forgotten() -> None:
         send(peer, 0)
         send(peer, 0, producer_id=2, producer_name="stays")
         await receipts(peer, 2)
-        peer.close_producer()
-        await peer.expect(C.SUCCESS)
+        await peer.end_producer()
         [topic] = room.broker.topics.loaded()
         assert topic.deduplication is not None
         await peer.silent(500)
@@ -272,15 +263,13 @@ async def test_a_producer_does_not_wait_for_ever(room: Room) -> None:
     send(peer, 0)
     await under_way(room)
     await peer.closed_by_us()
-    again.ask_producer(**NAMED)
-    assert (await again.error())[0] == pb.ServiceNotReady
+    assert await again.refused_producer(**NAMED) == pb.ServiceNotReady
     [topic] = room.broker.topics.loaded()
     assert not topic.producers
     room.cluster.ledgers.release()
 
 
-async def test_a_duplicate_of_a_send_on_its_way_is_answered_when_that_is_durable(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_duplicate_of_a_send_on_its_way_is_answered_when_that_is_durable(room: Room, peer: Peer) -> None:
     await joined(peer)
     send(peer, 0)
     await receipts(peer, 1)
@@ -293,8 +282,7 @@ async def test_a_duplicate_of_a_send_on_its_way_is_answered_when_that_is_durable
     assert await stored(room) == ["m0", "m1", "m2"]
 
 
-async def test_a_duplicate_of_a_send_that_fails_is_not_confirmed(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_duplicate_of_a_send_that_fails_is_not_confirmed(room: Room, peer: Peer) -> None:
     await joined(peer)
     ledgers = room.cluster.ledgers
     hold(room)
@@ -313,8 +301,7 @@ async def test_a_duplicate_of_a_send_that_fails_is_not_confirmed(room: Room) -> 
     assert await stored(room) == ["m0"]
 
 
-async def test_after_a_failed_append_the_log_tells_what_it_has(room: Room) -> None:
-    peer = await room.connect()
+async def test_after_a_failed_append_the_log_tells_what_it_has(room: Room, peer: Peer) -> None:
     await joined(peer)
     send(peer, 0)
     await receipts(peer, 1)
@@ -336,8 +323,7 @@ async def test_after_a_failed_append_the_log_tells_what_it_has(room: Room) -> No
     assert await stored(room) == ["m0", "m1"]
 
 
-async def test_of_a_chunked_message_the_last_part_decides(room: Room) -> None:
-    peer = await room.connect()
+async def test_of_a_chunked_message_the_last_part_decides(room: Room, peer: Peer) -> None:
     await joined(peer)
 
     def chunk(index: int, sequence_id: int) -> None:
@@ -361,11 +347,9 @@ async def test_of_a_chunked_message_the_last_part_decides(room: Room) -> None:
     assert await stored(room) == ["m0.0", "m0.1", "m0.0", "m0.1", "m0.2", "m1"]
 
 
-async def test_the_name_of_the_cursor_is_not_a_subscription(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_name_of_the_cursor_is_not_a_subscription(room: Room, peer: Peer) -> None:
     await joined(peer)
-    peer.ask_subscribe(name=DEDUPLICATION_CURSOR)
-    assert (await peer.error())[0] == pb.ProducerBusy
+    assert await peer.refused_consumer(name=DEDUPLICATION_CURSOR) == pb.ProducerBusy
     await reload(room)
     await peer.expect(C.CLOSE_PRODUCER)
     await joined(peer, epoch=1)
@@ -373,8 +357,7 @@ async def test_the_name_of_the_cursor_is_not_a_subscription(room: Room) -> None:
     assert topic.subscriptions == {}
 
 
-async def test_a_ledger_switch_disconnects_no_producer_and_loses_no_order(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_ledger_switch_disconnects_no_producer_and_loses_no_order(room: Room, peer: Peer) -> None:
     await joined(peer)
     for sequence_id in range(35):  # ten entries a ledger
         send(peer, sequence_id)
@@ -418,8 +401,7 @@ async def test_a_topic_without_producers_follows_its_policies_when_the_next_one_
     async with in_broker() as room:
         peer, store = await room.connect(), room.cluster.stores[0]
         await joined(peer)
-        peer.close_producer()
-        await peer.expect(C.SUCCESS)
+        await peer.end_producer()
         [before] = room.broker.topics.loaded()
         await store.put(NAMESPACE, b'{"deduplicationEnabled":true}', -1)
         await peer.silent(1)
@@ -430,8 +412,7 @@ async def test_a_topic_without_producers_follows_its_policies_when_the_next_one_
         assert await receipts(peer, 2) == "1 1="
 
 
-async def test_a_cursor_that_is_not_needed_any_more_is_deleted_when_the_topic_is_loaded(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_cursor_that_is_not_needed_any_more_is_deleted_when_the_topic_is_loaded(room: Room, peer: Peer) -> None:
     await joined(peer)
     send(peer, 0)
     await receipts(peer, 1)
@@ -443,8 +424,7 @@ async def test_a_cursor_that_is_not_needed_any_more_is_deleted_when_the_topic_is
     assert dict(topic.ledger.cursors) == {}
 
 
-async def test_topics_of_the_system_have_no_deduplication(room: Room) -> None:
-    peer = await room.connect()
+async def test_topics_of_the_system_have_no_deduplication(room: Room, peer: Peer) -> None:
     await joined(peer, topic="persistent://public/default/__transaction_log")
     [topic] = room.broker.topics.loaded()
     assert topic.deduplication is None

@@ -11,9 +11,10 @@ from managed_ledger.stored_list import log_path
 from quire.metadata.errors import MetadataUnavailableError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
+from tests.support.nodes import node_at
 from tests.support.pulsar_frames import C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 ALONE: dict[str, Any] = {"producer_access_mode": pb.Exclusive}
 FENCING: dict[str, Any] = {"producer_access_mode": pb.ExclusiveWithFencing}
@@ -50,8 +51,7 @@ async def refusal(peer: Peer, *alive: Peer, **options: Any) -> pb.ServerError:
 
 
 async def stored_epoch(room: Room) -> str | None:
-    node = await room.cluster.stores[0].get(log_path(TopicName.parse(TOPIC).managed_ledger_path))
-    assert node is not None
+    node = await node_at(room.cluster.stores[0], log_path(TopicName.parse(TOPIC).managed_ledger_path))
     return dict(decode(node.value).properties).get("pulsar.topic.epoch")
 
 
@@ -68,8 +68,7 @@ async def test_an_exclusive_producer_keeps_others_out_until_it_is_closed(room: R
     assert await refusal(other, peer, **ALONE) == pb.ProducerFenced
     assert await refusal(other, peer) == pb.ProducerBusy
     await peer.publish(b"mine")
-    peer.close_producer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer()
     assert (await added(other, **ALONE)).topic_epoch == 1
     await other.publish(b"mine now")
 
@@ -128,8 +127,7 @@ async def test_producers_that_wait_have_their_turns_in_order(room: Room) -> None
     assert await refusal(await room.connect(), peers[0]) == pb.ProducerBusy
     await peers[2].closed_by_us()
     for number, peer in enumerate([peers[0], peers[1]]):
-        peer.close_producer()
-        await peer.expect(C.SUCCESS)
+        await peer.end_producer()
         following = peers[1] if number == 0 else peers[3]
         assert (await success(following)).topic_epoch == number + 1
         await following.publish(b"my turn")
@@ -140,8 +138,7 @@ async def test_a_waiting_producer_has_its_turn_when_the_last_shared_one_is_gone(
     await added(peer)
     await added(peer, producer_id=2)
     await queued(waiting)
-    peer.close_producer(1)
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer(1)
     assert await waiting.silent(0.5)
     await peer.closed_by_us()
     await success(waiting)
@@ -173,8 +170,7 @@ async def test_waiting_producers_do_not_count_as_requests_under_way(room: Room) 
     await until(lambda: connection.requests_in_flight == 0)
 
 
-async def test_a_producer_returns_with_its_epoch_after_unload(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_producer_returns_with_its_epoch_after_unload(room: Room, peer: Peer) -> None:
     assert (await added(peer, producer_name="p", **ALONE)).topic_epoch == 0
     await unload(room)
     await peer.expect(C.CLOSE_PRODUCER)
@@ -221,11 +217,9 @@ async def test_a_reconnected_producer_keeps_its_place_before_those_that_wait(roo
     assert (await success(waiting)).topic_epoch == 1
 
 
-async def test_a_topic_whose_epoch_cannot_be_stored_is_not_taken(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_topic_whose_epoch_cannot_be_stored_is_not_taken(room: Room, peer: Peer) -> None:
     await peer.producer()
-    peer.close_producer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer()
 
     async def away() -> None:
         raise MetadataUnavailableError("away")
@@ -238,11 +232,9 @@ async def test_a_topic_whose_epoch_cannot_be_stored_is_not_taken(room: Room) -> 
     await peer.publish(b"mine")
 
 
-async def test_the_epoch_of_a_topic_that_was_deleted_begins_again() -> None:
-    async with in_broker() as room:
-        peer = await room.connect()
-        await added(peer, producer_name="p", **ALONE)
-        await room.broker.topics.delete(TopicName.parse(TOPIC), force=True)
-        await peer.expect(C.CLOSE_PRODUCER)
-        assert (await added(peer, producer_name="p", topic_epoch=7, **ALONE)).topic_epoch == 7
-        await peer.publish(b"first of the new topic")
+async def test_the_epoch_of_a_topic_that_was_deleted_begins_again(room: Room, peer: Peer) -> None:
+    await added(peer, producer_name="p", **ALONE)
+    await room.broker.topics.delete(TopicName.parse(TOPIC), force=True)
+    await peer.expect(C.CLOSE_PRODUCER)
+    assert (await added(peer, producer_name="p", topic_epoch=7, **ALONE)).topic_epoch == 7
+    await peer.publish(b"first of the new topic")

@@ -147,8 +147,7 @@ async def test_what_a_consumer_held_is_delivered_again_with_a_count_and_acks_of_
 
 async def test_a_consumer_with_too_much_unacknowledged_gets_more_at_half_of_the_limit() -> None:
     async with on_stage(SHARED, unacked_messages_per_consumer_max=4) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 4)
+        consumer = stage.join(permits=4)
         positions = stage.publish(*[b"%d" % number for number in range(10)])
         assert len(delivered(consumer)) == 4
         stage.subscription.flow(consumer, 100)
@@ -209,13 +208,11 @@ async def test_a_dead_or_full_connection_is_passed_over() -> None:
 
 async def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
     async with on_stage(KEY_SHARED) as stage:
-        first = stage.join("a")
-        stage.subscription.flow(first, 100)
+        first = stage.join("a", permits=100)
         keys = [f"k{number}" for number in range(20)]
         old = [stage.publish(b"old", partition_key=key)[0] for key in keys]
         delivered(first)
-        second = stage.join("b")
-        stage.subscription.flow(second, 100)
+        second = stage.join("b", permits=100)
         for key in keys:
             stage.publish(b"new", partition_key=key)
         assert delivered(second) == []
@@ -305,8 +302,7 @@ async def test_a_chunk_waits_for_the_consumer_of_the_first_ones_and_holds_up_not
 
 async def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> None:
     async with on_stage(SHARED, round_robin_batch_max=1) as stage:
-        first = stage.join()
-        stage.subscription.flow(first, 2)
+        first = stage.join(permits=2)
         chunks(stage, "m", 3)
         assert delivered(first) == [b"m-0", b"m-1"]
         others = [stage.join(), stage.join()]

@@ -12,7 +12,7 @@ from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.subscription import Subscription
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.broker.fakes import Stage, commands, delivered, on_stage
-from tests.unit.broker.peers import Room
+from tests.unit.broker.peers import Peer
 
 FAILOVER = pb.CommandSubscribe.Failover
 EXCLUSIVE = pb.CommandSubscribe.Exclusive
@@ -69,8 +69,7 @@ async def test_a_stopped_failover_subscription_starts_no_one() -> None:
 
 async def test_redeliver_on_an_exclusive_subscription_brings_everything_unacknowledged_in_order() -> None:
     async with on_stage(EXCLUSIVE) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 100)
+        consumer = stage.join(permits=100)
         positions = stage.publish(*[b"%d" % number for number in range(5)])
         assert len(delivered(consumer)) == 5
         stage.subscription.ack_individual(consumer, positions[2:3], [])
@@ -106,8 +105,7 @@ async def test_greedy_permits_are_capped() -> None:
 
 async def test_nothing_is_kept_in_the_cache_for_a_subscription_without_consumers() -> None:
     async with on_stage(EXCLUSIVE) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 10)
+        consumer = stage.join(permits=10)
         assert stage.subscription.cursor.active
         stage.subscription.remove_consumer(consumer)
         assert not stage.subscription.cursor.active
@@ -136,9 +134,8 @@ async def test_the_active_consumer_of_a_partition_is_at_its_number_or_on_the_rin
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_a_reader_of_key_hash_ranges_gets_the_keys_in_them_and_no_others(durable: bool, room: Room) -> None:
+async def test_a_reader_of_key_hash_ranges_gets_the_keys_in_them_and_no_others(durable: bool, peer: Peer) -> None:
     """keySharedMeta with hash ranges on an Exclusive subscription (Java: Reader.keyHashRange)."""
-    peer = await room.connect()
     await peer.producer()
     keys = [f"k{number % 20}" for number in range(200)]
     for number, key in enumerate(keys):
