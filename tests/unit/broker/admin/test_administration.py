@@ -251,7 +251,8 @@ async def test_a_deletion_that_was_broken_off_leaves_nothing_that_can_be_used_an
         patch.setattr(store, "delete", cut)
         if step != "node":
             patch.setattr(store, "multi", cut_after)
-        await raises((MetadataUnavailableError, ServiceNotReadyError), admin.delete_partitioned_topic(NAME))
+        with pytest.raises((MetadataUnavailableError, ServiceNotReadyError)):
+            await admin.delete_partitioned_topic(NAME)
     room.broker.topics.partitioned.on_half_deleted = lambda name: None
     for index in (0, 1):
         assert await peer.refused_producer(part(index)) == pb.MetadataError

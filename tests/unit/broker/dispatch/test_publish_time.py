@@ -7,11 +7,9 @@ import trio
 
 from broker.dispatch.publish_time import SEARCH_S, first_published_at, last_published_before
 from managed_ledger.errors import ManagedLedgerUnavailableError
-from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.position import LATEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import entry
-from tests.support.refusals import raises
 from tests.unit.managed_ledger.cluster import NAME, Cluster, in_cluster, publish
 
 
@@ -21,18 +19,19 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.broker(entries_max=2)
-async def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_there_are(log: ManagedLedger) -> None:
-    ids = await publish(log, *[entry(b"m", publish_time=1000 + 10 * number) for number in range(601)])
-    assert len(log.ledgers) > 300
-    for number in (0, 1, 2, 300, 301, 599, 600):
-        for early_ms in (0, 9):
-            before = log.ledger_reads
-            found = await first_published_at(log, 1000 + 10 * number - early_ms)
-            assert found == Position(*ids[number])
-            assert log.ledger_reads - before <= 12
-    assert await first_published_at(log, 0) == Position(*ids[0])
-    assert await first_published_at(log, 1 << 62) == LATEST
+async def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_there_are(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=2) as factory:
+        log = await factory.open(NAME)
+        ids = await publish(log, *[entry(b"m", publish_time=1000 + 10 * number) for number in range(601)])
+        assert len(log.ledgers) > 300
+        for number in (0, 1, 2, 300, 301, 599, 600):
+            for early_ms in (0, 9):
+                before = log.ledger_reads
+                found = await first_published_at(log, 1000 + 10 * number - early_ms)
+                assert found == Position(*ids[number])
+                assert log.ledger_reads - before <= 12
+        assert await first_published_at(log, 0) == Position(*ids[0])
+        assert await first_published_at(log, 1 << 62) == LATEST
 
 
 async def test_a_time_is_found_though_entries_on_the_way_cannot_be_read(cluster: Cluster) -> None:
@@ -75,17 +74,18 @@ async def test_a_time_is_found_though_entries_on_the_way_cannot_be_read(cluster:
                 assert all(ids.index(each) in broken for each in between), "nothing older is delivered again"
 
 
-@pytest.mark.broker(entries_max=1000)
 async def test_more_unreadable_entries_than_are_looked_around_deliver_too_much_rather_than_too_little(
-    log: ManagedLedger,
+    cluster: Cluster,
 ) -> None:
-    entries = [b"junk" if 100 <= each < 500 else entry(b"m", publish_time=1000 + each) for each in range(600)]
-    ids = [Position(*each) for each in await publish(log, *entries)]
-    reads = log.ledger_reads
-    for wanted in (0, 50, 99, 500, 550, 599):
-        assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
-    assert await first_published_at(log, 1000 + 550) >= ids[0]
-    assert log.ledger_reads - reads <= 7 * 12 * 3
+    async with cluster.broker(entries_max=1000) as factory:
+        log = await factory.open(NAME)
+        entries = [b"junk" if 100 <= each < 500 else entry(b"m", publish_time=1000 + each) for each in range(600)]
+        ids = [Position(*each) for each in await publish(log, *entries)]
+        reads = log.ledger_reads
+        for wanted in (0, 50, 99, 500, 550, 599):
+            assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
+        assert await first_published_at(log, 1000 + 550) >= ids[0]
+        assert log.ledger_reads - reads <= 7 * 12 * 3
 
 
 async def test_the_time_that_a_broker_has_added_goes_before_the_producers(cluster: Cluster) -> None:
@@ -100,21 +100,24 @@ async def test_the_time_that_a_broker_has_added_goes_before_the_producers(cluste
             assert await first_published_at(log, 1000 + number) == Position(*ids[number])
 
 
-@pytest.mark.broker(entries_max=10)
-async def test_the_search_for_expired_entries_mostly_reads_the_oldest_alone(log: ManagedLedger) -> None:
-    ids = [Position(*each) for each in await publish(log, *[entry(b"m", publish_time=each) for each in range(200)])]
-    before = log.ledger_reads
-    assert await last_published_before(log, 50, ids[60]) is None
-    assert log.ledger_reads - before <= 1
-    assert await last_published_before(log, 50, ids[20]) == ids[49]
-    assert await last_published_before(log, 999, ids[20]) == ids[199]
-    assert await last_published_before(log, 999, Position(ids[199].ledger_id, 999)) is None
+async def test_the_search_for_expired_entries_mostly_reads_the_oldest_alone(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=10) as factory:
+        log = await factory.open(NAME)
+        ids = [Position(*each) for each in await publish(log, *[entry(b"m", publish_time=each) for each in range(200)])]
+        before = log.ledger_reads
+        assert await last_published_before(log, 50, ids[60]) is None
+        assert log.ledger_reads - before <= 1
+        assert await last_published_before(log, 50, ids[20]) == ids[49]
+        assert await last_published_before(log, 999, ids[20]) == ids[199]
+        assert await last_published_before(log, 999, Position(ids[199].ledger_id, 999)) is None
 
 
-@pytest.mark.broker(entries_max=10)
-async def test_a_search_that_bookies_do_not_answer_is_given_up(cluster: Cluster, log: ManagedLedger) -> None:
-    await publish(log, *[entry(b"m", publish_time=each) for each in range(20)])
-    cluster.ledgers.delay_s = 10 * SEARCH_S
-    began = trio.current_time()
-    await raises(ManagedLedgerUnavailableError, first_published_at(log, 5))
-    assert trio.current_time() - began == pytest.approx(SEARCH_S)
+async def test_a_search_that_bookies_do_not_answer_is_given_up(cluster: Cluster) -> None:
+    async with cluster.broker(entries_max=10) as factory:
+        log = await factory.open(NAME)
+        await publish(log, *[entry(b"m", publish_time=each) for each in range(20)])
+        cluster.ledgers.delay_s = 10 * SEARCH_S
+        began = trio.current_time()
+        with pytest.raises(ManagedLedgerUnavailableError):
+            await first_published_at(log, 5)
+        assert trio.current_time() - began == pytest.approx(SEARCH_S)
