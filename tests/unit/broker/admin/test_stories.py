@@ -41,5 +41,7 @@ async def test_story(story: Story) -> None:
 )
 async def test_a_story_fails_at_a_step_with_another_answer(step: str) -> None:
     steps = ["store /loadbalance/brokers/b:8080 {}", "GET TENANTS -> 200", step]
-    with pytest.raises(StoryError, match=f"^it.txt:{len(steps)}"):
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(StoryError, match=f"^it.txt:{len(steps)}"), allow_unwrapped=True, flatten_subgroups=True
+    ):
         await play(Story("it", "it.txt:0", steps=[Step(f"it.txt:{at}", text) for at, text in enumerate(steps, 1)]))
