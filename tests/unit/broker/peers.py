@@ -99,7 +99,8 @@ class Peer(Commands):
     def send(self, command: pb.BaseCommand, tail: bytes = b"") -> None:
         self.stream.arrive(frame(command, tail))
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Take what has arrived, and answer PINGs."""
         sent = self.stream.sent
         for command, tail in self._cutter.cut(sent):
             if command.type == C.PING:
@@ -114,7 +115,7 @@ class Peer(Commands):
         with trio.fail_after(120):
             while not self._frames:
                 await trio.sleep(0.001)
-                self._take()
+                self.take()
         return self._frames.popleft()
 
     async def expect(self, kind: pb.BaseCommand.Type) -> pb.BaseCommand:
@@ -127,7 +128,7 @@ class Peer(Commands):
         deadline = trio.current_time() + seconds
         while trio.current_time() < deadline:
             await trio.sleep(0.05)
-            self._take()
+            self.take()
         assert not self._frames, [command for command, _ in self._frames]
         return True
 

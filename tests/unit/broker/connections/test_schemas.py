@@ -45,31 +45,8 @@ async def get(peer: Peer, topic: str = TOPIC, **options: Any) -> pb.CommandGetSc
     return answer
 
 
-async def get_or_create(peer: Peer, schema: pb.Schema, topic: str = TOPIC) -> pb.CommandGetOrCreateSchemaResponse:
-    request = pb.CommandGetOrCreateSchema(request_id=peer.next_id(), topic=topic, schema=schema)
-    peer.send(C(type=C.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
-    answer = (await peer.expect(C.GET_OR_CREATE_SCHEMA_RESPONSE)).getOrCreateSchemaResponse
-    assert answer.request_id == request.request_id
-    return answer
-
-
 async def set_policies(room: Room, value: bytes) -> None:
     await room.broker.metadata.put("/admin/policies/public/default", value, ANY_VERSION)
-
-
-async def test_a_producer_is_told_the_version_of_its_schema(peer: Peer) -> None:
-    assert await produce(peer, 1) == b"", "without a schema"
-    assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
-    assert await produce(peer, 3, schema=avro(SECOND)) == version(1)
-    assert await produce(peer, 4, schema=avro(FIRST)) == version(0)
-    assert await produce(peer, 4, schema=avro(FIRST)) == version(0), "asked again"
-    peer.ask_producer(TOPIC, 5, schema=avro(OTHER))
-    code, message = await peer.error()
-    assert code == pb.IncompatibleSchema
-    assert "FULL" in message
-    assert await peer.refused_producer(TOPIC, 5, schema=TEXT) == pb.IncompatibleSchema
-    assert await peer.refused_producer(TOPIC, 5, schema=avro(b"no schema")) == pb.IncompatibleSchema
-    assert await produce(peer, 5) == b"", "a producer without one is allowed"
 
 
 async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(peer: Peer) -> None:
@@ -83,44 +60,6 @@ async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(peer: 
         assert code == pb.IncompatibleSchema
         assert "at most" in message
         assert await peer.refused_consumer(schema=schema) == pb.IncompatibleSchema
-
-
-async def test_a_schema_is_asked_for_by_version_and_a_missing_one_is_not_found(peer: Peer) -> None:
-    assert (await get(peer)).error_code == pb.TopicNotFound, "which AUTO_CONSUME takes for no schema"
-    assert (await get(peer, "persistent://public")).error_code == pb.InvalidTopicName
-    await produce(peer, 1, schema=avro(FIRST))
-    await produce(peer, 2, schema=avro(SECOND))
-    newest = await get(peer)
-    assert (newest.schema_version, newest.schema.schema_data, newest.schema.type) == (version(1), SECOND, Schema.Avro)
-    assert newest.schema.name == "public/default/orders"
-    assert not newest.HasField("error_code")
-    assert (await get(peer, schema_version=version(0))).schema.schema_data == FIRST
-    assert (await get(peer, f"{TOPIC}-partition-4", schema_version=version(0))).schema.schema_data == FIRST
-    assert (await get(peer, schema_version=version(2))).error_code == pb.TopicNotFound
-    assert (await get(peer, schema_version=b"\0")).error_code == pb.TopicNotFound
-    assert (await get(peer, schema_version=b"")).error_code == pb.IncompatibleSchema
-
-
-async def test_a_schema_is_added_by_a_request_of_its_own(peer: Peer) -> None:
-    assert (await get_or_create(peer, avro(FIRST))).error_code == pb.TopicNotFound, "nothing is created"
-    await produce(peer, 1)
-    assert (await get_or_create(peer, avro(FIRST))).schema_version == version(0)
-    assert (await get_or_create(peer, avro(SECOND))).schema_version == version(1)
-    assert (await get_or_create(peer, avro(OTHER))).error_code == pb.IncompatibleSchema
-    nothing = await get_or_create(peer, Schema(name="", schema_data=b"", type="None"))
-    assert nothing.HasField("schema_version")
-    assert nothing.schema_version == b""
-
-
-async def test_the_first_consumer_of_an_unused_topic_brings_its_schema(peer: Peer) -> None:
-    await peer.subscribe(schema=ANY)
-    await peer.subscribe(consumer_id=2, name="t", schema=avro(FIRST))
-    assert (await get(peer)).schema.schema_data == FIRST
-    assert await peer.refused_consumer(consumer_id=3, name="u", schema=avro(OTHER)) == pb.IncompatibleSchema
-    assert await peer.refused_consumer(consumer_id=3, name="u", schema=TEXT) == pb.IncompatibleSchema
-    await peer.subscribe(consumer_id=3, name="u", schema=avro(SECOND))
-    assert (await get(peer)).schema.schema_data == FIRST, "a consumer of a topic in use adds nothing"
-    await peer.subscribe(consumer_id=4, name="v")
 
 
 @pytest.mark.parametrize("used_by", ["producer", "consumer", "entry"])
@@ -155,14 +94,6 @@ async def test_a_namespace_decides_whether_schemas_are_added_and_who_may_publish
     assert code == pb.IncompatibleSchema
     assert "schemaValidationEnforced" in message
     assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
-
-
-@pytest.mark.broker(schema_validation_enforced=True, schema_compatibility_strategy="ALWAYS_COMPATIBLE")
-async def test_the_configuration_decides_where_nothing_else_does(peer: Peer) -> None:
-    assert await produce(peer, 1) == b"", "the topic has no schema"
-    assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
-    assert await produce(peer, 3, schema=TEXT) == version(1)
-    assert await peer.refused_producer(TOPIC, 4) == pb.IncompatibleSchema
 
 
 async def test_the_schemas_of_a_topic_go_with_it(room: Room, peer: Peer) -> None:
