@@ -25,7 +25,7 @@ import trio
 from broker import errors
 from broker.context import Context
 from broker.ownership.bundles import Bundle, even
-from broker.ownership.lookup import Redirect
+from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.values import LocalBroker, encode_leader
 from broker.topics.schemas.registry import Schemas
 from quire.ledger.position import Position
@@ -222,7 +222,8 @@ class Player:
     async def step_lookups(self, rest: str, expected: str) -> None:
         """Let lookups answer `here`, `there` or with a redirect to `ask there`."""
         redirect = Redirect(THERE.broker_url, THERE.web_url, authoritative=True)
-        self.cluster.ownership.found = {"here": HERE, "there": THERE, "ask there": redirect}[rest]
+        answers: dict[str, Connect | Redirect] = {"here": HERE, "there": THERE, "ask there": redirect}
+        self.cluster.ownership.found = answers[rest]
 
     async def step_store(self, rest: str, expected: str) -> None:
         """Store a node."""

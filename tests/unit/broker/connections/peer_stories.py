@@ -283,7 +283,7 @@ class PeerPlayer:
         await until(lambda: self.topic.ledger.pending_bytes)
 
     async def step_bookies(self, line: Line) -> None:
-        """Let the ledger fail and no other be made, `away`, or be made again, `back`. Bookies have what is `stored=`."""
+        """Let the ledger fail and no other be made, `away`, or be made again, `back`. Bookies have `stored=`."""
         ledgers, stored = self.room.cluster.ledgers, line.option_number("stored", -1)
         if line.word() == "back":
             ledgers.failures.clear()

@@ -212,7 +212,8 @@ async def play(story: Story) -> None:
     """Play a story; StoryError of the first step that fails."""
     line = story.steps[0].line
     assert line.name == "on", story.steps[0].text
-    kind, cold = pb.CommandSubscribe.SubType.Value(line.word()), line.words == ["cold"]
+    kind: Any = pb.CommandSubscribe.SubType.Value(line.word())
+    cold = line.words == ["cold"]
     options: dict[str, Any] = {name: int(value) for name, value in line.options.items()}
     async with on_stage(kind, cold=cold, **options) as stage:
         player = StagePlayer(stage)
