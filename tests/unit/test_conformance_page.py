@@ -30,7 +30,7 @@ def test_every_row_names_tests_that_there_are() -> None:
         assert len(named) == row[2].count("`") // 2 > 0, f"no tests: {row}"
         for path, name in named:
             file = CHECKOUT / "tests" / path
-            if not file.exists() or not re.search(rf"^(async )?def {name}\(", file.read_text(), re.MULTILINE):
+            if not file.exists() or not re.search(rf"^((async )?def|story) {name}\b", file.read_text(), re.MULTILINE):
                 missing.append(f"{path}::{name}")
     assert not missing, "\n".join(missing)
 

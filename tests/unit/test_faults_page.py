@@ -47,7 +47,7 @@ def test_every_row_that_is_covered_names_tests_that_there_are() -> None:
     }
     names |= {
         name
-        for path in (CHECKOUT / "tests/cluster/testdata").glob("*.txt")
+        for path in (CHECKOUT / "tests").rglob("testdata/*.txt")
         for name in re.findall(r"^story (test_\w+)", path.read_text(), re.MULTILINE)
     }
     for row in rows(PAGE.split("\n## Not covered\n")[0]):

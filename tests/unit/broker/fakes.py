@@ -187,13 +187,15 @@ class Stage:
         self.subscription: Any = make_subscription(served, "s", cursor, wanted)
         self._number = 0
 
-    def join(self, name: str = "", *, priority: int = 0) -> Consumer[Subscription]:
+    def join(self, name: str = "", *, priority: int = 0, permits: int = 0) -> Consumer[Subscription]:
         connection: Any = FakeConnection()
         self._number += 1
         consumer = Consumer(connection, self.subscription, self._number, name or f"c{self._number}", priority, None)
         self.subscription.add_consumer(consumer)
         connection.consumers[self._number] = consumer
         self.subscription.announce()
+        if permits:
+            self.subscription.flow(consumer, permits)
         return consumer
 
     def publish(self, *payloads: bytes, **metadata: Any) -> list[Position]:

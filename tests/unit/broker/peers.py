@@ -99,7 +99,8 @@ class Peer(Commands):
     def send(self, command: pb.BaseCommand, tail: bytes = b"") -> None:
         self.stream.arrive(frame(command, tail))
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Take what has arrived, and answer PINGs."""
         sent = self.stream.sent
         for command, tail in self._cutter.cut(sent):
             if command.type == C.PING:
@@ -114,7 +115,7 @@ class Peer(Commands):
         with trio.fail_after(120):
             while not self._frames:
                 await trio.sleep(0.001)
-                self._take()
+                self.take()
         return self._frames.popleft()
 
     async def expect(self, kind: pb.BaseCommand.Type) -> pb.BaseCommand:
@@ -127,7 +128,7 @@ class Peer(Commands):
         deadline = trio.current_time() + seconds
         while trio.current_time() < deadline:
             await trio.sleep(0.05)
-            self._take()
+            self.take()
         assert not self._frames, [command for command, _ in self._frames]
         return True
 
@@ -161,8 +162,43 @@ class Peer(Commands):
             self.send_message(payload, first + number, **metadata)
         return [(await self.expect(C.SEND_RECEIPT)).send_receipt.message_id for _ in payloads]
 
-    async def subscribe(self, topic: str = TOPIC, name: str = "s", consumer_id: int = 1, **options: Any) -> None:
+    async def refused_producer(self, topic: str = TOPIC, producer_id: int = 1, **options: Any) -> pb.ServerError:
+        """Ask for a producer that must be refused, and return the code of the error."""
+        self.ask_producer(topic, producer_id, **options)
+        return (await self.error())[0]
+
+    async def end_producer(self, producer_id: int = 1) -> None:
+        self.close_producer(producer_id)
+        await self.expect(C.SUCCESS)
+
+    async def subscribe(
+        self, topic: str = TOPIC, name: str = "s", consumer_id: int = 1, *, permits: int = 0, **options: Any
+    ) -> None:
+        """Add a consumer, and give it permits."""
         self.ask_subscribe(topic, name, consumer_id, **options)
+        await self.expect(C.SUCCESS)
+        if permits:
+            self.flow(permits, consumer_id)
+
+    async def refused_consumer(
+        self, topic: str = TOPIC, name: str = "s", consumer_id: int = 1, **options: Any
+    ) -> pb.ServerError:
+        """Ask for a consumer that must be refused, and return the code of the error."""
+        self.ask_subscribe(topic, name, consumer_id, **options)
+        return (await self.error())[0]
+
+    async def end_consumer(self, consumer_id: int = 1) -> None:
+        self.close_consumer(consumer_id)
+        await self.expect(C.SUCCESS)
+
+    async def end_subscription(self, consumer_id: int = 1, *, force: bool = False) -> None:
+        self.unsubscribe(consumer_id, force=force)
+        await self.expect(C.SUCCESS)
+
+    async def sought(self, consumer_id: int = 1, **target: Any) -> None:
+        """Seek, which ends the consumer."""
+        self.seek(consumer_id, **target)
+        await self.expect(C.CLOSE_CONSUMER)
         await self.expect(C.SUCCESS)
 
     def ask_subscribe(self, topic: str = TOPIC, name: str = "s", consumer_id: int = 1, **options: Any) -> None:

@@ -8,6 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from broker.background import AT_ONCE_MAX, for_all, see_through
 from broker.errors import ServiceNotReadyError, TopicBusyError
+from tests.support.refusals import raises
 
 
 async def test_what_was_begun_is_ended_when_the_caller_is_cancelled() -> None:
@@ -37,8 +38,7 @@ async def test_the_result_and_the_brokers_errors_come_back() -> None:
 
     async with trio.open_nursery() as nursery:
         assert await see_through(nursery, seven, name="seven") == 7
-        with pytest.raises(TopicBusyError):
-            await see_through(nursery, busy, name="busy")
+        await raises(TopicBusyError, see_through(nursery, busy, name="busy"))
 
 
 @pytest.mark.real_clock
@@ -48,8 +48,7 @@ async def test_our_own_mistake_is_logged_and_does_not_take_the_broker_down() -> 
         raise ZeroDivisionError
 
     async with trio.open_nursery() as nursery:
-        with pytest.raises(ServiceNotReadyError):
-            await see_through(nursery, job, name="job")
+        await raises(ServiceNotReadyError, see_through(nursery, job, name="job"))
 
 
 @pytest.mark.real_clock
@@ -86,8 +85,7 @@ async def test_of_many_jobs_all_are_tried_some_at_a_time_and_the_first_error_is_
             assert len(begun) == AT_ONCE_MAX
 
     async def raises_the_first() -> None:
-        with pytest.raises(TopicBusyError, match=r"^3$"):
-            await for_all(range(40), job, name="jobs")
+        await raises(TopicBusyError, for_all(range(40), job, name="jobs"), match=r"^3$")
 
     await main()
     assert begun == list(range(40))

@@ -100,8 +100,7 @@ async def served(room: Room, kind: int, messages: int, topic: str) -> Peer:
     await producer.producer(topic)
     for first in range(0, messages, 350):
         await producer.publish(*[b"m"] * 350, first=first)
-    await consumer.subscribe(topic, subType=kind)
-    consumer.flow(messages)
+    await consumer.subscribe(topic, subType=kind, permits=messages)
     await consumer.payloads(messages)
     return consumer
 
@@ -127,11 +126,11 @@ async def drive(room: Room, command: Callable[[], Command], kind: int, *, real: 
 
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared], ids=["exclusive", "shared"])
-async def test_no_command_holds_the_event_loop(kind: int) -> None:
-    async with in_broker(message_size_max=FRAME, acks_in_command_max=3_000) as room:
-        for number, (name, command) in enumerate(commands(3_000, 150_000).items()):
-            steps = await drive(room, command, kind, real=False, topic=f"{TOPIC}-{number}")
-            assert steps.longest <= CALLS_MAX, f"{name}: {steps.longest:.0f} calls in one step of {steps.where}"
+@pytest.mark.broker(message_size_max=FRAME, acks_in_command_max=3000)
+async def test_no_command_holds_the_event_loop(kind: int, room: Room) -> None:
+    for number, (name, command) in enumerate(commands(3_000, 150_000).items()):
+        steps = await drive(room, command, kind, real=False, topic=f"{TOPIC}-{number}")
+        assert steps.longest <= CALLS_MAX, f"{name}: {steps.longest:.0f} calls in one step of {steps.where}"
 
 
 async def test_ids_at_the_ends_of_their_ranges_are_answered_and_harm_nothing(room: Room) -> None:
@@ -154,8 +153,7 @@ async def test_ids_at_the_ends_of_their_ranges_are_answered_and_harm_nothing(roo
                 pass
     peer = await room.connect()
     for end in ENDS:
-        await peer.subscribe(TOPIC, f"ends-{end}", end, initialPosition=SUB.Latest)
-        peer.flow(1, end)
+        await peer.subscribe(TOPIC, f"ends-{end}", end, initialPosition=SUB.Latest, permits=1)
         peer.seek(end, message_publish_time=end)
         while (await peer.receive())[0].type != C.SUCCESS:
             pass

@@ -61,8 +61,7 @@ async def test_connections_messages_and_what_is_kept_are_told(room: Room) -> Non
     room.open()  # sends nothing
     await peer.producer()
     await peer.publish(b"m0", b"m1", b"m2")
-    await peer.subscribe(subType=SUB.Shared)
-    peer.flow(2)
+    await peer.subscribe(subType=SUB.Shared, permits=2)
     assert await peer.payloads(2) == [b"m0", b"m1"]
     topic = await room.topic()
     wanted = {

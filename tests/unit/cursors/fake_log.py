@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from cursors.config import CursorConfig
+from cursors.cursor import Cursor
 from cursors.errors import CursorFencedError
 from cursors.flusher import Flusher
 from cursors.services import CursorServices
@@ -36,6 +37,12 @@ def fake_log(*sizes: tuple[int, int]) -> LogIndex:
 
 def at(*pairs: tuple[int, int]) -> list[Position]:
     return [Position(*pair) for pair in pairs]
+
+
+async def acked(cursor: Cursor, *pairs: tuple[int, int]) -> None:
+    """Acknowledge entries, and wait until that is durable."""
+    cursor.ack_individual(at(*pairs))
+    await cursor.wait_persisted()
 
 
 class Bench:

@@ -6,7 +6,7 @@ from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError, InvalidCursorNameError
 from cursors.opening import create_cursor, cursor_path, memory_cursor, recover_cursor
 from quire.ledger.position import EARLIEST, LATEST, Position
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, acked, at, fake_log
 
 LOG = fake_log((2, 4), (5, 3), (9, 4))
 
@@ -95,8 +95,7 @@ async def test_seek_delivers_next_what_stands_there_and_is_durable_on_return(
     target: Position, mark_delete: tuple[int, int], read: tuple[int, int], bench: Bench
 ) -> None:
     cursor = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced)
-    cursor.ack_individual(at((5, 1), (9, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (5, 1), (9, 0))
     await cursor.seek(target)
     assert (cursor.mark_delete, cursor.read_position) == (Position(*mark_delete), Position(*read))
     assert cursor.ack_ranges() == []

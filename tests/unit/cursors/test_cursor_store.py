@@ -25,8 +25,10 @@ from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError, NodeExistsError
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op, Put
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, acked, at, fake_log, in_bench
 
 LOG = fake_log((1, 100_000))
 SMALL = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, entries_max=3, retry_timeout_s=5)
@@ -44,8 +46,7 @@ async def again(bench: Bench, name: str = "sub") -> Cursor:
 
 
 async def node(bench: Bench, name: str = "sub") -> CursorNode:
-    found = await bench.metadata.get(cursor_path(LOG_PATH, name))
-    assert found is not None
+    found = await node_at(bench.metadata, cursor_path(LOG_PATH, name))
     return decode_node(found.value)[0]
 
 
@@ -54,8 +55,7 @@ async def test_a_new_cursor_is_durable_before_it_is_answered_and_makes_no_ledger
     assert (await node(bench)).ledger_id == -1
     found = await again(bench)
     assert (found.mark_delete, found.cursor_properties) == (Position(1, -1), (("who", "me"),))
-    with pytest.raises(NodeExistsError):
-        await new(bench)
+    await raises(NodeExistsError, new(bench))
     assert bench.ledgers.listed() == set()
 
 
@@ -95,8 +95,7 @@ async def test_what_is_read_again_after_a_seek_counts_from_the_start(bench: Benc
 
 async def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     assert [type(op).__name__ for op in bench.ledgers.multis[0]] == ["Create", "Put", "Check"]
     assert (await node(bench)).ledger_id == 100
     assert (await again(bench)).mark_delete == Position(1, 0)
@@ -105,8 +104,7 @@ async def test_the_first_ack_makes_the_ledger_in_one_multi_with_the_node(bench: 
 
 async def test_an_answer_comes_only_after_the_entry_is_confirmed(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     bench.ledgers.writers[100].held = True
     answers: list[object] = []
     cursor.ack_individual(at((1, 1)))
@@ -123,8 +121,7 @@ async def test_an_answer_comes_only_after_the_entry_is_confirmed(bench: Bench) -
 
 async def test_what_comes_while_an_entry_is_in_flight_goes_into_the_next_one(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     writer = bench.ledgers.writers[100]
     writer.held = True
     answers: list[object] = []
@@ -175,8 +172,7 @@ async def test_a_full_ledger_is_followed_by_a_new_one_and_deleted() -> None:
     async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         for entry in range(10):
-            cursor.ack_individual(at((1, entry)))
-            await cursor.wait_persisted()
+            await acked(cursor, (1, entry))
             await trio.sleep(0.1)
             named = (await node(bench)).ledger_id
             assert bench.ledgers.listed() == {named}
@@ -189,8 +185,7 @@ async def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
     async with in_bench(config=SMALL) as bench:
         cursor = await new(bench)
         for entry in range(3):
-            cursor.ack_individual(at((1, entry)))
-            await cursor.wait_persisted()
+            await acked(cursor, (1, entry))
         bench.ledgers.hold = True
         cursor.ack_individual(at((1, 3)))
         await trio.sleep(1)
@@ -201,8 +196,7 @@ async def test_the_old_ledger_stays_until_the_new_one_has_an_entry() -> None:
 
 async def test_a_ledger_that_fails_is_replaced_and_nobody_notices(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 5)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0), (1, 5))
     writer = bench.ledgers.writers[100]
     writer.held = True
     answers: list[object] = []
@@ -224,8 +218,7 @@ async def test_a_position_that_cannot_be_stored_in_time_is_answered_so_and_store
         cursor = await new(bench)
         bench.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
         cursor.ack_individual(at((1, 0)))
-        with pytest.raises(CursorPersistError):
-            await cursor.wait_persisted()
+        await raises(CursorPersistError, cursor.wait_persisted())
         assert cursor.durable_mark_delete == Position(1, -1)
         await until(lambda: cursor.durable_mark_delete == Position(1, 0))
         assert bench.fenced == []
@@ -237,8 +230,7 @@ async def test_a_write_of_unknown_outcome_is_looked_up(happened: bool, bench: Be
         cursor = await new(bench)
         lost = MetadataUnavailableError("the answer was lost")
         bench.ledgers.failures["created" if happened else "create"] = [lost]
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
+        await acked(cursor, (1, 0))
         assert bench.fenced == []
         assert (await again(bench)).mark_delete == Position(1, 0)
         await trio.sleep(1)
@@ -275,8 +267,7 @@ async def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
         bench.metadata.disconnect()
         bench.ledgers.failures["created"] = [MetadataUnavailableError("the answer was lost")]
         cursor.ack_individual(at((1, 0)))
-        with pytest.raises(CursorPersistError):
-            await cursor.wait_persisted()
+        await raises(CursorPersistError, cursor.wait_persisted())
         cursor.ack_individual(at((1, 1)))
         bench.metadata.reconnect()
         assert cursor.store is not None
@@ -289,25 +280,20 @@ async def test_a_close_looks_up_a_write_that_nothing_was_learned_of() -> None:
 async def test_a_node_changed_by_another_fences_the_cursor(bench: Bench) -> None:
     cursor = await new(bench)
     path = cursor_path(LOG_PATH, "sub")
-    found = await bench.metadata.get(path)
-    assert found is not None
+    found = await node_at(bench.metadata, path)
     await MemoryStore(bench.tree).multi([Put(path=path, value=found.value, version=0)])
     cursor.ack_individual(at((1, 0)))
-    with pytest.raises(CursorFencedError):
-        await cursor.wait_persisted()
+    await raises(CursorFencedError, cursor.wait_persisted())
     assert bench.fenced == ["fenced"]
     assert bench.ledgers.listed() == set()
-    with pytest.raises(CursorFencedError):
-        await cursor.wait_persisted()
+    await raises(CursorFencedError, cursor.wait_persisted())
 
 
 async def test_a_cursor_ledger_closed_by_others_is_left_for_a_new_one_while_the_log_is_ours(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 5)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0), (1, 5))
     bench.ledgers.close_by_others(100)
-    cursor.ack_individual(at((1, 1)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 1))
     assert bench.fenced == []
     await trio.sleep(1)
     assert bench.ledgers.listed() == {101}
@@ -318,20 +304,17 @@ async def test_a_cursor_ledger_closed_by_others_is_left_for_a_new_one_while_the_
 async def test_a_broker_that_lost_the_log_does_not_touch_a_cursor_that_the_new_owner_has_read(bench: Bench) -> None:
     """OwnedWrites, for each write of the node: the first ledger, the next one, the close, a new cursor."""
     fresh, used, closing = [await new(bench, name) for name in ("fresh", "used", "closing")]
-    used.ack_individual(at((1, 0)))
-    await used.wait_persisted()
+    await acked(used, (1, 0))
     await bench.metadata.put(LOG_PATH, b"another's", 0)
     nodes = [await node(bench, name) for name in ("fresh", "used", "closing")]
     found = await again(bench, "used")
     for cursor in (fresh, used):
         cursor.ack_individual(at((1, 1)))
-        with pytest.raises(CursorFencedError):
-            await cursor.wait_persisted()
+        await raises(CursorFencedError, cursor.wait_persisted())
     closing.ack_individual(at((1, 1)))
     assert closing.store is not None
     await closing.store.close()
-    with pytest.raises(CursorFencedError):
-        await new(bench, "another")
+    await raises(CursorFencedError, new(bench, "another"))
     assert bench.fenced == ["fenced"] * 3
     assert [await node(bench, name) for name in ("fresh", "used", "closing")] == nodes
     assert found.mark_delete == Position(1, 0)
@@ -341,8 +324,7 @@ async def test_a_broker_that_lost_the_log_does_not_touch_a_cursor_that_the_new_o
 async def test_a_list_that_we_changed_ourselves_meanwhile_holds_no_write_of_a_cursor_back(bench: Bench) -> None:
     cursor = await new(bench)
     await bench.metadata.put(LOG_PATH, b"", 0)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     await bench.metadata.put(LOG_PATH, b"", 1)
     assert cursor.store is not None
     await cursor.store.close()
@@ -356,11 +338,9 @@ async def test_a_list_that_we_changed_ourselves_meanwhile_holds_no_write_of_a_cu
 async def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, error: Exception, bench: Bench) -> None:
     async def test(bench: Bench) -> None:
         cursor = await new(bench)
-        cursor.ack_individual(at((1, 0)))
-        await cursor.wait_persisted()
+        await acked(cursor, (1, 0))
         bench.ledgers.failures[step] = [error]
-        with pytest.raises(CursorRecoveryError):
-            await again(bench)
+        await raises(CursorRecoveryError, again(bench))
         assert (await again(bench)).mark_delete == Position(1, 0)
 
     await test(bench)
@@ -368,15 +348,12 @@ async def test_a_cursor_never_falls_back_because_bookies_are_away(step: str, err
 
 async def test_a_cursor_whose_ledger_is_gone_takes_the_snapshot_in_its_node(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 4)))
-    await cursor.wait_persisted()
-    cursor.ack_individual(at((1, 1)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0), (1, 4))
+    await acked(cursor, (1, 1))
     await bench.ledgers.delete(100)
     found = await again(bench)
     assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
-    found.ack_individual(at((1, 1)))
-    await found.wait_persisted()
+    await acked(found, (1, 1))
     assert (await again(bench)).mark_delete == Position(1, 1)
 
 
@@ -384,28 +361,24 @@ async def test_a_cursor_that_its_owner_moves_on_while_another_reads_it_is_not_ta
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     opened = bench.ledgers.open
 
     async def late(ledger_id: int, *, recover: bool) -> ReadOnlyLedger:
         monkeypatch.setattr(bench.ledgers, "open", opened)
         owners = await again(bench)
-        owners.ack_individual(at((1, 1)))
-        await owners.wait_persisted()
+        await acked(owners, (1, 1))
         await until(lambda: ledger_id not in bench.ledgers.listed())
         return await opened(ledger_id, recover=recover)
 
     monkeypatch.setattr(bench.ledgers, "open", late)
-    with pytest.raises(CursorFencedError):
-        await again(bench)
+    await raises(CursorFencedError, again(bench))
     assert (await again(bench)).mark_delete == Position(1, 1)
 
 
 async def test_a_graceful_close_brings_the_state_into_the_node_and_deletes_the_ledger(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 4)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0), (1, 4))
     cursor.ack_batch(Position(1, 2), [0b100])
     assert cursor.store is not None
     await cursor.store.close()
@@ -414,8 +387,7 @@ async def test_a_graceful_close_brings_the_state_into_the_node_and_deletes_the_l
     found = await again(bench)
     assert (found.mark_delete, found.ack_ranges()) == (Position(1, 0), [(1, 4, 4)])
     assert found.ack_set(Position(1, 2)) == [0b100]
-    with pytest.raises(CursorClosedError):
-        await cursor.wait_persisted()
+    await raises(CursorClosedError, cursor.wait_persisted())
 
 
 async def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> None:
@@ -431,12 +403,10 @@ async def test_a_close_with_too_many_ranges_for_the_node_keeps_the_ledger() -> N
 
 async def test_a_close_that_fails_loses_nothing_that_was_durable(bench: Bench) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0))
     bench.metadata.disconnect()
     assert cursor.store is not None
-    with pytest.raises(MetadataUnavailableError):
-        await cursor.store.close()
+    await raises(MetadataUnavailableError, cursor.store.close())
     bench.metadata.reconnect()
     assert (await again(bench)).mark_delete == Position(1, 0)
 
@@ -445,8 +415,7 @@ async def test_a_cursor_that_was_not_touched_writes_nothing_on_close(bench: Benc
     cursor = await new(bench)
     assert cursor.store is not None
     await cursor.store.close()
-    found = await bench.metadata.get(cursor_path(LOG_PATH, "sub"))
-    assert found is not None
+    found = await node_at(bench.metadata, cursor_path(LOG_PATH, "sub"))
     assert found.version == 0
 
 
@@ -487,8 +456,7 @@ async def test_whatever_the_moment_of_a_crash_answered_acks_are_found_again() ->
 async def test_properties_of_a_user_are_replaced_without_losing_an_ack(bench: Bench, has_ledger: bool) -> None:
     cursor = await new(bench)
     if has_ledger:
-        cursor.ack_individual(at((1, 0), (1, 5)))
-        await cursor.wait_persisted()
+        await acked(cursor, (1, 0), (1, 5))
     cursor.ack_individual(at((1, 1), (1, 7)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cursor.set_cursor_properties, [("a", "b"), ("c", "")])
@@ -496,8 +464,7 @@ async def test_properties_of_a_user_are_replaced_without_losing_an_ack(bench: Be
     found = await again(bench)
     assert found.cursor_properties == (("a", "b"), ("c", "")) == cursor.cursor_properties
     assert (found.mark_delete, found.ack_ranges()) == (cursor.mark_delete, cursor.ack_ranges())
-    cursor.ack_individual(at((1, 9)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 9))
     assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
     assert not bench.fenced
 
@@ -505,11 +472,9 @@ async def test_properties_of_a_user_are_replaced_without_losing_an_ack(bench: Be
 async def test_properties_of_a_cursor_that_another_broker_has_are_not_replaced(bench: Bench) -> None:
     cursor = await new(bench)
     path = cursor_path(LOG_PATH, "sub")
-    stored = await bench.metadata.get(path)
-    assert stored is not None
+    stored = await node_at(bench.metadata, path)
     await bench.metadata.multi([Put(path=path, value=stored.value, version=stored.version)])
-    with pytest.raises(CursorFencedError):
-        await cursor.set_cursor_properties([("a", "b")])
+    await raises(CursorFencedError, cursor.set_cursor_properties([("a", "b")]))
     assert bench.fenced
     assert (await again(bench)).cursor_properties == (("who", "me"),)
 
@@ -518,8 +483,7 @@ async def test_properties_whose_write_was_not_answered_cost_no_ack(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 5)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 0), (1, 5))
     write = bench.metadata.multi
 
     async def lose_the_answer(ops: Sequence[Op]) -> list[str]:
@@ -531,15 +495,13 @@ async def test_properties_whose_write_was_not_answered_cost_no_ack(
         raise MetadataUnavailableError("still away")
 
     monkeypatch.setattr(bench.metadata, "multi", lose_the_answer)
-    with pytest.raises(CursorPersistError):
-        await cursor.set_cursor_properties([("a", "b")])
+    await raises(CursorPersistError, cursor.set_cursor_properties([("a", "b")]))
     monkeypatch.undo()
     await cursor.set_cursor_properties([("a", "c")])
     assert cursor.store is not None
     assert cursor.store.node.empty_ledger_id == NO_LEDGER, "the ledger has an entry, which holds the state"
     found = await again(bench)
     assert (found.cursor_properties, found.ack_ranges()) == ((("a", "c"),), cursor.ack_ranges())
-    cursor.ack_individual(at((1, 7)))
-    await cursor.wait_persisted()
+    await acked(cursor, (1, 7))
     assert (await again(bench)).ack_ranges() == cursor.ack_ranges()
     assert not bench.fenced

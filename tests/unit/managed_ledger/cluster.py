@@ -18,6 +18,7 @@ from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
+from quire.world.doors import Buffer
 from tests.support.waiting import until
 from tests.unit.managed_ledger.fake_ledgers import FakeLedgers, Sink, fake_world, running
 
@@ -113,10 +114,16 @@ def kill(factory: ManagedLedgerFactory) -> None:
     factory._services.nursery.cancel_scope.cancel()
 
 
-async def publish(log: ManagedLedger, *payloads: bytes) -> list[tuple[int, int]]:
-    """Append in one run, wait until all of it is confirmed, and return the ids."""
+def append(log: ManagedLedger, payloads: Sequence[Buffer]) -> Sink:
+    """Append in one run, and return what records its outcome."""
     sink = Sink()
     log.append(payloads, sink)
+    return sink
+
+
+async def publish(log: ManagedLedger, *payloads: bytes) -> list[tuple[int, int]]:
+    """Append in one run, wait until all of it is confirmed, and return the ids."""
+    sink = append(log, payloads)
     await until(lambda: sink.count == len(payloads) or bool(sink.errors))
     assert not sink.errors, sink.errors
     return sink.ids()

@@ -320,6 +320,12 @@ class FakeLedgers:
                 elif not writer.held:
                     writer.confirm()
 
+    def hold_appends(self) -> None:
+        """Confirm nothing from now on, of writers that there are or come."""
+        self.hold = True
+        for writer in self.writers.values():
+            writer.held = True
+
     def release(self) -> None:
         """Confirm held appends, and hold no more."""
         self.hold = False

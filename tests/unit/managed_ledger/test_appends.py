@@ -17,9 +17,10 @@ from managed_ledger.stored_list import LIST_BYTES_MAX
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerFencedError, LedgerWriteError, TooManyPendingError
 from quire.ledger.position import Position
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.managed_ledger.cluster import NAME, Cluster, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, append, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
@@ -71,8 +72,7 @@ async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
     cluster.ledgers.hold = True
     cluster.ledgers.writers[0].held = True
     cluster.ledgers.delay_s = 0.5
-    sink = Sink()
-    log.append(numbered(2, 2), sink)
+    sink = append(log, numbered(2, 2))
     cursor.ack_individual([Position(0, 0)])
     prepare(cluster, log)
     await trio.sleep(waited_s)
@@ -113,8 +113,7 @@ async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
         assert cluster.ledgers.listed() <= {*named, *store.ledger_ids()}
 
 
-async def test_an_abandoned_log_can_be_opened_again_at_once(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_an_abandoned_log_can_be_opened_again_at_once(factory: ManagedLedgerFactory, log: ManagedLedger) -> None:
     await publish(log, *numbered(0, 3))
     log.abandon()
     again = await factory.open(NAME)
@@ -123,32 +122,30 @@ async def test_an_abandoned_log_can_be_opened_again_at_once(factory: ManagedLedg
     assert await read_all(again) == numbered(0, 4)
 
 
+@pytest.mark.broker(retention_minutes=0, retention_mb=0, retention_check_s=1)
 async def test_while_the_metadata_is_known_to_be_away_the_open_ledger_serves_on_however_full_and_nothing_is_tried(
-    cluster: Cluster,
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    async with cluster.broker(retention_minutes=0, retention_mb=0, retention_check_s=1) as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 12))
-        await trio.sleep(1)
-        first = log.ledgers[0].ledger_id
-        cursor = await log.open_cursor("sub", initial="earliest")
-        session = cluster.stores[0]
-        session.disconnect()
-        made = len(cluster.ledgers.log)
-        assert await publish(log, *numbered(100, 7)), "with which it is nearly full"
-        for number in range(10):
-            assert len(await publish(log, *numbered(10 * number, 10))) == 10
-            await trio.sleep(2)
-        assert [one.ledger_id for one in log.ledgers] == [first]
-        assert cluster.ledgers.log[made:] == []
-        cursor.skip_all()
-        with pytest.raises(ManagedLedgerUnavailableError):
-            await log.trim()
-        assert log.state is State.OPEN
-        session.reconnect()
-        await until(lambda: log.ledgers[0].ledger_id > first)
-        assert log.last_confirmed == Position(first, 108)
-        assert log.state is State.OPEN
+    await publish(log, *numbered(0, 12))
+    await trio.sleep(1)
+    first = log.ledgers[0].ledger_id
+    cursor = await log.open_cursor("sub", initial="earliest")
+    session = cluster.stores[0]
+    session.disconnect()
+    made = len(cluster.ledgers.log)
+    assert await publish(log, *numbered(100, 7)), "with which it is nearly full"
+    for number in range(10):
+        assert len(await publish(log, *numbered(10 * number, 10))) == 10
+        await trio.sleep(2)
+    assert [one.ledger_id for one in log.ledgers] == [first]
+    assert cluster.ledgers.log[made:] == []
+    cursor.skip_all()
+    await raises(ManagedLedgerUnavailableError, log.trim())
+    assert log.state is State.OPEN
+    session.reconnect()
+    await until(lambda: log.ledgers[0].ledger_id > first)
+    assert log.last_confirmed == Position(first, 108)
+    assert log.state is State.OPEN
 
 
 async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(
@@ -176,10 +173,9 @@ async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_make
 
 
 async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
     """M9. Trimming makes room again."""
-    log = await factory.open(NAME)
     await publish(log, *numbered(0, 12))
     listed = await cluster.stored_list()
     properties = (("filler", "x" * LIST_BYTES_MAX),)
@@ -213,8 +209,7 @@ async def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
         ensemble = cluster.of(before.fragments[-1].bookies)
         for bookie in cluster.bookies.values():
             bookie.hold = True
-        sink = Sink()
-        log.append(numbered(2, 3), sink)
+        sink = append(log, numbered(2, 3))
         log.abandon()
         await trio.testing.wait_all_tasks_blocked()
         adds = sum(len(bookie.entries.get(ledger_id, {})) for bookie in cluster.bookies.values())
@@ -232,8 +227,7 @@ async def test_an_append_that_the_ledger_has_no_room_for_fails_for_now_and_the_l
         await publish(log, b"first")
         writer = cluster.ledgers.writers[0]
         writer.refusal = TooManyPendingError("65 bytes are not confirmed yet, 64 are allowed")
-        sink = Sink()
-        log.append([b"too much"], sink)
+        sink = append(log, [b"too much"])
         (error,) = sink.errors
         assert isinstance(error, ManagedLedgerUnavailableError)
         assert "65 bytes are not confirmed" in str(error)

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import pytest
 import trio
 
 from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.writing.state import State
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
+from tests.unit.managed_ledger.cluster import NAME, append, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 
@@ -31,8 +31,7 @@ async def test_a_log_is_not_opened_with_too_few_bookies_and_is_when_there_are_en
     third = cluster.bookies["bookie2:3181"]
     third.down = True
     async with broker(cluster) as factory:
-        with pytest.raises(ManagedLedgerUnavailableError, match=r"cannot be opened: .*bookies"):
-            await factory.open(NAME)
+        await raises(ManagedLedgerUnavailableError, factory.open(NAME), match=r"cannot be opened: .*bookies")
         third.down = False
         [(_, entry_id)] = await publish(await factory.open(NAME), b"x")
         assert entry_id == 0
@@ -59,8 +58,7 @@ async def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confi
         await publish(log, *numbered(0, 4))
         third = cluster.bookies["bookie2:3181"]
         third.down = True
-        sink = Sink()
-        log.append(numbered(4, 5), sink)
+        sink = append(log, numbered(4, 5))
         await trio.sleep(2)
         assert (sink.count, sink.errors, log.state) == (1, [], State.SWITCHING)
         third.down = False
@@ -77,8 +75,7 @@ async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_to
         await publish(log, *numbered(0, 2))
         for bookie_id in ("bookie1:3181", "bookie2:3181"):
             cluster.bookies[bookie_id].stop()
-        sink = Sink()
-        log.append(numbered(2, 2), sink)
+        sink = append(log, numbered(2, 2))
         await until(lambda: bool(sink.errors))
         assert sink.count == 0
         assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)

@@ -13,8 +13,10 @@ from managed_ledger.stored_list import log_path
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerReadError
 from quire.ledger.position import Position
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import NAME, Cluster, Session, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, Session, append, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
@@ -25,8 +27,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def node_of(cluster: Cluster) -> tuple[bytes, int]:
-    node = await cluster.metadata.get(log_path(NAME))
-    assert node is not None
+    node = await node_at(cluster.metadata, log_path(NAME))
     return node.value, node.version
 
 
@@ -70,8 +71,7 @@ async def abandoned(cluster: Cluster, factory: ManagedLedgerFactory) -> None:
 
 async def failed(cluster: Cluster, factory: ManagedLedgerFactory) -> None:
     cluster.ledgers.failures["open"] = [LedgerReadError("too few bookies answer")]
-    with pytest.raises(ManagedLedgerUnavailableError):
-        await factory.open(NAME)
+    await raises(ManagedLedgerUnavailableError, factory.open(NAME))
 
 
 @pytest.mark.usefixtures("alone")
@@ -135,7 +135,6 @@ async def test_where_others_may_write_each_open_is_proved_by_a_write(cluster: Cl
     async with cluster.broker() as one, cluster.broker() as other:
         log = await one.open(NAME)
         await other.open(NAME)
-        sink = Sink()
-        log.append([b"late"], sink)
+        sink = append(log, [b"late"])
         await until(lambda: bool(sink.errors))
         assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]

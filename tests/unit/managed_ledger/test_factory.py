@@ -15,9 +15,10 @@ from managed_ledger.stored_list import log_path
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, append, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.fake_ledgers import FakeWriter
 
 
 async def test_who_opens_at_the_same_time_gets_the_same_log(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
@@ -36,8 +37,7 @@ async def test_who_opens_at_the_same_time_gets_the_same_log(factory: ManagedLedg
 
 async def test_a_failed_open_leaves_the_way_free(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
     cluster.ledgers.failures["create"] = [MetadataUnavailableError("away")]
-    with pytest.raises(ManagedLedgerUnavailableError):
-        await factory.open(NAME)
+    await raises(ManagedLedgerUnavailableError, factory.open(NAME))
     await factory.open(NAME)
 
 
@@ -65,16 +65,14 @@ async def test_a_deleted_log_leaves_nothing(factory: ManagedLedgerFactory, clust
     await factory.delete(NAME)
     assert cluster.ledgers.listed() == set()
     assert await cluster.metadata.get(log_path(NAME)) is None
-    with pytest.raises(NoSuchManagedLedgerError):
-        await factory.delete(NAME)
+    await raises(NoSuchManagedLedgerError, factory.delete(NAME))
     assert await read_all(await factory.open(NAME)) == []
 
 
 async def test_a_delete_that_was_interrupted_can_be_ended(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
     await publish(await factory.open(NAME), *numbered(0, 25))
     cluster.ledgers.failures["delete"] = [MetadataUnavailableError("away")]
-    with pytest.raises(ManagedLedgerUnavailableError):
-        await factory.delete(NAME)
+    await raises(ManagedLedgerUnavailableError, factory.delete(NAME))
     await factory.delete(NAME)
     assert cluster.ledgers.listed() == set()
 
@@ -182,8 +180,7 @@ async def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_i
         full = "the disk is full"
         if fails:
             cluster.ledgers.hold = True
-            sink = Sink()
-            log.append([b"refused"], sink)
+            sink = append(log, [b"refused"])
             cast("FakeWriter", log._appends.writer).fail(LedgerWriteError("read-only"))
             await until(lambda: bool(sink.errors))
             cluster.ledgers.hold = False

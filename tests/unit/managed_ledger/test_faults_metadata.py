@@ -13,6 +13,8 @@ from managed_ledger.factory import OPENS_MAX, ManagedLedgerFactory, open_factory
 from managed_ledger.stored_list import log_path
 from quire.ledger.position import Position
 from quire.metadata.store import ANY_VERSION
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
 from tests.unit.managed_ledger.cluster import (
@@ -21,6 +23,7 @@ from tests.unit.managed_ledger.cluster import (
     NAME,
     Cluster,
     Session,
+    append,
     kill,
     numbered,
     publish,
@@ -67,8 +70,7 @@ async def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_
         await publish(well, *numbered(0, 12))
         await publish(ill, *numbered(0, 12))
     path = log_path(f"{NAME}-ill")
-    node = await cluster.metadata.get(path)
-    assert node is not None
+    node = await node_at(cluster.metadata, path)
     for damaged in (
         b"\xff",
         node.value[:-1],
@@ -77,11 +79,9 @@ async def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_
     ):
         await cluster.metadata.put(path, damaged, ANY_VERSION)
         async with cluster.broker() as factory:
-            with pytest.raises(ManagedLedgerDamagedError, match="ill"):
-                await factory.open(f"{NAME}-ill")
+            await raises(ManagedLedgerDamagedError, factory.open(f"{NAME}-ill"), match="ill")
             assert (await read_all(await factory.open(f"{NAME}-well")))[:12] == numbered(0, 12)
-        found = await cluster.metadata.get(path)
-        assert found is not None
+        found = await node_at(cluster.metadata, path)
         assert found.value == damaged, "it is for an operator to mend"
     await cluster.metadata.put(path, node.value, ANY_VERSION)
     async with cluster.broker() as factory:
@@ -96,8 +96,7 @@ async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         await publish(log, *numbered(0, 12))
-        old = await cluster.metadata.get(log_path(NAME))
-        assert old is not None
+        old = await node_at(cluster.metadata, log_path(NAME))
         cluster.ledgers._next_id = 1000
         await publish(log, *numbered(12, 30))
     # With an owner that has the newer list.
@@ -106,11 +105,9 @@ async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_
         await cluster.metadata.put(log_path(NAME), old.value, ANY_VERSION)
         gone: list[str] = []
         log.on_fenced = lambda: gone.append("fenced")
-        sink = Sink()
-        log.append(numbered(42, 25), sink)
+        sink = append(log, numbered(42, 25))
         await until(lambda: bool(gone))
-        before = await cluster.metadata.get(log_path(NAME))
-        assert before is not None
+        before = await node_at(cluster.metadata, log_path(NAME))
         assert before.value == old.value
     # Before an owner opens: the sequence of ids has regressed too, below the ids of a newer list.
     await cluster.metadata.delete(log_path(NAME), ANY_VERSION)
@@ -199,8 +196,7 @@ async def test_m15_no_value_of_a_list_ends_in_anything_but_an_error_of_ours(clus
     """Yield a good value with each byte changed, one at a time."""
     async with cluster.broker() as factory:
         await publish(await factory.open(NAME), *numbered(0, 12))
-    node = await cluster.metadata.get(log_path(NAME))
-    assert node is not None
+    node = await node_at(cluster.metadata, log_path(NAME))
     for place in range(len(node.value)):
         damaged = bytearray(node.value)
         damaged[place] ^= 0x55

@@ -9,7 +9,7 @@ from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.writing.state import State
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.managed_ledger.cluster import NAME, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, append, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink
 from tests.unit.managed_ledger.hosts import ADD_TIMEOUT_S, host
 
@@ -32,8 +32,7 @@ async def test_n1_cut_from_one_bookie_a_log_goes_on_and_cut_from_two_or_three_it
             a.network.deaf = {*lost}
         if way != "requests":
             a.network.mute = {*lost}
-        sink = Sink()
-        log.append(numbered(5, 5), sink)
+        sink = append(log, numbered(5, 5))
         if count == 1:
             await until(lambda: sink.count == 5)
             await trio.sleep(2 * ADD_TIMEOUT_S)
@@ -110,8 +109,7 @@ async def test_n9_an_owner_that_sleeps_in_a_half_that_can_write_nothing_confirms
         a.network.mute.discard(kept)
         b.network.deaf.add(kept)
         b.network.mute.add(kept)
-        sink = Sink()
-        old.append([b"late"] * 5, sink)
+        sink = append(old, [b"late"] * 5)
         await trio.sleep(30)
         assert sink.count == 0
         new = await b.factory.open(NAME)

@@ -13,12 +13,15 @@ from managed_ledger.writing.state import State
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import (
     CONFIG,
     NAME,
     Cluster,
     Session,
+    append,
     kill,
     numbered,
     publish,
@@ -103,14 +106,12 @@ async def test_a_log_taken_over_from_another_owner_fences_it_although_no_ledger_
         log = await one.open(NAME)
         await publish(log, *numbered(0, 3))
         taken = await other.open(NAME)
-        sink = Sink()
-        log.append([b"late"], sink)
+        sink = append(log, [b"late"])
         await until(lambda: log.state is State.FENCED)
         assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
         # Neither has an open ledger now: only the list distinguishes the owners.
         last = await third.open(NAME)
-        sink = Sink()
-        taken.append([b"late"], sink)
+        sink = append(taken, [b"late"])
         await until(lambda: taken.state is State.FENCED)
         assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
         await publish(last, b"3")
@@ -136,8 +137,7 @@ async def test_of_two_owners_whose_lists_would_be_equal_the_one_that_did_not_hea
         raise MetadataUnavailableError("no answer came")
 
     session.point = lose
-    with pytest.raises(ManagedLedgerFencedError):
-        await mine.put(mine.value.taken_over(1))
+    await raises(ManagedLedgerFencedError, mine.put(mine.value.taken_over(1)))
     assert (await cluster.stored_list()).opening == 2
 
 
@@ -147,8 +147,7 @@ async def test_each_open_stores_a_list_that_no_other_stores(cluster: Cluster) ->
     async with cluster.broker() as factory:
         for _ in range(3):
             await (await factory.open(NAME)).close()
-            node = await cluster.metadata.get(log_path(NAME))
-            assert node is not None
+            node = await node_at(cluster.metadata, log_path(NAME))
             values.add(node.value)
     assert len(values) == 3
 
@@ -231,6 +230,5 @@ async def test_a_log_whose_ledgers_are_all_empty_gets_one_at_its_open(cluster: C
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         assert (log.state, log.last_confirmed) == (State.OPEN, Position(1, -1))
-        node = await cluster.metadata.get(log_path(NAME))
-        assert node is not None
+        await node_at(cluster.metadata, log_path(NAME))
         assert (await cluster.stored_list()).opening == 0

@@ -2,17 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
-from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
 from quire.metadata.errors import MetadataUnavailableError
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, kill, numbered, publish, read_all
-from tests.unit.managed_ledger.fake_ledgers import Sink
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, append, kill, numbered, publish, read_all
 
 
 async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
@@ -41,9 +40,8 @@ async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_clo
 
 
 async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await nearly_full(cluster, log)
     session = cluster.stores[0]
 
@@ -92,22 +90,22 @@ async def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_
         assert await read_all(log) == numbered(0, 18)
 
 
-async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(cluster: Cluster) -> None:
-    async with cluster.broker(age_max_minutes=2) as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"one")
-        await trio.sleep(108)
-        assert cluster.ledgers.listed() == {0}
-        await trio.sleep(6)
-        assert cluster.ledgers.listed() == {0, 1}
-        await trio.sleep(16)
-        assert [one.ledger_id for one in log.ledgers] == [0, 1]
+@pytest.mark.broker(age_max_minutes=2)
+async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(
+    cluster: Cluster, log: ManagedLedger
+) -> None:
+    await publish(log, b"one")
+    await trio.sleep(108)
+    assert cluster.ledgers.listed() == {0}
+    await trio.sleep(6)
+    assert cluster.ledgers.listed() == {0, 1}
+    await trio.sleep(16)
+    assert [one.ledger_id for one in log.ledgers] == [0, 1]
 
 
 async def test_after_a_failure_the_next_ledger_is_a_fresh_one_for_the_bookies_of_the_other_may_be_those_that_failed(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await nearly_full(cluster, log)
     cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
     assert await publish(log, b"more") == [(2, 0)]
@@ -115,8 +113,7 @@ async def test_after_a_failure_the_next_ledger_is_a_fresh_one_for_the_bookies_of
     assert cluster.ledgers.listed() == await cluster.named_ledgers() == {0, 2}
 
 
-async def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody(cluster: Cluster, log: ManagedLedger) -> None:
     cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
     await publish(log, *numbered(0, 9))
     await trio.sleep(0.5)
@@ -165,12 +162,10 @@ async def test_the_retention_of_a_log_is_asked_anew_at_each_trim(cluster: Cluste
 
 
 async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     cluster.ledgers.delay_s = 1.0
-    sink = Sink()
-    log.append(numbered(0, 9), sink)
+    sink = append(log, numbered(0, 9))
     await until(lambda: sink.count == 9)
     await log.close()
     cluster.ledgers.delay_s = 0.0

@@ -27,8 +27,9 @@ from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
 from quire.ledger.errors import LedgerReadError, LedgerWriteError, NotEnoughBookiesError
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, append, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink
 
 
@@ -36,22 +37,20 @@ def current(cluster: Cluster, log: ManagedLedger) -> FakeWriter:
     return cluster.ledgers.writers[log.ledgers[-1].ledger_id]
 
 
-async def test_appends_are_confirmed_in_order_with_their_positions(cluster: Cluster) -> None:
-    async with cluster.broker(age_min_minutes=10) as factory:
-        log = await factory.open(NAME)
-        sinks = [Sink() for _ in range(20)]
-        for number, sink in enumerate(sinks):
-            log.append(numbered(3 * number, 3), sink)
-        await until(lambda: all(sink.count == 3 for sink in sinks))
-        assert [place for sink in sinks for place in sink.ids()] == [(0, entry) for entry in range(60)]
-        assert log.last_confirmed == Position(0, 59)
-        assert await read_all(log) == numbered(0, 60)
+@pytest.mark.broker(age_min_minutes=10)
+async def test_appends_are_confirmed_in_order_with_their_positions(log: ManagedLedger) -> None:
+    sinks = [Sink() for _ in range(20)]
+    for number, sink in enumerate(sinks):
+        log.append(numbered(3 * number, 3), sink)
+    await until(lambda: all(sink.count == 3 for sink in sinks))
+    assert [place for sink in sinks for place in sink.ids()] == [(0, entry) for entry in range(60)]
+    assert log.last_confirmed == Position(0, 59)
+    assert await read_all(log) == numbered(0, 60)
 
 
 async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     ids = await publish(log, *numbered(0, 35))
     assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
     listed = await cluster.stored_list()
@@ -61,10 +60,7 @@ async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_split
     assert await read_all(log) == numbered(0, 35)
 
 
-async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other(
-    factory: ManagedLedgerFactory, cluster: Cluster
-) -> None:
-    log = await factory.open(NAME)
+async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_other(log: ManagedLedger) -> None:
     await publish(log, *numbered(0, 45))
     assert await read_all(log) == numbered(0, 45)
     await trio.testing.wait_all_tasks_blocked()
@@ -72,39 +68,32 @@ async def test_ledgers_that_the_queue_fills_at_once_are_rolled_one_after_the_oth
     assert [task.name for task in tasks if task.name.startswith("next ledger")] == []
 
 
-async def test_a_young_ledger_is_not_rolled_however_full_and_an_old_one_is(cluster: Cluster) -> None:
-    async with cluster.broker(age_min_minutes=1) as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(0, 35))
-        assert len(log.ledgers) == 1
-        await trio.sleep(62)
-        assert [one.entries for one in log.ledgers] == [35, 0]
+@pytest.mark.broker(age_min_minutes=1)
+async def test_a_young_ledger_is_not_rolled_however_full_and_an_old_one_is(log: ManagedLedger) -> None:
+    await publish(log, *numbered(0, 35))
+    assert len(log.ledgers) == 1
+    await trio.sleep(62)
+    assert [one.entries for one in log.ledgers] == [35, 0]
 
 
-async def test_a_ledger_with_entries_is_rolled_by_age_and_an_empty_one_is_not(cluster: Cluster) -> None:
-    async with cluster.broker(age_max_minutes=2) as factory:
-        log = await factory.open(NAME)
-        await publish(log, b"one")
-        await trio.sleep(600)
-        assert [one.entries for one in log.ledgers] == [1, 0]
+@pytest.mark.broker(age_max_minutes=2)
+async def test_a_ledger_with_entries_is_rolled_by_age_and_an_empty_one_is_not(log: ManagedLedger) -> None:
+    await publish(log, b"one")
+    await trio.sleep(600)
+    assert [one.entries for one in log.ledgers] == [1, 0]
 
 
-async def test_a_ledger_is_rolled_by_size(cluster: Cluster) -> None:
-    async with cluster.broker(size_max_mb=1) as factory:
-        log = await factory.open(NAME)
-        for _ in range(3):
-            await publish(log, bytes(600_000))
-        await until(lambda: log.state is State.OPEN)
-        assert [one.entries for one in log.ledgers] == [2, 0]
+@pytest.mark.broker(size_max_mb=1)
+async def test_a_ledger_is_rolled_by_size(log: ManagedLedger) -> None:
+    for _ in range(3):
+        await publish(log, bytes(600_000))
+    await until(lambda: log.state is State.OPEN)
+    assert [one.entries for one in log.ledgers] == [2, 0]
 
 
-async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(
-    factory: ManagedLedgerFactory, cluster: Cluster
-) -> None:
-    log = await factory.open(NAME)
+async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(cluster: Cluster, log: ManagedLedger) -> None:
     cluster.ledgers.delay_s = 1
-    sink = Sink()
-    log.append(numbered(0, 15), sink)
+    sink = append(log, numbered(0, 15))
     await trio.sleep(0.5)
     assert sink.count == 10
     assert log.state is State.SWITCHING
@@ -114,14 +103,10 @@ async def test_nothing_of_the_next_ledger_is_sent_before_the_list_has_it(
     assert cluster.ledgers.log == ["create 0", "close 0", "create 1"]
 
 
-async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer(
-    factory: ManagedLedgerFactory, cluster: Cluster
-) -> None:
-    log = await factory.open(NAME)
+async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffer(log: ManagedLedger) -> None:
     buffer = bytearray(b"%02d" * 0 + b"".join(b"%02d" % n for n in range(25)))
     view = memoryview(buffer)
-    sink = Sink()
-    log.append([view[2 * n : 2 * n + 2] for n in range(25)], sink)
+    sink = append(log, [view[2 * n : 2 * n + 2] for n in range(25)])
     buffer[:] = bytes(50)
     await until(lambda: sink.count == 25)
     assert await read_all(log) == [b"%02d" % n for n in range(25)]
@@ -129,40 +114,35 @@ async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffe
 
 @pytest.mark.parametrize("stored", [-1, 3, 6, 8])
 @pytest.mark.parametrize("confirmed", [-1, 3])
+@pytest.mark.broker(entries_max=100)
 async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(
-    stored: int, confirmed: int, cluster: Cluster
+    stored: int, confirmed: int, cluster: Cluster, log: ManagedLedger
 ) -> None:
-    async with cluster.broker(entries_max=100) as factory:
-        log = await factory.open(NAME)
-        writer = current(cluster, log)
-        writer.held = True
-        sinks = [Sink() for _ in range(3)]
-        for number, sink in enumerate(sinks):
-            log.append(numbered(3 * number, 3), sink)
-        writer.confirm(confirmed)
-        writer.store(max(stored, confirmed))
-        cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none for now")]
-        writer.fail(LedgerWriteError("no quorum"))
-        log.append(numbered(9, 2), sinks[0])
-        await until(lambda: [sink.count for sink in sinks] == [5, 3, 3])
-        assert await read_all(log) == numbered(0, 11)
-        listed = await cluster.stored_list()
-        assert [(one.ledger_id, one.entries) for one in listed.ledgers] == (
-            [(0, confirmed + 1), (1, 0)] if confirmed >= 0 else [(1, 0)]
-        )
-        assert not any(sink.errors for sink in sinks)
-        if confirmed >= 0:
-            assert listed.ledgers[0].size == confirmed + 1
-
-
-async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(
-    factory: ManagedLedgerFactory, cluster: Cluster
-) -> None:
-    log = await factory.open(NAME)
     writer = current(cluster, log)
     writer.held = True
-    sink = Sink()
-    log.append(numbered(0, 14), sink)
+    sinks = [Sink() for _ in range(3)]
+    for number, sink in enumerate(sinks):
+        log.append(numbered(3 * number, 3), sink)
+    writer.confirm(confirmed)
+    writer.store(max(stored, confirmed))
+    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none for now")]
+    writer.fail(LedgerWriteError("no quorum"))
+    log.append(numbered(9, 2), sinks[0])
+    await until(lambda: [sink.count for sink in sinks] == [5, 3, 3])
+    assert await read_all(log) == numbered(0, 11)
+    listed = await cluster.stored_list()
+    assert [(one.ledger_id, one.entries) for one in listed.ledgers] == (
+        [(0, confirmed + 1), (1, 0)] if confirmed >= 0 else [(1, 0)]
+    )
+    assert not any(sink.errors for sink in sinks)
+    if confirmed >= 0:
+        assert listed.ledgers[0].size == confirmed + 1
+
+
+async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(cluster: Cluster, log: ManagedLedger) -> None:
+    writer = current(cluster, log)
+    writer.held = True
+    sink = append(log, numbered(0, 14))
     await trio.sleep(1)
     assert log.state is State.SWITCHING
     writer.confirm(4)
@@ -173,14 +153,12 @@ async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(
 
 
 async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await publish(log, b"0")
     cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
     current(cluster, log).fail(LedgerWriteError("no quorum"))
-    sink = Sink()
-    log.append([b"lost"], sink)
+    sink = append(log, [b"lost"])
     with trio.fail_after(20):
         await until(lambda: bool(sink.errors))
     assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
@@ -200,15 +178,13 @@ def all_confirmed(sinks: list[tuple[Sink, list[bytes]]]) -> bool:
 
 
 async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await publish(log, b"0")
     for number in range(2):
         cluster.ledgers.full = True
         ledgers = len(cluster.ledgers.writers)
-        sink = Sink()
-        log.append([b"lost"], sink)
+        sink = append(log, [b"lost"])
         begun = trio.current_time()
         with trio.fail_after(20):
             await until(partial(bool, sink.errors))
@@ -256,8 +232,7 @@ async def test_a_fenced_ledger_fences_the_log_fails_all_that_waits_and_tells_the
         after = Sink()
         log.append([b"later"], after)
         assert isinstance(after.errors[0], ManagedLedgerFencedError)
-        with pytest.raises(ManagedLedgerFencedError):
-            await log.read(EARLIEST, 1, 1)
+        await raises(ManagedLedgerFencedError, log.read(EARLIEST, 1, 1))
         outcome: list[object] = []
         cursor.persisted(outcome.append)
         assert outcome != [None]
@@ -275,17 +250,15 @@ async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster
         await other.open(NAME)
         cluster.ledgers.stored[0].fenced = False  # a bookie that lost the fence must not be enough
         cluster.ledgers.stored[0].last_entry_id = None
-        sink = Sink()
-        log.append(numbered(3, 12), sink)
+        sink = append(log, numbered(3, 12))
         await until(lambda: bool(sink.errors))
         assert sink.count <= 7
         assert (told, log.state) == (["fenced"], State.FENCED)
 
 
 async def test_an_entry_too_large_fails_alone(
-    factory: ManagedLedgerFactory, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     writer = current(cluster, log)
 
     def refuse(payloads: object) -> int:
@@ -329,8 +302,7 @@ async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_no
         log.remove_waiter(pump)
 
 
-async def test_without_active_cursors_nothing_is_cached(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_without_active_cursors_nothing_is_cached(factory: ManagedLedgerFactory, log: ManagedLedger) -> None:
     await publish(log, b"x")
     assert factory.budget.used == 0
     cursor = await log.open_cursor("sub")
@@ -341,8 +313,7 @@ async def test_without_active_cursors_nothing_is_cached(factory: ManagedLedgerFa
     assert factory.budget.used == 0
 
 
-async def test_readers_of_the_same_place_share_one_ledger_read(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_readers_of_the_same_place_share_one_ledger_read(cluster: Cluster, log: ManagedLedger) -> None:
     await publish(log, *numbered(0, 25))
     for _ in range(3):
         log.new_reader_cursor(EARLIEST)
@@ -355,13 +326,11 @@ async def test_readers_of_the_same_place_share_one_ledger_read(factory: ManagedL
 
 
 async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     writer = current(cluster, log)
     writer.held = True
-    sink = Sink()
-    log.append(numbered(0, 8), sink)
+    sink = append(log, numbered(0, 8))
     writer.confirm(4)
     writer.store(7)
     writer.fail(LedgerWriteError("no quorum"))
@@ -373,19 +342,16 @@ async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_led
 
 
 async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await publish(log, *numbered(0, 12))
     assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
     cluster.ledgers.failures["read"] = [LedgerReadError("away")]
-    with pytest.raises(ManagedLedgerReadError):
-        await log.read(Position(0, 0), 10, 1 << 20)
+    await raises(ManagedLedgerReadError, log.read(Position(0, 0), 10, 1 << 20))
     assert len((await log.read(Position(0, 0), 10, 1 << 20)).payloads) == 10
 
 
-async def test_a_new_cursor_stands_where_it_was_asked_to(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_a_new_cursor_stands_where_it_was_asked_to(log: ManagedLedger) -> None:
     await publish(log, *numbered(0, 25))
     expected: list[tuple[str, Initial, Position]] = [
         ("latest", "latest", Position(2, 5)),
@@ -413,26 +379,23 @@ async def test_a_cursor_whose_making_was_not_heard_of_is_found_again(cluster: Cl
         assert cursor.mark_delete == Position(0, 1)
         await cluster.metadata.create(f"{log_path(NAME)}/late", value)
         await other.open(NAME)
-        with pytest.raises(ManagedLedgerFencedError):
-            await log.open_cursor("late")
+        await raises(ManagedLedgerFencedError, log.open_cursor("late"))
         assert log.state is State.FENCED
 
 
-async def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write(cluster: Cluster) -> None:
-    async with cluster.broker(age_min_minutes=10) as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        await publish(log, *numbered(0, 5))
-        cursor.ack_individual([Position(0, 0)])
-        await cursor.wait_persisted()
-        assert cluster.ledgers.listed() == {0, 1}
-        await log.delete_cursor("sub")
-        assert cluster.ledgers.listed() == {0}
-        assert "sub" not in log.cursors
-        with pytest.raises(NoSuchCursorError):
-            await log.delete_cursor("sub")
-        fresh = await log.open_cursor("sub", initial="earliest")
-        assert fresh.backlog() == 5
+@pytest.mark.broker(age_min_minutes=10)
+async def test_a_deleted_cursor_is_gone_with_its_ledgers_in_one_write(cluster: Cluster, log: ManagedLedger) -> None:
+    cursor = await log.open_cursor("sub", initial="earliest")
+    await publish(log, *numbered(0, 5))
+    cursor.ack_individual([Position(0, 0)])
+    await cursor.wait_persisted()
+    assert cluster.ledgers.listed() == {0, 1}
+    await log.delete_cursor("sub")
+    assert cluster.ledgers.listed() == {0}
+    assert "sub" not in log.cursors
+    await raises(NoSuchCursorError, log.delete_cursor("sub"))
+    fresh = await log.open_cursor("sub", initial="earliest")
+    assert fresh.backlog() == 5
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.3])
@@ -475,28 +438,23 @@ async def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leave
     await test(cluster)
 
 
-async def test_closing_a_fenced_log_ends_the_wait_for_it(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_closing_a_fenced_log_ends_the_wait_for_it(log: ManagedLedger) -> None:
     log.abandon()
     await log.close()
     with trio.fail_after(1):
         await log.closed.wait()
 
 
-async def test_a_closed_log_takes_nothing_and_gives_nothing(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
+async def test_a_closed_log_takes_nothing_and_gives_nothing(cluster: Cluster, log: ManagedLedger) -> None:
     cursor = await log.open_cursor("sub", initial="earliest")
-    sink = Sink()
-    log.append(numbered(0, 5), sink)
+    sink = append(log, numbered(0, 5))
     cursor.ack_individual([])
     await log.close()
     assert sink.count == 5
     log.append([b"late"], sink)
     assert isinstance(sink.errors[0], ManagedLedgerClosedError)
-    with pytest.raises(ManagedLedgerClosedError):
-        await log.read(Position(0, 0), 1, 1)
-    with pytest.raises(ManagedLedgerClosedError):
-        await log.open_cursor("other")
+    await raises(ManagedLedgerClosedError, log.read(Position(0, 0), 1, 1))
+    await raises(ManagedLedgerClosedError, log.open_cursor("other"))
     assert cluster.ledgers.stored[0].last_entry_id == 4
     await log.close()
 
@@ -514,8 +472,7 @@ async def test_whatever_fails_every_confirmed_entry_is_read_once_and_in_order(cl
                 sinks = []
                 for _ in range(rng.randrange(1, 4)):
                     count = rng.randrange(1, 9)
-                    sink = Sink()
-                    log.append(numbered(number, count), sink)
+                    sink = append(log, numbered(number, count))
                     sinks.append((sink, numbered(number, count)))
                     number += count
                 kind = rng.randrange(6)

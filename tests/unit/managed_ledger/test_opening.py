@@ -21,8 +21,10 @@ from quire.ledger.errors import LedgerReadError, LedgerRecoveryError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.store import ANY_VERSION
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, append, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
@@ -30,8 +32,7 @@ async def test_a_new_log_is_one_write(factory: ManagedLedgerFactory, cluster: Cl
     await factory.open(NAME)
     assert len(cluster.ledgers.multis) == 1
     assert [op.path for op in cluster.ledgers.multis[0]] == ["/ledgers/L0", log_path(NAME)]
-    found = await cluster.metadata.get(log_path(NAME))
-    assert found is not None
+    found = await node_at(cluster.metadata, log_path(NAME))
     assert (found.version, found.value.hex()) == (0, "0a0408002000")
 
 
@@ -89,8 +90,7 @@ async def test_any_other_error_of_recovery_fails_the_open_and_changes_nothing(
     before = await cluster.stored_list()
     async with cluster.broker() as factory:
         cluster.ledgers.failures["open"] = [error]
-        with pytest.raises(ManagedLedgerUnavailableError):
-            await factory.open(NAME)
+        await raises(ManagedLedgerUnavailableError, factory.open(NAME))
         assert await cluster.stored_list() == before
         assert await read_all(await factory.open(NAME)) == numbered(0, 3)
 
@@ -150,8 +150,7 @@ async def test_a_cursor_that_cannot_be_read_now_fails_the_open_and_is_not_rolled
         kill(factory)
     async with cluster.broker() as factory:
         cluster.ledgers.failures["read"] = [LedgerReadError("bookies away")]
-        with pytest.raises(CursorRecoveryError):
-            await factory.open(NAME)
+        await raises(CursorRecoveryError, factory.open(NAME))
         log = await factory.open(NAME)
         assert log.cursors["sub"].mark_delete == Position(0, 0)
         assert await read_all(log) == numbered(0, 5)
@@ -166,8 +165,7 @@ async def test_a_terminated_log_can_be_read_and_takes_nothing(cluster: Cluster) 
         log = await factory.open(NAME)
         assert log.state is State.TERMINATED
         assert await read_all(log) == numbered(0, 13)
-        sink = Sink()
-        log.append([b"late"], sink)
+        sink = append(log, [b"late"])
         assert isinstance(sink.errors[0], ManagedLedgerTerminatedError)
 
 
@@ -187,6 +185,5 @@ async def test_ledger_ids_far_below_the_last_one_are_refused_and_a_few_are_passe
 
 
 async def test_a_log_that_is_not_to_be_made_is_not_made(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    with pytest.raises(NoSuchManagedLedgerError):
-        await factory.open(NAME, create=False)
+    await raises(NoSuchManagedLedgerError, factory.open(NAME, create=False))
     assert cluster.ledgers.listed() == set()

@@ -10,13 +10,14 @@ import pytest
 import trio
 
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
-from managed_ledger.factory import ManagedLedgerFactory, open_factory
+from managed_ledger.factory import open_factory
+from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerConflictError, LedgerFencedError, LedgerRecoveryError, LedgerWriteError
 from quire.metadata.errors import MetadataUnavailableError
 from tests.support.waiting import until
 from tests.unit.ledger.fake_bookie import FakeCluster
-from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, append, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink, fake_world
 from tests.unit.managed_ledger.hosts import THREE_COPIES
 
@@ -57,15 +58,14 @@ async def test_the_log_confirms_what_the_closed_ledger_has_and_sends_the_rest_to
         assert await read_all(await factory.open(NAME)) == numbered(0, 11)
 
 
-async def test_an_idle_ledger_that_was_closed_is_left_at_the_next_append(cluster: Cluster) -> None:
-    async with cluster.broker(entries_max=100) as factory:
-        log = await factory.open(NAME)
-        for number in range(4):
-            cluster.ledgers.close_by_others(log.ledgers[-1].ledger_id)
-            assert (await publish(log, b"%d" % number))[0][1] == 0
-        assert await read_all(log) == numbered(0, 4)
-        await trio.sleep(1)
-        assert cluster.ledgers.listed() == await cluster.named_ledgers() == {1, 2, 3, 4}
+@pytest.mark.broker(entries_max=100)
+async def test_an_idle_ledger_that_was_closed_is_left_at_the_next_append(cluster: Cluster, log: ManagedLedger) -> None:
+    for number in range(4):
+        cluster.ledgers.close_by_others(log.ledgers[-1].ledger_id)
+        assert (await publish(log, b"%d" % number))[0][1] == 0
+    assert await read_all(log) == numbered(0, 4)
+    await trio.sleep(1)
+    assert cluster.ledgers.listed() == await cluster.named_ledgers() == {1, 2, 3, 4}
 
 
 async def test_nobody_is_told_anything_when_the_list_was_changed(cluster: Cluster) -> None:
@@ -73,8 +73,7 @@ async def test_nobody_is_told_anything_when_the_list_was_changed(cluster: Cluste
         log = await factory.open(NAME)
         writer = cluster.ledgers.writers[0]
         writer.held = True
-        sink = Sink()
-        log.append(numbered(0, 3), sink)
+        sink = append(log, numbered(0, 3))
         writer.store(2)
         taken = await other.open(NAME)
         writer.confirm(2)
@@ -84,33 +83,31 @@ async def test_nobody_is_told_anything_when_the_list_was_changed(cluster: Cluste
         assert await read_all(taken) == numbered(0, 3)
 
 
-async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards_all_is(cluster: Cluster) -> None:
-    async with cluster.broker(retry_timeout_s=30) as factory:
-        log = await factory.open(NAME)
-        writer = cluster.ledgers.writers[0]
-        writer.held = True
-        sink = Sink()
-        log.append(numbered(0, 4), sink)
-        writer.store(1)
-        cluster.ledgers.close_by_others(0)
-        cluster.stores[0].disconnect()
-        writer.confirm(3)
-        await trio.sleep(10)
-        assert (sink.count, sink.errors, log.state) == (0, [], State.SWITCHING)
-        cluster.stores[0].reconnect()
-        await until(lambda: sink.count == 4)
-        assert sink.ids() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+@pytest.mark.broker(retry_timeout_s=30)
+async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards_all_is(
+    cluster: Cluster, log: ManagedLedger
+) -> None:
+    writer = cluster.ledgers.writers[0]
+    writer.held = True
+    sink = append(log, numbered(0, 4))
+    writer.store(1)
+    cluster.ledgers.close_by_others(0)
+    cluster.stores[0].disconnect()
+    writer.confirm(3)
+    await trio.sleep(10)
+    assert (sink.count, sink.errors, log.state) == (0, [], State.SWITCHING)
+    cluster.stores[0].reconnect()
+    await until(lambda: sink.count == 4)
+    assert sink.ids() == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await publish(log, b"0")
     cluster.ledgers.close_by_others(0)
     cluster.ledgers.failures["open"] = [LedgerRecoveryError("bookies away")] * 20
-    sink = Sink()
-    log.append([b"lost"], sink)
+    sink = append(log, [b"lost"])
     await until(lambda: bool(sink.errors))
     assert isinstance(sink.errors[0], ManagedLedgerUnavailableError)
     assert log.state is State.IDLE
@@ -121,22 +118,17 @@ async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_ap
 
 @pytest.mark.expect_error("closed below its last confirmed entry")
 async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
     await publish(log, *numbered(0, 3))
     cluster.ledgers.stored[0].fenced = True
     cluster.ledgers.stored[0].last_entry_id = 1
-    sink = Sink()
-    log.append([b"more"], sink)
+    sink = append(log, [b"more"])
     await until(lambda: bool(sink.errors))
     assert (sink.count, log.state) == (0, State.FENCED)
 
 
-async def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log(
-    factory: ManagedLedgerFactory, cluster: Cluster
-) -> None:
-    log = await factory.open(NAME)
+async def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log(cluster: Cluster, log: ManagedLedger) -> None:
     await publish(log, b"x")
     writer = cluster.ledgers.writers[0]
     await cluster.ledgers.delete(0)
@@ -145,11 +137,9 @@ async def test_a_ledger_that_was_deleted_under_its_owner_fences_the_log(
 
 
 async def test_an_empty_ledger_that_left_the_list_with_a_write_that_was_not_heard_of_does_not_leave_it_again(
-    factory: ManagedLedgerFactory, cluster: Cluster
+    cluster: Cluster, log: ManagedLedger
 ) -> None:
-    log = await factory.open(NAME)
-    sink = Sink()
-    log.append(numbered(0, 2), sink)
+    sink = append(log, numbered(0, 2))
     cluster.ledgers.failures["created"] = [MetadataUnavailableError("lost")]
     cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
     await until(lambda: sink.count == 2)
@@ -178,8 +168,7 @@ async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_on
                 sinks = []
                 for _ in range(rng.randrange(1, 4)):
                     count = rng.randrange(1, 6)
-                    sink = Sink()
-                    log.append(numbered(number, count), sink)
+                    sink = append(log, numbered(number, count))
                     sinks.append((sink, count))
                     confirmed += numbered(number, count)
                     number += count
@@ -230,14 +219,12 @@ async def test_a_second_ledger_client_that_recovers_the_ledger_costs_no_message(
             for bookie in cluster.bookies.values():
                 bookie.delay_s = lambda: cluster.rng.random() * 0.01
             for _ in range(in_flight):
-                sink = Sink()
-                log.append(numbered(sent, 3), sink)
+                sink = append(log, numbered(sent, 3))
                 sent += 3
                 sinks.append(sink)
             await trio.sleep(cluster.rng.random() * 0.01)
             await stranger.open(log.ledgers[-1].ledger_id, recover=True)
-            sink = Sink()
-            log.append(numbered(sent, 1), sink)
+            sink = append(log, numbered(sent, 1))
             sent += 1
             sinks.append(sink)
             await until(lambda: all(sink.count or sink.errors for sink in sinks))

@@ -13,6 +13,8 @@ from managed_ledger.errors import ManagedLedgerFencedError
 from managed_ledger.ledger_list import LedgerList, decode
 from managed_ledger.stored_list import StoredList, log_path
 from quire.metadata.errors import MetadataUnavailableError
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, Session
 
 Step = Callable[[StoredList], Awaitable[object]]
@@ -69,8 +71,7 @@ class Owner:
             else:
                 self.cluster.ledgers.store.disconnect()
         async with self.stored.held():
-            with pytest.raises(MetadataUnavailableError):
-                await step(self.stored)
+            await raises(MetadataUnavailableError, step(self.stored))
 
     def come_back(self) -> None:
         self.session.reconnect()
@@ -82,8 +83,7 @@ class Owner:
 
     async def check(self) -> None:
         """Check that the stored list equals the known one, and names every existing ledger."""
-        node = await self.cluster.metadata.get(log_path(NAME))
-        assert node is not None
+        node = await node_at(self.cluster.metadata, log_path(NAME))
         assert (decode(node.value), node.version) == (self.stored.value, self.stored.version)
         named = {info.ledger_id for info in self.stored.value.ledgers} | {*self.stored.value.deleting}
         assert self.cluster.ledgers.listed() <= named
@@ -100,8 +100,7 @@ async def test_a_write_that_nothing_was_learned_of_is_looked_for_before_the_next
     if step is open_ahead:
         await owner.do(make_ahead)
     await owner.do_unheard(step, happens=happens)
-    with pytest.raises(MetadataUnavailableError):
-        await owner.do(step)
+    await raises(MetadataUnavailableError, owner.do(step))
     owner.come_back()
     await owner.do(step)
     await owner.check()
@@ -153,5 +152,4 @@ async def test_another_owners_write_is_not_taken_for_ours(step: Step, happens: b
     await other.stored.read()
     await other.do(partial(StoredList.new_ledger, closed=other.stored.value))
     owner.come_back()
-    with pytest.raises(ManagedLedgerFencedError):
-        await owner.do(step)
+    await raises(ManagedLedgerFencedError, owner.do(step))

@@ -15,7 +15,8 @@ from managed_ledger.writing.state import State
 from quire.ledger.errors import LedgerRecoveryError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataUnavailableError
-from tests.unit.managed_ledger.cluster import NAME, in_cluster, kill, numbered, publish, read_all
+from tests.support.refusals import raises
+from tests.unit.managed_ledger.cluster import NAME, append, in_cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
@@ -36,8 +37,7 @@ async def test_a_terminated_log_ends_behind_everything_and_for_the_next_owner_to
             assert (log.state, log.last_confirmed) == (State.TERMINATED, last)
             assert (await cluster.stored_list()).terminated == last
             assert await read_all(log) == numbered(0, count)
-            sink = Sink()
-            log.append([b"late"], sink)
+            sink = append(log, [b"late"])
             assert isinstance(sink.errors[0], ManagedLedgerTerminatedError)
             await log.terminate()
             kill(factory)
@@ -69,8 +69,7 @@ async def test_a_log_whose_ledger_cannot_be_closed_is_not_terminated() -> None:
         log = await factory.open(NAME)
         await publish(log, b"0")
         cluster.ledgers.failures["close"] = [LedgerRecoveryError("bookies away")]
-        with pytest.raises(ManagedLedgerUnavailableError):
-            await log.terminate()
+        await raises(ManagedLedgerUnavailableError, log.terminate())
         assert (await cluster.stored_list()).terminated is None
         await publish(log, b"1")
         await log.terminate()
@@ -94,10 +93,8 @@ async def test_nothing_is_written_behind_an_end_that_may_be_stored() -> None:
                     raise MetadataUnavailableError("the connection broke")
 
             session.point = lose_the_answer
-            with pytest.raises(ManagedLedgerFencedError):
-                await log.terminate()
-            sink = Sink()
-            log.append([b"late"], sink)
+            await raises(ManagedLedgerFencedError, log.terminate())
+            sink = append(log, [b"late"])
             assert isinstance(sink.errors[0], ManagedLedgerFencedError)
             session.reconnect()
             kill(factory)
@@ -112,8 +109,7 @@ async def test_a_log_that_another_broker_has_is_not_terminated() -> None:
         log = await first.open(NAME)
         await publish(log, b"0")
         other = await second.open(NAME)
-        with pytest.raises(ManagedLedgerError):
-            await log.terminate()
+        await raises(ManagedLedgerError, log.terminate())
         assert (await cluster.stored_list()).terminated is None
         await publish(other, b"1")
 

@@ -53,8 +53,7 @@ async def publish(peer: Peer, topic: str, *payloads: bytes, producer_id: int = 1
     for number, payload in enumerate(payloads):
         peer.send_message(payload, number, producer_id)
         ids.append((await peer.expect(C.SEND_RECEIPT)).send_receipt.message_id)
-    peer.close_producer(producer_id)
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer(producer_id)
     return ids
 
 
@@ -66,8 +65,7 @@ async def read(
     peer.flow(1000, consumer_id)
     found = await peer.payloads(count)
     assert await peer.silent(0.5)
-    peer.close_consumer(consumer_id)
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer(consumer_id)
     return found
 
 
@@ -106,10 +104,8 @@ async def test_a_plain_topic_is_not_made_partitioned_and_a_partitioned_one_is_no
     other = TopicName.parse("other")
     await admin.create_partitioned_topic(other, 2)
     for topic in (other.full, other.with_partition(2).full, f"{TOPIC}-partition-0"):
-        peer.ask_producer(topic)
-        assert (await peer.error())[0] == pb.NotAllowedError
-        peer.ask_subscribe(topic)
-        assert (await peer.error())[0] == pb.NotAllowedError
+        assert await peer.refused_producer(topic) == pb.NotAllowedError
+        assert await peer.refused_consumer(topic) == pb.NotAllowedError
     assert await admin.topics_of_namespace(SPACE) == [TOPIC, *(f"{other.full}-partition-{i}" for i in (0, 1))]
 
 
@@ -144,8 +140,7 @@ async def test_partitions_of_a_lost_topic_can_be_read_and_no_new_ones_come_to_be
     await publish(peer, part(1), b"m0")
     await room.broker.topics.partitioned.delete(NAME)
     assert await read(peer, part(1), 1) == [b"m0"]
-    peer.ask_producer(part(2))
-    assert (await peer.error())[0] == pb.NotAllowedError
+    assert await peer.refused_producer(part(2)) == pb.NotAllowedError
 
 
 async def test_nothing_published_to_a_new_partition_escapes_a_subscription_of_the_topic(room: Room) -> None:
@@ -199,8 +194,7 @@ async def test_a_partitioned_topic_in_use_is_deleted_by_force_only_and_nothing_o
     assert await admin.topics_of_namespace(SPACE) == []
     assert await admin.partitioned_topics_of_namespace(SPACE) == []
     await raises(NotPartitionedError, admin.delete_partitioned_topic(NAME, force=True))
-    peer.ask_producer(part(0))
-    assert (await peer.error())[0] == pb.NotAllowedError
+    assert await peer.refused_producer(part(0)) == pb.NotAllowedError
     await admin.create_partitioned_topic(NAME, 1)
     await publish(peer, part(0), b"new")
     assert await read(peer, part(0), 1) == [b"new"]
@@ -261,8 +255,7 @@ async def test_a_deletion_that_was_broken_off_leaves_nothing_that_can_be_used_an
             await admin.delete_partitioned_topic(NAME)
     room.broker.topics.partitioned.on_half_deleted = lambda name: None
     for index in (0, 1):
-        peer.ask_producer(part(index))
-        assert (await peer.error())[0] == pb.MetadataError
+        assert await peer.refused_producer(part(index)) == pb.MetadataError
     await raises(BeingDeletedError, admin.create_partitioned_topic(NAME, 2))
     await raises(BeingDeletedError, admin.grow_partitioned_topic(NAME, 3))
     await admin.delete_partitioned_topic(NAME)
@@ -299,8 +292,7 @@ async def test_a_topic_in_use_is_deleted_by_force_only(room: Room) -> None:
     admin, peer = room.broker.administration, await room.connect()
     await peer.producer()
     await raises(TopicBusyError, admin.delete_topic(NAME))
-    peer.close_producer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_producer()
     await peer.subscribe()
     await raises(TopicBusyError, admin.delete_topic(NAME))
     await admin.delete_topic(NAME, force=True)
@@ -514,8 +506,7 @@ async def test_of_a_creation_and_a_subscribe_at_once_one_makes_the_subscription(
     await trio.sleep(0.1)
     await raises(SubscriptionExistsError, admin.create_subscription(NAME, "s", EARLIEST))
     await peer.expect(C.SUCCESS)
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(topic.create_subscription, "t", EARLIEST)
         await trio.sleep(0.1)

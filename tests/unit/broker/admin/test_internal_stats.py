@@ -30,8 +30,7 @@ async def publish(peer: Peer, count: int) -> list[Any]:
     return await peer.publish(*[b"m"] * count)
 
 
-async def test_a_ledger_that_the_original_offloaded_is_named_as_such(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_ledger_that_the_original_offloaded_is_named_as_such(room: Room, peer: Peer) -> None:
     await publish(peer, 25)
     topic = await room.topic()
     await until(lambda: topic.ledger.state.name == "OPEN")
@@ -44,8 +43,7 @@ async def test_a_ledger_that_the_original_offloaded_is_named_as_such(room: Room)
     assert [each["offloaded"] for each in stats["ledgers"]] == [True, False, False]
 
 
-async def test_ledgers_end_and_sizes_fit_together(room: Room) -> None:
-    peer = await room.connect()
+async def test_ledgers_end_and_sizes_fit_together(room: Room, peer: Peer) -> None:
     ids = await publish(peer, 25)
     topic = await room.topic()
     await until(lambda: topic.ledger.state.name == "OPEN")
@@ -59,9 +57,8 @@ async def test_ledgers_end_and_sizes_fit_together(room: Room) -> None:
     assert stats.state == "LedgerOpened"
 
 
-async def test_every_ledger_in_the_metadata_is_one_that_a_topic_shows(room: Room) -> None:
+async def test_every_ledger_in_the_metadata_is_one_that_a_topic_shows(room: Room, peer: Peer) -> None:
     """The ledger that was created ahead is included, because a ledger that no topic shows counts as lost."""
-    peer = await room.connect()
     await publish(peer, 9)  # in ledgers of ten entries
     topic = await room.topic()
     await until(lambda: topic.ledger.appends.next_ledger_id >= 0)
@@ -76,8 +73,7 @@ async def test_every_ledger_in_the_metadata_is_one_that_a_topic_shows(room: Room
     assert stats.next_ledger_id == -1
 
 
-async def test_what_is_not_confirmed_yet_is_counted_as_pending_and_nowhere_else(room: Room) -> None:
-    peer = await room.connect()
+async def test_what_is_not_confirmed_yet_is_counted_as_pending_and_nowhere_else(room: Room, peer: Peer) -> None:
     await publish(peer, 3)
     topic = await room.topic()
     writer: Any = topic.ledger.appends.writer
@@ -130,13 +126,11 @@ async def test_at_no_moment_of_a_change_of_ledgers_do_list_and_end_contradict_ea
     assert {"LedgerOpened", "ClosingLedger"} <= states
 
 
-async def test_a_cursor_tells_where_it_is_and_what_it_has(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_cursor_tells_where_it_is_and_what_it_has(room: Room, peer: Peer) -> None:
     admin = room.broker.administration
     await admin.create_subscription(NAME, "idle", LATEST)
     ids = await publish(peer, 8)
-    await peer.subscribe(subType=SUB.Shared)
-    peer.flow(100)
+    await peer.subscribe(subType=SUB.Shared, permits=100)
     await peer.payloads(8)
     await peer.answered_ack(ids[0], ids[2], ids[3], ids[5])
     stats = await admin.internal_stats(NAME)
@@ -213,8 +207,7 @@ async def test_the_json_has_every_name_that_tools_read(room: Room) -> None:
     assert found["cursors"]["s"]["readPosition"] == f"{ledger_id}:0"
 
 
-async def test_a_ledgers_metadata_is_shown_to_who_asks_for_it(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_ledgers_metadata_is_shown_to_who_asks_for_it(room: Room, peer: Peer) -> None:
     ids = await publish(peer, 15)
     topic = await room.topic()
     await until(lambda: topic.ledger.state.name == "OPEN")
@@ -266,8 +259,7 @@ async def test_a_partitioned_topic_has_an_inside_in_each_partition_only(room: Ro
     assert (await admin.internal_stats(NAME.with_partition(1))).entry_count == 0
 
 
-async def test_a_topic_that_was_loaded_anew_shows_what_it_had(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_topic_that_was_loaded_anew_shows_what_it_had(room: Room, peer: Peer) -> None:
     ids = await publish(peer, 25)
     room.broker.topics.close_soon(await room.topic())
     await peer.expect(C.CLOSE_PRODUCER)

@@ -26,6 +26,7 @@ from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
 from quire.wire.pulsar.names import TopicName
 from quire.world.real import real_world
+from tests.support.refusals import raises
 from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 NAME = TopicName.parse("persistent://public/default/a b+c/d")
@@ -93,8 +94,7 @@ async def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() ->
 async def test_a_redirect_is_followed_and_not_for_ever() -> None:
     async with with_server() as (others, url, _):
         assert await others.ask(url, "GET", NAME, "/go") == {"found": [1]}
-        with pytest.raises(ServiceNotReadyError, match="too many redirects"):
-            await others.ask(url, "GET", NAME, "/loop")
+        await raises(ServiceNotReadyError, others.ask(url, "GET", NAME, "/loop"), match="too many redirects")
 
 
 @pytest.mark.real_clock
@@ -104,8 +104,7 @@ async def test_a_refusal_is_the_error_that_it_means_with_its_reason() -> None:
             await others.ask(url, "DELETE", NAME, "/412", errors={412: TopicBusyError})
         with pytest.raises(ServiceNotReadyError, match="because of 404"):
             await others.ask(url, "DELETE", NAME, "/404", errors={412: TopicBusyError})
-        with pytest.raises(ServiceNotReadyError, match="status 500"):
-            await others.ask(url, "DELETE", NAME, "/text")
+        await raises(ServiceNotReadyError, others.ask(url, "DELETE", NAME, "/text"), match="status 500")
 
 
 @pytest.mark.real_clock
@@ -121,11 +120,9 @@ async def test_a_broker_that_does_not_answer_is_not_ready() -> None:
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(close_at_once)
-            with pytest.raises(ServiceNotReadyError, match="no answer from the broker"):
-                await others.ask(url, "GET", NAME, "/json")
+            await raises(ServiceNotReadyError, others.ask(url, "GET", NAME, "/json"), match="no answer from the broker")
     listener.close()
-    with pytest.raises(ServiceNotReadyError, match="no answer from the broker"):
-        await others.ask(url, "GET", NAME, "/json")
+    await raises(ServiceNotReadyError, others.ask(url, "GET", NAME, "/json"), match="no answer from the broker")
     assert await OtherBrokers(Owner(url, mine=True), network).owner(NAME) is None
 
 
@@ -178,11 +175,9 @@ async def test_a_subscription_is_made_on_every_partition_wherever_it_is() -> Non
         assert others.asked == [("PUT", "/subscription/s%2F1", {"ledgerId": -1, "entryId": -1})]
         assert [topic.name.partition for topic in room.broker.topics.loaded()] == [0]
         others.raising = SubscriptionExistsError("there")
-        with pytest.raises(SubscriptionExistsError):
-            await admin.create_subscription(name, "s/1", EARLIEST)
+        await raises(SubscriptionExistsError, admin.create_subscription(name, "s/1", EARLIEST))
         others.raising = ServiceNotReadyError("away")
-        with pytest.raises(ServiceNotReadyError):
-            await admin.create_subscription(name, "s2", EARLIEST)
+        await raises(ServiceNotReadyError, admin.create_subscription(name, "s2", EARLIEST))
 
 
 async def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> None:
@@ -193,8 +188,7 @@ async def test_a_subscription_is_deleted_on_every_partition_that_has_it() -> Non
         await admin.delete_subscription(name, "s")
         assert others.asked == []  # the node of partition 1 has no such subscription
         assert room.broker.topics.loaded()[0].subscriptions == {}
-        with pytest.raises(SubscriptionNotFoundError):
-            await admin.delete_subscription(name, "s")
+        await raises(SubscriptionNotFoundError, admin.delete_subscription(name, "s"))
         path = "/managed-ledgers/public/default/persistent/orders-partition-1/s"
         await room.broker.metadata.create(path, b"")
         await admin.delete_subscription(name, "s", force=True)
@@ -205,8 +199,7 @@ async def test_a_partitioned_topic_goes_with_the_partitions_of_others_unless_one
     async with on_two_brokers() as (room, others):
         admin, name = room.broker.administration, TopicName.parse(TOPIC)
         others.raising = TopicBusyError("connected")
-        with pytest.raises(TopicBusyError):
-            await admin.delete_partitioned_topic(name)
+        await raises(TopicBusyError, admin.delete_partitioned_topic(name))
         assert await admin.partitions(name) == 2
         assert others.asked == [("GET", "/quireUnused", None)]
         others.raising = TopicNotFoundError("gone")  # this is the answer to the deletion of the partition
@@ -227,5 +220,4 @@ async def test_what_is_inside_a_partition_is_told_by_its_owner_and_it_is_unloade
         await admin.unload_topic(name)
         assert others.asked == [("PUT", "/unload", None)]
         assert room.broker.topics.loaded() == []
-        with pytest.raises(TopicNotFoundError):
-            await admin.unload_topic(TopicName.parse("nothing"))
+        await raises(TopicNotFoundError, admin.unload_topic(TopicName.parse("nothing")))

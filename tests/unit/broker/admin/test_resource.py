@@ -13,17 +13,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from broker.admin.requests import BODY_BYTES_MAX, PATH_SHOWN_MAX
 from broker.admin.resources import routes
-from broker.errors import MetadataUnavailableError, ServiceNotReadyError
+from broker.errors import ServiceNotReadyError
 from quire.service.log import Event
 from tests.unit.broker.admin.fakes import TOPICS, Rest, ask, fail_with
-
-
-@pytest.mark.parametrize(
-    ("escaped", "name"), [("a%2Fb", "a/b"), ("a%20b", "a b"), ("a+b", "a b"), ("a%2Bb", "a+b"), ("50%25off", "50%off")]
-)
-def test_the_name_of_a_topic_may_hold_slashes_and_percent_signs(escaped: str, name: str) -> None:
-    _, asked = ask("GET", f"{TOPICS}/{escaped}/subscriptions")
-    assert asked == [("subscriptions", f"persistent://public/default/{name}")]
 
 
 @pytest.mark.parametrize(
@@ -44,57 +36,6 @@ def test_a_name_that_no_topic_can_have_is_refused(path: str) -> None:
     response, asked = ask("PUT", f"/admin/v2/{path}")
     assert (response.status_code, asked) == (412, [])
     assert response.json()["reason"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
-        ("PATCH", f"{TOPICS}/t/partitions", "DELETE, GET, HEAD, POST, PUT"),
-        ("GET", f"{TOPICS}/t", "DELETE, PUT"),
-        ("POST", f"{TOPICS}/t/subscription/s", "DELETE, PUT"),
-        ("DELETE", "/lookup/v2/topic/persistent/public/default/t", "GET, HEAD"),
-        ("POST", "/admin/v2/brokers/health", "GET, HEAD"),
-    ],
-)
-def test_a_method_that_is_not_allowed_is_told_which_are(method: str, path: str, allowed: str) -> None:
-    response, asked = ask(method, path)
-    assert (response.status_code, asked) == (405, [])
-    assert set(response.headers["allow"].split(", ")) == set(allowed.split(", "))
-    assert method in response.json()["reason"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", f"{TOPICS}/t/backlog"),
-        ("PUT", f"{TOPICS}/t/offload"),
-        ("PUT", f"{TOPICS}/a/b/partitions"),
-        ("GET", f"{TOPICS}/t/partitions/"),
-        ("PUT", "/admin/v2/resource-quotas"),
-        ("POST", "/admin/v2/non-persistent/public/default/t/terminate"),
-        ("GET", "/admin/v3/functions/public/default"),
-        ("GET", "/lookup/v2/destination/persistent/public/default/t"),
-    ],
-)
-def test_what_is_not_served_is_told_so(method: str, path: str) -> None:
-    response, asked = ask(method, path)
-    assert (response.status_code, asked) == (501, [])
-    assert response.json() == {"reason": f"{method} {path} is not served by Quire"}
-
-
-def test_what_is_outside_the_api_is_not_found() -> None:
-    assert ask("GET", "/admin")[0].status_code == ask("GET", "/adminx/v2/t")[0].status_code == 404
-
-
-def test_liveness_health_and_metrics_stay_what_they_are() -> None:
-    for path in ("/status.html", "/admin/v2/brokers/ready", "/admin/v2/brokers/health", "/metrics"):
-        assert ask("GET", path)[0].status_code == 200
-
-
-@pytest.mark.parametrize("error", [ServiceNotReadyError("loading"), MetadataUnavailableError("loading")])
-def test_what_passes_is_503(error: Exception) -> None:
-    response, _ = ask("GET", f"{TOPICS}/t/subscriptions", fail_with(error))
-    assert (response.status_code, response.json()) == (503, {"reason": "loading"})
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", f"{TOPICS}/t/subscriptions"), ("PUT", f"{TOPICS}/t")])
@@ -206,11 +147,6 @@ def test_what_changed_something_is_in_the_log(method: str, logged: list[str], lo
     assert [event["request"] for event in log_events if event["event"] == "admin"] == logged
 
 
-def test_head_is_answered_like_get() -> None:
-    response, asked = ask("HEAD", f"{TOPICS}/t/partitions")
-    assert (response.status_code, len(asked)) == (200, 1)
-
-
 async def test_a_long_path_is_cut_where_it_is_shown() -> None:
     async def once(rest: Rest) -> None:
         rest.administration.gate = trio.Event()
@@ -264,3 +200,8 @@ def test_half_a_character_in_a_body_is_a_malformed_request(text: str, body: str)
 def test_both_halves_of_a_character_are_one() -> None:
     _, asked = ask("PUT", f"{TOPICS}/t/partitions", content=rb'{"properties":{"k":"\ud83d\ude00"},"partitions":1}')
     assert asked[0][-1] == {"k": "\U0001f600"}
+
+
+def test_a_listener_that_a_header_names_and_is_not_there_is_told_in_the_words_clients_know() -> None:
+    response, _ = ask("GET", "/lookup/v2/topic/persistent/public/default/t", headers={"X-Pulsar-ListenerName": "test"})
+    assert (response.status_code, response.json()["reason"]) == (503, "the broker do not have test listener")

@@ -42,8 +42,7 @@ async def topics_of(peer: Peer, **options: Any) -> pb.CommandGetTopicsOfNamespac
     return (await peer.expect(C.GET_TOPICS_OF_NAMESPACE_RESPONSE)).getTopicsOfNamespaceResponse
 
 
-async def test_the_count_of_partitions_is_told_truly_and_nothing_is_made_by_asking(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_count_of_partitions_is_told_truly_and_nothing_is_made_by_asking(room: Room, peer: Peer) -> None:
     admin, name = room.broker.administration, TopicName.parse(TOPIC)
     for create in (True, True, False):
         assert await partition_count(peer, TOPIC, create=create) == (0 if create else -pb.TopicNotFound)
@@ -62,38 +61,36 @@ async def test_the_count_of_partitions_is_told_truly_and_nothing_is_made_by_aski
     assert await partition_count(peer, TOPIC, create=False) == 0
 
 
-async def test_a_topic_that_a_client_first_names_is_partitioned_if_the_configuration_says_so() -> None:
-    async with in_broker(auto_topic_type=PARTITIONED, partitions_default=4) as room:
-        peer, other = await room.connect(), await room.connect()
-        space = TopicName.parse(TOPIC).namespace_name
-        assert await partition_count(peer, TOPIC, create=False) == -pb.TopicNotFound
-        assert await room.broker.administration.topics_of_namespace(space) == []
-        for each in (peer, other):
-            body = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=5)
-            each.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
-        for each in (peer, other):
-            found = (await each.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
-            assert found.partitions == 4
-        assert len(await room.broker.administration.topics_of_namespace(space)) == 4
-        assert await partition_count(peer, f"{TOPIC}-partition-1") == 0
-        assert await partition_count(peer, f"{TOPIC}-partition-9") == 0
-        await room.broker.administration.create_topic(TopicName.parse("plain"))
-        assert await partition_count(peer, "persistent://public/default/plain") == 0
+@pytest.mark.broker(auto_topic_type=PARTITIONED, partitions_default=4)
+async def test_a_topic_that_a_client_first_names_is_partitioned_if_the_configuration_says_so(room: Room) -> None:
+    peer, other = await room.connect(), await room.connect()
+    space = TopicName.parse(TOPIC).namespace_name
+    assert await partition_count(peer, TOPIC, create=False) == -pb.TopicNotFound
+    assert await room.broker.administration.topics_of_namespace(space) == []
+    for each in (peer, other):
+        body = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=5)
+        each.send(C(type=C.PARTITIONED_METADATA, partitionMetadata=body))
+    for each in (peer, other):
+        found = (await each.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+        assert found.partitions == 4
+    assert len(await room.broker.administration.topics_of_namespace(space)) == 4
+    assert await partition_count(peer, f"{TOPIC}-partition-1") == 0
+    assert await partition_count(peer, f"{TOPIC}-partition-9") == 0
+    await room.broker.administration.create_topic(TopicName.parse("plain"))
+    assert await partition_count(peer, "persistent://public/default/plain") == 0
 
 
-async def test_where_no_topic_may_be_made_one_that_is_not_there_is_not_found() -> None:
-    async with in_broker(allow_auto_topic_creation=False, auto_topic_type=PARTITIONED) as room:
-        peer = await room.connect()
-        assert await partition_count(peer, TOPIC) == -pb.TopicNotFound
-        await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
-        assert await partition_count(peer, TOPIC) == 2
-        await peer.producer(f"{TOPIC}-partition-1")
+@pytest.mark.broker(allow_auto_topic_creation=False, auto_topic_type=PARTITIONED)
+async def test_where_no_topic_may_be_made_one_that_is_not_there_is_not_found(room: Room, peer: Peer) -> None:
+    assert await partition_count(peer, TOPIC) == -pb.TopicNotFound
+    await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
+    assert await partition_count(peer, TOPIC) == 2
+    await peer.producer(f"{TOPIC}-partition-1")
 
 
 async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await room.connect()
     await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
     assert await partition_count(peer, TOPIC) == 2
     assert await partition_count(peer, "persistent://public/default/plain") == 0
@@ -125,8 +122,7 @@ async def test_the_topics_of_a_namespace_come_with_their_hash_and_without_names_
     assert list((await topics_of(peer, mode=mode.NON_PERSISTENT)).topics) == []
 
 
-async def test_a_pattern_that_can_be_matched_safely_is_and_the_answer_says_so(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_pattern_that_can_be_matched_safely_is_and_the_answer_says_so(room: Room, peer: Peer) -> None:
     await room.broker.administration.create_partitioned_topic(TopicName.parse("orders"), 1)
     await room.broker.administration.create_topic(TopicName.parse("other"))
     found = await topics_of(peer, topics_pattern="public/default/or.*")
@@ -149,22 +145,19 @@ async def test_patterns_are_left_to_clients_if_the_configuration_says_so() -> No
             assert (len(found.topics), found.filtered) == (1, False)
 
 
-async def test_the_topics_of_what_is_no_namespace_are_an_error(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_topics_of_what_is_no_namespace_are_an_error(peer: Peer) -> None:
     body = pb.CommandGetTopicsOfNamespace(request_id=6, namespace="public")
     peer.send(C(type=C.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=body))
     assert (await peer.error())[0] == pb.InvalidTopicName
 
 
-async def test_a_namespace_that_is_not_there_has_no_topics(room: Room) -> None:
+async def test_a_namespace_that_is_not_there_has_no_topics(peer: Peer) -> None:
     """With an error, Go retries for 30 s, and Python and Java fail; the original answers with an empty list."""
-    peer = await room.connect()
     found = await topics_of(peer, namespace="public/nowhere")
     assert (list(found.topics), found.topics_hash) == ([], topics_hash([]))
 
 
-async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
-    peer = await room.connect()
+async def test_lookups_fail_in_their_own_answers(peer: Peer) -> None:
     for topic, code in (
         ("persistent://public/nowhere/t", pb.TopicNotFound),
         ("persistent://public/default/..", pb.InvalidTopicName),
@@ -179,11 +172,10 @@ async def test_lookups_fail_in_their_own_answers(room: Room) -> None:
 
 
 async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry(
-    room: Room,
+    peer: Peer,
 ) -> None:
     """The official C++ and Python clients retry InvalidTopicName until their timeout, and stop at
     NotAllowedError."""
-    peer = await room.connect()
     for topic in ("a\\b", "a%2Fb", "a\x07b"):
         partitions(peer, f"persistent://public/default/{topic}")
         assert (
@@ -192,9 +184,8 @@ async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_cod
 
 
 async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await room.connect()
     store = room.cluster.stores[0]
 
     async def away(path: str) -> None:
@@ -206,9 +197,8 @@ async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(
 
 @pytest.mark.expect_error("request failed")
 async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await room.connect()
 
     async def wrong(*_: object) -> None:
         raise ZeroDivisionError
@@ -222,8 +212,7 @@ async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_conne
 async def test_a_topic_is_not_made_where_that_is_not_allowed() -> None:
     async def test(room: Room) -> None:
         peer = await room.connect()
-        peer.ask_subscribe(force_topic_creation=False)
-        assert (await peer.error())[0] == pb.TopicNotFound
+        assert await peer.refused_consumer(force_topic_creation=False) == pb.TopicNotFound
         await peer.subscribe()
 
     async with in_broker() as room:
@@ -231,10 +220,8 @@ async def test_a_topic_is_not_made_where_that_is_not_allowed() -> None:
 
     async def nor_here(room: Room) -> None:
         peer = await room.connect()
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.TopicNotFound
-        peer.ask_subscribe()
-        assert (await peer.error())[0] == pb.TopicNotFound
+        assert await peer.refused_producer() == pb.TopicNotFound
+        assert await peer.refused_consumer() == pb.TopicNotFound
 
     async with in_broker(allow_auto_topic_creation=False) as room:
         await nor_here(room)
@@ -260,26 +247,22 @@ async def test_the_same_id_again_is_a_success_if_it_is_the_same_and_refused_if_i
     peer = await room.connect()
     name = await peer.producer()
     assert await peer.producer() == name
-    peer.ask_producer(TOPIC + "-other")
-    assert (await peer.error())[0] == pb.NotAllowedError
+    assert await peer.refused_producer(TOPIC + "-other") == pb.NotAllowedError
     await peer.subscribe()
     await peer.subscribe()
     topic = await room.topic()
     assert len(topic.subscriptions["s"].consumers) == 1
-    peer.ask_subscribe(name="t")
-    assert (await peer.error())[0] == pb.NotAllowedError
+    assert await peer.refused_consumer(name="t") == pb.NotAllowedError
 
 
 async def test_an_id_that_is_being_created_is_refused_and_one_closed_meanwhile_comes_to_nothing(room: Room) -> None:
     peer = await room.connect()
     room.cluster.ledgers.delay_s = 2  # loading takes a while
     peer.ask_producer(producer_name="p")
-    peer.ask_producer(producer_name="p")
-    assert (await peer.error())[0] == pb.ServiceNotReady
+    assert await peer.refused_producer(producer_name="p") == pb.ServiceNotReady
     peer.ask_subscribe()
     peer.close_producer()
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer()
     await peer.expect(C.SUCCESS)
     assert [(await peer.error())[0] for _ in range(2)] == [pb.ServiceNotReady] * 2
     topic = await room.topic()
@@ -296,8 +279,7 @@ async def test_an_exclusive_subscription_is_taken_over_only_from_a_dead_connecti
         first, second = await room.connect(), await room.connect()
         await first.producer()
         await first.subscribe(name=name, durable=durable)
-        first.ask_subscribe(name=name, durable=durable, consumer_id=2)
-        assert (await first.error())[0] == pb.ConsumerBusy
+        assert await first.refused_consumer(name=name, durable=durable, consumer_id=2) == pb.ConsumerBusy
         second.ask_subscribe(name=name, durable=durable)
         await first.silent(0.5)
         assert first.pings
@@ -315,33 +297,24 @@ async def test_an_exclusive_subscription_is_taken_over_only_from_a_dead_connecti
 async def test_a_closed_consumer_makes_way_at_once(room: Room) -> None:
     first, second = await room.connect(), await room.connect()
     await first.subscribe()
-    first.close_consumer()
-    await first.expect(C.SUCCESS)
+    await first.end_consumer()
     await second.subscribe()
 
 
-async def test_names_and_properties_have_bounds(room: Room) -> None:
-    peer = await room.connect()
+async def test_names_and_properties_have_bounds(peer: Peer) -> None:
     big = [pb.KeyValue(key="k", value="v" * 100_000)]
     for options in ({"metadata": big}, {"producer_name": "p" * 5000}, {"initial_subscription_name": "a\0b"}):
-        peer.ask_producer(**options)
-        assert (await peer.error())[0] == pb.NotAllowedError
+        assert await peer.refused_producer(**options) == pb.NotAllowedError
     for options in ({"metadata": big}, {"subscription_properties": big}, {"consumer_name": "c" * 5000}):
-        peer.ask_subscribe(**options)
-        assert (await peer.error())[0] == pb.NotAllowedError
-    peer.ask_subscribe(name="")
-    assert (await peer.error())[0] == pb.ProducerBusy
+        assert await peer.refused_consumer(**options) == pb.NotAllowedError
+    assert await peer.refused_consumer(name="") == pb.ProducerBusy
 
 
-async def test_what_is_not_served_of_producing_and_subscribing_is_refused(room: Room) -> None:
-    peer = await room.connect()
-    peer.ask_subscribe(subType=SUB.Shared, read_compacted=True)
-    assert (await peer.error())[0] == pb.NotAllowedError
+async def test_what_is_not_served_of_producing_and_subscribing_is_refused(peer: Peer) -> None:
+    assert await peer.refused_consumer(subType=SUB.Shared, read_compacted=True) == pb.NotAllowedError
     await peer.subscribe(name="durable")
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
-    peer.ask_subscribe(name="durable", durable=False)
-    assert (await peer.error())[0] == pb.NotAllowedError
+    await peer.end_consumer()
+    assert await peer.refused_consumer(name="durable", durable=False) == pb.NotAllowedError
 
 
 async def test_the_policies_of_a_topic_are_known_from_memory_when_a_producer_has_it_loaded(room: Room) -> None:
@@ -365,9 +338,8 @@ async def test_the_policies_of_a_topic_are_known_from_memory_when_a_producer_has
 
 
 async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await room.connect()
     await peer.producer()
     asked: list[str] = []
     room.broker.topics.namespaces._seen.forget("public/default")
@@ -394,20 +366,17 @@ async def test_an_initial_subscription_is_there_from_the_first_message_on_and_ho
     topic = await room.topic()
     assert not topic.subscriptions["dlq"].cursor.active
     await peer.publish(b"m0", b"m1")
-    await peer.subscribe(name="dlq", subType=SUB.Shared, initialPosition=SUB.Latest)
-    peer.flow(10)
+    await peer.subscribe(name="dlq", subType=SUB.Shared, initialPosition=SUB.Latest, permits=10)
     assert await peer.payloads(2) == [b"m0", b"m1"]
     await peer.producer(producer_id=2, initial_subscription_name="dlq")  # allowed, with consumers of another type
 
 
-async def test_consumer_stats_tell_permits_backlog_and_type(room: Room) -> None:
-    peer = await room.connect()
+async def test_consumer_stats_tell_permits_backlog_and_type(peer: Peer) -> None:
     await peer.producer()
     for consumer_id, kind, unacked in ((1, SUB.Exclusive, 0), (2, SUB.Shared, 2), (3, SUB.Key_Shared, 2)):
         topic = f"{TOPIC}-{kind}"
         await peer.producer(topic, producer_id=10 + consumer_id)
-        await peer.subscribe(topic, subType=kind, consumer_id=consumer_id, consumer_name="me")
-        peer.flow(5, consumer_id)
+        await peer.subscribe(topic, subType=kind, consumer_id=consumer_id, consumer_name="me", permits=5)
         for number in range(2):
             peer.send_message(b"x", number, 10 + consumer_id)
         for _ in range(4):
@@ -423,12 +392,10 @@ async def test_consumer_stats_tell_permits_backlog_and_type(room: Room) -> None:
     assert stats.error_code == pb.ConsumerNotFound
 
 
-async def test_a_topic_that_cannot_be_loaded_is_tried_again_when_it_is_asked_for_again() -> None:
-    async with in_broker(topic_load_timeout_s=100.0) as room:
-        peer = await room.connect()
-        room.cluster.ledgers.failures["create"] = [LedgerError("no bookies")] * 1000
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.ServiceNotReady
-        room.cluster.ledgers.failures.clear()
-        await peer.producer()
-        await until(lambda: len(room.broker.topics.loaded()) == 1)
+@pytest.mark.broker(topic_load_timeout_s=100.0)
+async def test_a_topic_that_cannot_be_loaded_is_tried_again_when_it_is_asked_for_again(room: Room, peer: Peer) -> None:
+    room.cluster.ledgers.failures["create"] = [LedgerError("no bookies")] * 1000
+    assert await peer.refused_producer() == pb.ServiceNotReady
+    room.cluster.ledgers.failures.clear()
+    await peer.producer()
+    await until(lambda: len(room.broker.topics.loaded()) == 1)

@@ -14,7 +14,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 Schema = pb.Schema
 TEXT = Schema(name="s", schema_data=b"", type=Schema.String)
@@ -45,38 +45,11 @@ async def get(peer: Peer, topic: str = TOPIC, **options: Any) -> pb.CommandGetSc
     return answer
 
 
-async def get_or_create(peer: Peer, schema: pb.Schema, topic: str = TOPIC) -> pb.CommandGetOrCreateSchemaResponse:
-    request = pb.CommandGetOrCreateSchema(request_id=peer.next_id(), topic=topic, schema=schema)
-    peer.send(C(type=C.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
-    answer = (await peer.expect(C.GET_OR_CREATE_SCHEMA_RESPONSE)).getOrCreateSchemaResponse
-    assert answer.request_id == request.request_id
-    return answer
-
-
 async def set_policies(room: Room, value: bytes) -> None:
     await room.broker.metadata.put("/admin/policies/public/default", value, ANY_VERSION)
 
 
-async def test_a_producer_is_told_the_version_of_its_schema(room: Room) -> None:
-    peer = await room.connect()
-    assert await produce(peer, 1) == b"", "without a schema"
-    assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
-    assert await produce(peer, 3, schema=avro(SECOND)) == version(1)
-    assert await produce(peer, 4, schema=avro(FIRST)) == version(0)
-    assert await produce(peer, 4, schema=avro(FIRST)) == version(0), "asked again"
-    peer.ask_producer(TOPIC, 5, schema=avro(OTHER))
-    code, message = await peer.error()
-    assert code == pb.IncompatibleSchema
-    assert "FULL" in message
-    peer.ask_producer(TOPIC, 5, schema=TEXT)
-    assert (await peer.error())[0] == pb.IncompatibleSchema
-    peer.ask_producer(TOPIC, 5, schema=avro(b"no schema"))
-    assert (await peer.error())[0] == pb.IncompatibleSchema
-    assert await produce(peer, 5) == b"", "a producer without one is allowed"
-
-
-async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(peer: Peer) -> None:
     large = avro(b" " * (SCHEMA_BYTES_MAX + 1))
     many = avro(FIRST)
     for number in range(PROPERTIES_MAX + 1):
@@ -86,58 +59,13 @@ async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(room: 
         code, message = await peer.error()
         assert code == pb.IncompatibleSchema
         assert "at most" in message
-        peer.ask_subscribe(schema=schema)
-        assert (await peer.error())[0] == pb.IncompatibleSchema
-
-
-async def test_a_schema_is_asked_for_by_version_and_a_missing_one_is_not_found(room: Room) -> None:
-    peer = await room.connect()
-    assert (await get(peer)).error_code == pb.TopicNotFound, "which AUTO_CONSUME takes for no schema"
-    assert (await get(peer, "persistent://public")).error_code == pb.InvalidTopicName
-    await produce(peer, 1, schema=avro(FIRST))
-    await produce(peer, 2, schema=avro(SECOND))
-    newest = await get(peer)
-    assert (newest.schema_version, newest.schema.schema_data, newest.schema.type) == (version(1), SECOND, Schema.Avro)
-    assert newest.schema.name == "public/default/orders"
-    assert not newest.HasField("error_code")
-    assert (await get(peer, schema_version=version(0))).schema.schema_data == FIRST
-    assert (await get(peer, f"{TOPIC}-partition-4", schema_version=version(0))).schema.schema_data == FIRST
-    assert (await get(peer, schema_version=version(2))).error_code == pb.TopicNotFound
-    assert (await get(peer, schema_version=b"\0")).error_code == pb.TopicNotFound
-    assert (await get(peer, schema_version=b"")).error_code == pb.IncompatibleSchema
-
-
-async def test_a_schema_is_added_by_a_request_of_its_own(room: Room) -> None:
-    peer = await room.connect()
-    assert (await get_or_create(peer, avro(FIRST))).error_code == pb.TopicNotFound, "nothing is created"
-    await produce(peer, 1)
-    assert (await get_or_create(peer, avro(FIRST))).schema_version == version(0)
-    assert (await get_or_create(peer, avro(SECOND))).schema_version == version(1)
-    assert (await get_or_create(peer, avro(OTHER))).error_code == pb.IncompatibleSchema
-    nothing = await get_or_create(peer, Schema(name="", schema_data=b"", type="None"))
-    assert nothing.HasField("schema_version")
-    assert nothing.schema_version == b""
-
-
-async def test_the_first_consumer_of_an_unused_topic_brings_its_schema(room: Room) -> None:
-    peer = await room.connect()
-    await peer.subscribe(schema=ANY)
-    await peer.subscribe(consumer_id=2, name="t", schema=avro(FIRST))
-    assert (await get(peer)).schema.schema_data == FIRST
-    peer.ask_subscribe(consumer_id=3, name="u", schema=avro(OTHER))
-    assert (await peer.error())[0] == pb.IncompatibleSchema
-    peer.ask_subscribe(consumer_id=3, name="u", schema=TEXT)
-    assert (await peer.error())[0] == pb.IncompatibleSchema
-    await peer.subscribe(consumer_id=3, name="u", schema=avro(SECOND))
-    assert (await get(peer)).schema.schema_data == FIRST, "a consumer of a topic in use adds nothing"
-    await peer.subscribe(consumer_id=4, name="v")
+        assert await peer.refused_consumer(schema=schema) == pb.IncompatibleSchema
 
 
 @pytest.mark.parametrize("used_by", ["producer", "consumer", "entry"])
 async def test_a_consumer_with_a_schema_is_refused_by_a_topic_that_is_in_use_without_one(
-    room: Room, used_by: str
+    peer: Peer, used_by: str
 ) -> None:
-    peer = await room.connect()
     if used_by == "consumer":
         await peer.subscribe(consumer_id=8, name="bytes")
     else:
@@ -160,8 +88,7 @@ async def test_a_namespace_decides_whether_schemas_are_added_and_who_may_publish
     held = await room.broker.policies.load(TopicName.parse(TOPIC))
     while held.of_namespace is None or "schema_validation_enforced" not in held.of_namespace:
         await peer.silent(0.1)
-    peer.ask_producer(TOPIC, 2, schema=avro(SECOND))
-    assert (await peer.error())[0] == pb.IncompatibleSchema
+    assert await peer.refused_producer(TOPIC, 2, schema=avro(SECOND)) == pb.IncompatibleSchema
     peer.ask_producer(TOPIC, 2)
     code, message = await peer.error()
     assert code == pb.IncompatibleSchema
@@ -169,18 +96,7 @@ async def test_a_namespace_decides_whether_schemas_are_added_and_who_may_publish
     assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
 
 
-async def test_the_configuration_decides_where_nothing_else_does() -> None:
-    async with in_broker(schema_validation_enforced=True, schema_compatibility_strategy="ALWAYS_COMPATIBLE") as room:
-        peer = await room.connect()
-        assert await produce(peer, 1) == b"", "the topic has no schema"
-        assert await produce(peer, 2, schema=avro(FIRST)) == version(0)
-        assert await produce(peer, 3, schema=TEXT) == version(1)
-        peer.ask_producer(TOPIC, 4)
-        assert (await peer.error())[0] == pb.IncompatibleSchema
-
-
-async def test_the_schemas_of_a_topic_go_with_it(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_schemas_of_a_topic_go_with_it(room: Room, peer: Peer) -> None:
     await produce(peer, 1, schema=avro(FIRST))
     await produce(peer, 2, schema=avro(SECOND))
     assert len(room.cluster.ledgers.listed()) >= 3
@@ -198,8 +114,7 @@ async def test_partitions_share_the_schemas_of_their_topic_which_go_with_the_las
     first, second = (name.with_partition(index).full for index in range(2))
     peer.ask_producer(first, 1, schema=avro(FIRST))
     assert (await peer.expect(C.PRODUCER_SUCCESS)).producer_success.schema_version == version(0)
-    peer.ask_producer(second, 2, schema=avro(OTHER))
-    assert (await peer.error())[0] == pb.IncompatibleSchema
+    assert await peer.refused_producer(second, 2, schema=avro(OTHER)) == pb.IncompatibleSchema
     assert (await get(peer, name.full)).schema.schema_data == FIRST
     await administration.delete_topic(name.with_partition(0), force=True)
     await peer.expect(C.CLOSE_PRODUCER)

@@ -63,8 +63,7 @@ def watched(room: Room) -> int:
     return room.broker.topic_lists.count
 
 
-async def test_a_watcher_gets_the_list_and_then_what_is_made_and_deleted(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_watcher_gets_the_list_and_then_what_is_made_and_deleted(room: Room, peer: Peer) -> None:
     await make(room, "orders", "lorries")
     found = await watch(peer)
     assert (list(found.topic), found.topics_hash) == (full("orders"), topics_hash(full("orders")))
@@ -79,15 +78,13 @@ async def test_a_watcher_gets_the_list_and_then_what_is_made_and_deleted(room: R
     await peer.silent()
 
 
-async def test_a_topic_that_another_broker_made_reaches_the_watcher(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_topic_that_another_broker_made_reaches_the_watcher(room: Room, peer: Peer) -> None:
     assert list((await watch(peer, namespace="new/namespace", topics_pattern=".*")).topic) == []
     await room.cluster.stores[0].create("/managed-ledgers/new/namespace/persistent/t", make_parents=True)
     assert (await update(peer))[0] == ["persistent://new/namespace/t"]
 
 
-async def test_a_list_that_the_client_has_is_not_sent_again(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_list_that_the_client_has_is_not_sent_again(room: Room, peer: Peer) -> None:
     await make(room, "orders")
     first = await watch(peer)
     again = await watch(peer, 2, topics_hash=first.topics_hash)
@@ -114,8 +111,7 @@ async def test_a_watcher_ends_at_its_close_or_with_its_connection_and_nothing_st
     assert list((await watch(other)).topic) == full("orders", "orders2")
 
 
-async def test_the_same_id_again_replaces_the_watcher(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_same_id_again_replaces_the_watcher(room: Room, peer: Peer) -> None:
     await watch(peer)
     await watch(peer, topics_pattern="public/default/a.*")
     await make(room, "orders", "apples")
@@ -151,9 +147,8 @@ async def test_a_connection_that_ends_while_its_watcher_is_made_leaves_nothing(
 
 
 async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_missed(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = await room.connect()
     await watch(peer)
     store = room.cluster.stores[0]
     children = store.children
@@ -205,8 +200,7 @@ async def test_patterns_are_matched_and_lists_encoded_in_a_worker(room: Room, mo
     assert all(where for _, where in seen), seen
 
 
-async def test_what_is_not_watched_is_refused(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = await room.connect()
+async def test_what_is_not_watched_is_refused(room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[tuple[dict[str, Any], pb.ServerError]] = [
         ({"topics_pattern": "x" * 51}, pb.NotAllowedError),
         ({"topics_pattern": "(?=x)"}, pb.NotAllowedError),

@@ -28,8 +28,7 @@ def small_index(monkeypatch: pytest.MonkeyPatch) -> None:
 @both
 async def test_times_that_are_not_in_memory_are_read_again(kind: pb.CommandSubscribe.SubType) -> None:
     async with on_stage(kind) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 1000)
+        consumer = stage.join(permits=1000)
         due = {}
         for number in range(200):
             seconds = 20 + number * 37 % 200
@@ -50,8 +49,7 @@ async def test_times_that_are_not_in_memory_are_read_again(kind: pb.CommandSubsc
 @pytest.mark.usefixtures("small_index")
 async def test_a_failed_read_of_times_is_tried_again() -> None:
     async with on_stage(SHARED) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 1000)
+        consumer = stage.join(permits=1000)
         stage.publish(*[b"%d" % number for number in range(100)], **in_s(5))
         assert stage.subscription.delayed == 100
         stage.log.cold = True
@@ -71,8 +69,7 @@ async def test_a_failed_read_of_times_is_tried_again() -> None:
 @pytest.mark.usefixtures("small_index")
 async def test_entries_trimmed_before_their_time_are_given_up() -> None:
     async with on_stage(SHARED) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 1000)
+        consumer = stage.join(permits=1000)
         stage.publish(*[b"%d" % number for number in range(100)], **in_s(5))
         stage.log.trimmed = 60
         stage.subscription.cursor.skip_to(Position(LEDGER, 59))

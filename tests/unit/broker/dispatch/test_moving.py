@@ -12,8 +12,9 @@ from cursors.errors import CursorPersistError
 from quire.ledger.position import EARLIEST, Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.broker.peers import Peer, Room, in_broker
+from tests.unit.broker.peers import Peer, Room
 
 KINDS = [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared]
 
@@ -75,8 +76,7 @@ async def test_a_position_that_cannot_be_stored_is_reported(room: Room, monkeypa
         raise CursorPersistError("no bookies")
 
     monkeypatch.setattr(type(subscription.cursor), "wait_persisted", lambda cursor: fails())
-    with pytest.raises(ServiceNotReadyError, match="no bookies"):
-        await moving.skip(subscription, 1)
+    await raises(ServiceNotReadyError, moving.skip(subscription, 1), match="no bookies")
 
 
 async def test_a_move_during_a_reset_is_refused(room: Room) -> None:
@@ -88,28 +88,26 @@ async def test_a_move_during_a_reset_is_refused(room: Room) -> None:
         lambda it: moving.reset(it, EARLIEST),
         lambda it: moving.expire_to(it, ids[1]),
     ):
-        with pytest.raises(SubscriptionBusyError):
-            await move(subscription)
+        await raises(SubscriptionBusyError, move(subscription))
 
 
 async def test_one_expiry_of_a_subscription_at_a_time(room: Room) -> None:
     _, subscription, ids = await subscribed(room, pb.CommandSubscribe.Exclusive, 3)
     subscription.expiry.running = True
     for expire in (moving.expire_older(subscription, 0), moving.expire_to(subscription, ids[0])):
-        with pytest.raises(NothingExpiredError):
-            await expire
+        await raises(NothingExpiredError, expire)
 
 
-async def test_messages_expire_up_to_a_position_or_the_last_one_before_it() -> None:
-    async with in_broker(log={"entries_max": 3}) as room:
-        _, subscription, ids = await subscribed(room, pb.CommandSubscribe.Exclusive, 9)
-        await moving.expire_to(subscription, ids[1])
-        assert subscription.cursor.mark_delete == ids[1]
-        await moving.expire_to(subscription, Position(ids[3].ledger_id, -1))
-        assert subscription.cursor.mark_delete == ids[2]
-        await moving.expire_to(subscription, ids[0])
-        assert subscription.cursor.mark_delete == ids[2], "nothing moves back"
-        assert subscription.expiry.expired == 3
+@pytest.mark.broker(log={"entries_max": 3})
+async def test_messages_expire_up_to_a_position_or_the_last_one_before_it(room: Room) -> None:
+    _, subscription, ids = await subscribed(room, pb.CommandSubscribe.Exclusive, 9)
+    await moving.expire_to(subscription, ids[1])
+    assert subscription.cursor.mark_delete == ids[1]
+    await moving.expire_to(subscription, Position(ids[3].ledger_id, -1))
+    assert subscription.cursor.mark_delete == ids[2]
+    await moving.expire_to(subscription, ids[0])
+    assert subscription.cursor.mark_delete == ids[2], "nothing moves back"
+    assert subscription.expiry.expired == 3
 
 
 @pytest.mark.parametrize(
@@ -126,8 +124,7 @@ async def test_a_reset_into_a_batch_delivers_the_rest_of_it(
     await moving.skip_all(subscription)
     await moving.reset(subscription, place, batch_index=batch_index, excluded=excluded)
     await peer.expect(C.CLOSE_CONSUMER)
-    await peer.subscribe()
-    peer.flow(1)
+    await peer.subscribe(permits=1)
     message, payload = await peer.message()
     assert payload == b"batch"
     wanted = sum(1 << index for index in range(first, 4))
@@ -143,8 +140,7 @@ async def test_a_reset_behind_a_whole_batch_delivers_the_next_entry(room: Room) 
         place = Position(found.ledgerId, found.entryId)
         await moving.reset(subscription, place, batch_index=batch_index, excluded=True)
         await peer.expect(C.CLOSE_CONSUMER)
-        await peer.subscribe()
-        peer.flow(1)
+        await peer.subscribe(permits=1)
         assert await peer.payloads(1) == [b"next"]
 
 

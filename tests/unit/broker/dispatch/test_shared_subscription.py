@@ -33,53 +33,6 @@ def keys_of(stage: Stage, *consumers: Consumer[Subscription]) -> list[str]:
     return [found[consumer] for consumer in consumers]
 
 
-async def test_a_late_replay_read_does_not_overtake_what_was_unblocked_meanwhile() -> None:
-    """Entries 0 and 2 have a key whose consumer has no permits, entry 1 has another's.
-
-    Entry 1 is requested again, and read together with 2, which follows it. During that read the consumer of 0 and 2
-    gets permits: 0 must be delivered first."""
-    async with on_stage(KEY_SHARED, cold=True) as stage:
-        x, y = stage.join("x"), stage.join("y")
-        key_x, key_y = keys_of(stage, x, y)
-        for payload, key in ((b"0", key_x), (b"1", key_y), (b"2", key_x)):
-            stage.publish(payload, partition_key=key)
-        stage.subscription.flow(y, 3)
-        await until(lambda: len(stage.log.reads) == 1)
-        stage.log.reads[0].arrived.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert delivered(y) == [b"1"]
-        stage.subscription.redeliver(y, [])
-        stage.subscription.flow(y, 5)
-        await until(lambda: len(stage.log.reads) == 2)
-        late = stage.log.reads[1]
-        assert (late.first, late.replay) == (1, True)
-        assert late.count > 1, "the run has to include entry 2, or this test shows nothing"
-        stage.subscription.flow(x, 10)
-        late.arrived.set()
-        await until(lambda: len(stage.log.reads) == 3)
-        assert delivered(x) == []
-        stage.log.reads[2].arrived.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert delivered(x) == [b"0", b"2"]
-        assert delivered(y) == [b"1"]
-
-
-async def test_a_read_that_was_under_way_when_the_cursor_was_rewound_is_dropped() -> None:
-    async with on_stage(SHARED, cold=True) as stage:
-        consumer = stage.join()
-        stage.publish(b"0", b"1")
-        stage.subscription.flow(consumer, 10)
-        await until(lambda: len(stage.log.reads) == 1)
-        stage.subscription.rewind()
-        stage.subscription.pump()
-        stage.log.reads[0].arrived.set()
-        await until(lambda: len(stage.log.reads) == 2)
-        assert delivered(consumer) == []
-        stage.log.reads[1].arrived.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert delivered(consumer) == [b"0", b"1"]
-
-
 def has_read(stage: Stage, count: int) -> bool:
     return len(stage.log.reads) == count
 
@@ -101,20 +54,6 @@ async def test_a_failed_read_is_tried_again_after_a_pause() -> None:
         assert delivered(consumer) == [b"0"]
 
 
-async def test_a_read_that_comes_after_its_entries_were_acknowledged_does_not_move_the_cursor_back() -> None:
-    async with on_stage(SHARED, cold=True, read_batch_entries_max=5) as stage:
-        consumer = stage.join()
-        positions = stage.publish(*[b"%d" % number for number in range(20)])
-        stage.subscription.flow(consumer, 100)
-        await until(lambda: len(stage.log.reads) == 1)
-        stage.subscription.ack_individual(consumer, positions, [])
-        assert stage.subscription.cursor.read_position == Position(LEDGER, 20)
-        stage.log.reads[0].arrived.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert delivered(consumer) == []
-        assert stage.subscription.cursor.read_position == Position(LEDGER, 20)
-
-
 async def test_a_bad_id_among_acks_leaves_nothing_held_of_the_good_ones() -> None:
     async with on_stage(SHARED) as stage:
         first, second = stage.join("a"), stage.join("b")
@@ -129,118 +68,19 @@ async def test_a_bad_id_among_acks_leaves_nothing_held_of_the_good_ones() -> Non
         assert delivered(second) == []
 
 
-async def test_what_a_consumer_held_is_delivered_again_with_a_count_and_acks_of_others_count() -> None:
-    async with on_stage(SHARED) as stage:
-        leaving, staying = stage.join(), stage.join()
-        stage.subscription.flow(leaving, 10)
-        positions = stage.publish(b"0", b"1", b"2", b"3")
-        assert counts(leaving) == [(b"0", 0), (b"1", 0), (b"2", 0), (b"3", 0)]
-        stage.subscription.ack_individual(leaving, positions[1:2], [])
-        stage.subscription.ack_individual(staying, positions[2:3], [])
-        stage.subscription.flow(staying, 10)
-        stage.subscription.remove_consumer(leaving)
-        assert counts(staying) == [(b"0", 1), (b"3", 1)]
-        stage.subscription.redeliver(staying, positions[3:])
-        stage.subscription.pump()
-        assert counts(staying) == [(b"3", 2)]
-
-
-async def test_a_consumer_with_too_much_unacknowledged_gets_more_at_half_of_the_limit() -> None:
-    async with on_stage(SHARED, unacked_messages_per_consumer_max=4) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 4)
-        positions = stage.publish(*[b"%d" % number for number in range(10)])
-        assert len(delivered(consumer)) == 4
-        stage.subscription.flow(consumer, 100)
-        assert delivered(consumer) == []
-        assert consumer.blocked
-        stage.subscription.ack_individual(consumer, positions[:1], [])
-        stage.subscription.pump()
-        assert delivered(consumer) == []
-        stage.subscription.ack_individual(consumer, positions[1:2], [])
-        stage.subscription.pump()
-        assert len(delivered(consumer)) == 6
-        assert consumer.blocked
-
-
-async def test_a_subscription_with_too_much_unacknowledged_goes_on_at_half_of_the_limit() -> None:
-    async with on_stage(SHARED, unacked_messages_per_subscription_max=4) as stage:
-        first, second = stage.join(), stage.join()
-        stage.subscription.flow(first, 4)
-        positions = stage.publish(*[b"%d" % number for number in range(10)])
-        assert len(delivered(first)) == 4
-        stage.subscription.flow(second, 100)
-        assert delivered(second) == []
-        stage.subscription.ack_individual(first, positions[:2], [])
-        stage.subscription.pump()
-        assert len(delivered(second)) == 6
-
-
-async def test_permits_are_those_of_messages_still_wanted_of_a_batch() -> None:
-    async def test(stage: Stage) -> None:
-        consumer = stage.join()
-        [batch] = stage.publish(b"batch", num_messages_in_batch=10)
-        stage.subscription.ack_individual(consumer, [], [(batch, (0b11,))])
-        stage.publish(b"next")
-        stage.subscription.flow(consumer, 3)
-        assert delivered(consumer) == [b"batch", b"next"]
-        assert stage.subscription.permits_of(consumer) == 0
-
-    for kind in (SHARED, KEY_SHARED):
-        async with on_stage(kind) as stage:
-            await test(stage)
-
-
-async def test_a_dead_or_full_connection_is_passed_over() -> None:
-    async with on_stage(SHARED) as stage:
-        full, dead, good = stage.join("a"), stage.join("b"), stage.join("c")
-        connections: list[Any] = [full.connection, dead.connection]
-        connections[0].output_below_bound = False
-        connections[1].closed = True
-        for consumer in (full, dead, good):
-            stage.subscription.flow(consumer, 100)
-        stage.publish(*[b"%d" % number for number in range(50)])
-        assert len(delivered(good)) == 50
-        assert delivered(full) == delivered(dead) == []
-        connections[0].output_below_bound = True
-        stage.publish(*[b"%d" % number for number in range(50)])
-        assert delivered(full)
-
-
 async def test_a_key_waits_until_its_former_owner_has_acknowledged() -> None:
     async with on_stage(KEY_SHARED) as stage:
-        first = stage.join("a")
-        stage.subscription.flow(first, 100)
+        first = stage.join("a", permits=100)
         keys = [f"k{number}" for number in range(20)]
         old = [stage.publish(b"old", partition_key=key)[0] for key in keys]
         delivered(first)
-        second = stage.join("b")
-        stage.subscription.flow(second, 100)
+        second = stage.join("b", permits=100)
         for key in keys:
             stage.publish(b"new", partition_key=key)
         assert delivered(second) == []
         stage.subscription.ack_individual(second, old, [])  # by any consumer
         stage.subscription.pump()
         assert len(delivered(second)) + len(delivered(first)) == 20
-
-
-async def test_new_entries_are_not_read_without_end_while_their_keys_are_blocked() -> None:
-    async with on_stage(
-        KEY_SHARED,
-        key_shared_lookahead_per_consumer=10,
-        key_shared_lookahead_per_subscription=20,
-        read_batch_entries_max=10,
-    ) as stage:
-        x, y = stage.join("x"), stage.join("y")
-        key_x, key_y = keys_of(stage, x, y)
-        stage.subscription.flow(y, 1000)
-        stage.publish(*[b"x"] * 500, partition_key=key_x)
-        stage.publish(b"y", partition_key=key_y)
-        assert len(stage.subscription._replay) <= 20 + 10
-        assert delivered(y) == []
-        stage.subscription.flow(x, 1000)
-        assert len(delivered(x)) == 500
-        assert delivered(y) == [b"y"]
 
 
 def chunks(stage: Stage, uuid: str, count: int, *wanted: int) -> list[bytes]:
@@ -274,39 +114,9 @@ async def test_the_chunks_of_a_message_stay_with_one_consumer() -> None:
         assert not stage.subscription._policy._chunked, "nothing is kept of messages that are through"
 
 
-@pytest.mark.parametrize("cold", [False, True])
-async def test_a_chunk_waits_for_the_consumer_of_the_first_ones_and_holds_up_nothing_else(cold: bool) -> None:
-    async with on_stage(SHARED, cold=cold) as stage:
-
-        async def read() -> None:
-            for _ in range(20):
-                await trio.testing.wait_all_tasks_blocked()
-                for held in stage.log.reads:
-                    held.arrived.set()
-
-        first, second = stage.join(), stage.join()
-        stage.subscription.flow(first, 1)
-        chunks(stage, "m", 3, 0)
-        await read()
-        assert delivered(first) == [b"m-0"]
-        stage.subscription.flow(second, 100)
-        chunks(stage, "m", 3, 1, 2)
-        stage.publish(b"x", b"y")
-        await read()
-        assert delivered(second) == [b"x", b"y"]
-        stage.subscription.flow(first, 1)
-        await read()
-        assert delivered(first) == [b"m-1"]
-        stage.subscription.flow(first, 10)
-        await read()
-        assert delivered(first) == [b"m-2"]
-        assert stage.subscription.cursor.backlog() == 5
-
-
 async def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> None:
     async with on_stage(SHARED, round_robin_batch_max=1) as stage:
-        first = stage.join()
-        stage.subscription.flow(first, 2)
+        first = stage.join(permits=2)
         chunks(stage, "m", 3)
         assert delivered(first) == [b"m-0", b"m-1"]
         others = [stage.join(), stage.join()]
@@ -318,49 +128,6 @@ async def test_the_chunks_of_a_consumer_that_leaves_go_together_to_another() -> 
         assert got == [(b"m-0", 1), (b"m-1", 1)]
         stage.subscription.flow(rest, 1)
         assert delivered(rest) == [b"m-2"]
-
-
-async def test_redelivered_chunks_go_to_one_consumer_in_order() -> None:
-    async with on_stage(SHARED, round_robin_batch_max=1) as stage:
-        one, two = stage.join(), stage.join()
-        stage.subscription.flow(one, 3)
-        whole = chunks(stage, "m", 3)
-        assert delivered(one) == whole
-        stage.subscription.flow(one, 100)
-        stage.subscription.flow(two, 100)
-        stage.subscription.redeliver(one, [])
-        stage.subscription.pump()
-        assert sorted([delivered(one), delivered(two)]) == [[], whole]
-        assert len(stage.subscription._replay) == 0
-
-
-async def test_acks_of_part_of_a_batch_count_down_what_is_held() -> None:
-    """Otherwise a consumer that is processing a part of each batch is blocked permanently."""
-
-    async def test(stage: Stage) -> None:
-        subscription = stage.subscription
-        consumer = stage.join()
-        other = stage.join() if subscription.kind == SHARED else consumer  # its acks count as well
-        subscription.flow(consumer, 50)
-        positions = stage.publish(*[b"batch"] * 10, num_messages_in_batch=10)
-        assert len(delivered(consumer)) == 5
-        subscription.flow(consumer, 50)
-        assert subscription.unacked_of(consumer) == 50
-        assert consumer.blocked
-        for number, position in enumerate(positions[:5]):
-            subscription.ack_individual(other if number else consumer, [], [(position, (1 << 9,))])
-            subscription.ack_individual(consumer, [], [(position, (-1,))])
-        assert (subscription.unacked_of(consumer), subscription._unacked) == (5, 5)
-        subscription.pump()
-        assert len(delivered(consumer)) == 5
-        assert subscription._unacked == 55
-        for position in positions:
-            subscription.ack_individual(consumer, [], [(position, (0,))])
-        assert (subscription.unacked_of(consumer), subscription._unacked) == (0, 0)
-
-    for kind in (SHARED, KEY_SHARED):
-        async with on_stage(kind, unacked_messages_per_consumer_max=50) as stage:
-            await test(stage)
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED, pb.CommandSubscribe.Exclusive])
@@ -397,37 +164,6 @@ async def test_one_permit_at_a_time_reads_one_entry_at_a_time() -> None:
         assert stage.log.cached == 200
 
 
-@pytest.mark.parametrize("cold", [False, True])
-async def test_entries_that_were_trimmed_are_not_waited_for(cold: bool) -> None:
-    """Only a non-durable subscription can lose its entries."""
-
-    async def test(stage: Stage) -> None:
-        async def read() -> None:
-            for _ in range(10):
-                await trio.testing.wait_all_tasks_blocked()
-                for held in stage.log.reads:
-                    held.arrived.set()
-
-        subscription = stage.subscription
-        consumer = stage.join()
-        subscription.flow(consumer, 5)
-        stage.publish(*[b"%d" % number for number in range(5)])
-        await read()
-        assert len(delivered(consumer)) == 5
-        subscription.redeliver(consumer, [])
-        stage.log.trimmed = 3
-        subscription.cursor.skip_to(Position(LEDGER, 2))
-        subscription.flow(consumer, 100)
-        stage.publish(b"new")
-        await read()
-        assert delivered(consumer) == [b"3", b"4", b"new"]
-        assert len(stage.log.reads) < 10
-
-    for kind in (SHARED, KEY_SHARED):
-        async with on_stage(kind, cold=cold) as stage:
-            await test(stage)
-
-
 async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with on_stage(KEY_SHARED) as stage:
         x, y = stage.join("x"), stage.join("y")
@@ -458,15 +194,3 @@ async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypa
         assert stage.log.cached <= 20
         stage.subscription.flow(x, 2000)
         assert len(delivered(x)) == 1500
-
-
-async def test_consumers_of_a_lower_priority_get_what_those_of_a_higher_one_have_no_permits_for() -> None:
-    async with on_stage(SHARED) as stage:
-        low, first, second = stage.join("low", priority=1), stage.join("a"), stage.join("b")
-        for consumer, permits in ((low, 100), (first, 3), (second, 3)):
-            stage.subscription.flow(consumer, permits)
-        stage.publish(*[b"%d" % number for number in range(10)])
-        assert [len(delivered(each)) for each in (first, second, low)] == [3, 3, 4]
-        stage.subscription.flow(second, 100)
-        stage.publish(b"10", b"11")
-        assert [len(delivered(each)) for each in (first, second, low)] == [0, 2, 0]

@@ -14,7 +14,7 @@ from quire.service.log import Event
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 LATEST = pb.MessageIdData(ledgerId=(1 << 63) - 1, entryId=(1 << 63) - 1)
 EARLIEST = pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1)
@@ -58,21 +58,17 @@ async def test_a_subscribe_that_comes_while_a_seek_is_made_durable_is_told_to_tr
         room.cluster.ledgers.delay_s = 2  # its cursor's first ledger is created now
         peer.seek(message_id=first)
         await peer.expect(C.CLOSE_CONSUMER)
-        peer.ask_subscribe(topic, subType=kind)
-        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert await peer.refused_consumer(topic, subType=kind) == pb.ServiceNotReady
         await peer.expect(C.SUCCESS)
         room.cluster.ledgers.delay_s = 0
         await peer.subscribe(topic, subType=kind)
 
 
-async def test_a_readers_place_survives_its_own_seek_and_goes_with_it(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_readers_place_survives_its_own_seek_and_goes_with_it(room: Room, peer: Peer) -> None:
     await peer.producer()
     ids = await peer.publish(*numbers(5))
     await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-    peer.seek(message_id=ids[3])
-    await peer.expect(C.CLOSE_CONSUMER)
-    await peer.expect(C.SUCCESS)
+    await peer.sought(message_id=ids[3])
     await trio.sleep(0.1)
     await peer.subscribe(name="r", durable=False)  # has no start: after a seek by time there is none
     peer.flow(10)
@@ -80,14 +76,12 @@ async def test_a_readers_place_survives_its_own_seek_and_goes_with_it(room: Room
     await peer.silent(200)  # longer than it would be kept alone
     topic = await room.topic()
     assert list(topic.subscriptions) == ["r"]
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer()
     assert not topic.subscriptions
     assert not topic.ledger.reader_cursors
 
 
-async def test_a_reader_that_dies_in_its_seek_leaves_nothing_behind(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_reader_that_dies_in_its_seek_leaves_nothing_behind(room: Room, peer: Peer) -> None:
     await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
     topic = await room.topic()
     peer.seek(message_id=LATEST)
@@ -99,8 +93,7 @@ async def test_a_reader_that_dies_in_its_seek_leaves_nothing_behind(room: Room) 
     assert not topic.subscriptions
 
 
-async def test_a_refused_reader_leaves_nothing_behind(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_refused_reader_leaves_nothing_behind(room: Room, peer: Peer) -> None:
     meta = pb.KeySharedMeta(keySharedMode=pb.STICKY)  # without ranges
     peer.ask_subscribe(name="r", durable=False, subType=SUB.Key_Shared, keySharedMeta=meta)
     assert (await peer.error())[0] == pb.ConsumerAssignError
@@ -117,8 +110,7 @@ async def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_an
     await peer.producer()
     await peer.publish(*numbers(3))
     await (await room.topic()).ledger.terminate()
-    await peer.subscribe(subType=kind)
-    peer.flow(100)
+    await peer.subscribe(subType=kind, permits=100)
     ids = [(await peer.message())[0].message_id for _ in range(3)]
     peer.ack(*ids[:2])
     assert await peer.silent()
@@ -126,16 +118,14 @@ async def test_the_end_of_a_terminated_topic_is_told_once_all_is_acknowledged_an
     assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 1
     peer.flow(100)
     assert await peer.silent(), "once is enough"
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer()
     await peer.subscribe(consumer_id=2, subType=kind)
     assert await peer.silent(), "it has not asked for anything yet"
     peer.flow(1, consumer_id=2)
     assert (await peer.expect(C.REACHED_END_OF_TOPIC)).reachedEndOfTopic.consumer_id == 2
 
 
-async def test_a_seek_without_a_target_or_consumer_is_an_error(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_seek_without_a_target_or_consumer_is_an_error(peer: Peer) -> None:
     await peer.subscribe()
     peer.seek()
     assert (await peer.error())[0] == pb.MetadataError
@@ -143,24 +133,17 @@ async def test_a_seek_without_a_target_or_consumer_is_an_error(room: Room) -> No
     assert (await peer.error())[0] == pb.MetadataError
 
 
-async def test_a_seek_by_time_over_several_ledgers(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_seek_by_time_over_several_ledgers(peer: Peer) -> None:
     await peer.producer()
     await peer.subscribe()
     for number, payload in enumerate(numbers(25)):
         await peer.publish(payload, first=number, publish_time=1000 + 10 * number)
     for when, expected in ((0, 0), (1115, 12), (1120, 12), (1240, 24)):
-        peer.seek(message_publish_time=when)
-        await peer.expect(C.CLOSE_CONSUMER)
-        await peer.expect(C.SUCCESS)
-        await peer.subscribe()
-        peer.flow(1)
+        await peer.sought(message_publish_time=when)
+        await peer.subscribe(permits=1)
         assert await peer.payloads(1) == numbers(1, expected)
-    peer.seek(message_publish_time=5000)
-    await peer.expect(C.CLOSE_CONSUMER)
-    await peer.expect(C.SUCCESS)
-    await peer.subscribe()
-    peer.flow(1)
+    await peer.sought(message_publish_time=5000)
+    await peer.subscribe(permits=1)
     assert await peer.silent()
 
 
@@ -172,8 +155,7 @@ async def test_an_unsubscribe_is_refused_while_others_are_connected_unless_force
     await second.subscribe(subType=SUB.Shared)
     first.unsubscribe()
     assert (await first.error())[0] == pb.MetadataError
-    first.unsubscribe(force=True)
-    await first.expect(C.SUCCESS)
+    await first.end_subscription(force=True)
     await second.expect(C.CLOSE_CONSUMER)
     topic = await room.topic()
     assert not topic.subscriptions
@@ -192,18 +174,15 @@ async def test_an_unsubscribe_whose_connection_breaks_is_carried_through(room: R
         peer.unsubscribe()
         await until(lambda: topic.subscriptions["s"].stopped)
         await peer.closed_by_us()
-        other.ask_subscribe()
-        assert (await other.error())[0] == pb.ServiceNotReady
+        assert await other.refused_consumer() == pb.ServiceNotReady
     await until(lambda: not topic.subscriptions)
-    await other.subscribe()
-    other.flow(10)
+    await other.subscribe(permits=10)
     assert await other.payloads(3) == numbers(3)
 
 
 async def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew(
-    monkeypatch: pytest.MonkeyPatch, room: Room
+    monkeypatch: pytest.MonkeyPatch, room: Room, peer: Peer
 ) -> None:
-    peer = await room.connect()
     await peer.producer()
     await peer.publish(*numbers(3))
     await peer.subscribe()
@@ -222,14 +201,12 @@ async def test_an_unsubscribe_that_fails_says_so_and_the_topic_is_loaded_anew(
     answers = [(await peer.receive())[0] for _ in range(2)]
     [error] = [answer.error for answer in answers if answer.type == C.ERROR]
     assert error.error == pb.ServiceNotReady
-    await peer.subscribe()
-    peer.flow(10)
+    await peer.subscribe(permits=10)
     assert await peer.payloads(3) == numbers(3)
     assert (await room.topic()) is not topic
 
 
-async def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command(room: Room) -> None:
-    peer = await room.connect()
+async def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command(peer: Peer) -> None:
     await peer.producer()
     await peer.subscribe(subType=SUB.Shared)
     ids = await peer.publish(*numbers(4), num_messages_in_batch=4)
@@ -246,12 +223,10 @@ async def test_acks_of_part_of_a_batch_and_of_bad_ids_in_one_command(room: Room)
     assert [list(message.ack_set) for message, _ in again] == [[], [0b1100], []]
 
 
-async def test_the_properties_of_a_cumulative_ack_are_stored_with_its_position(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_properties_of_a_cumulative_ack_are_stored_with_its_position(room: Room, peer: Peer) -> None:
     await peer.producer()
     ids = await peer.publish(*numbers(4))
-    await peer.subscribe()
-    peer.flow(4)
+    await peer.subscribe(permits=4)
     await peer.payloads(4)
     cursor = (await room.topic()).subscriptions["s"].cursor
     assert not (await peer.answered_ack(ids[0], cumulative=True, properties={"rows": 7})).HasField("error")
@@ -270,8 +245,7 @@ async def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_e
         peer = await room.connect()
         await peer.producer()
         ids = await peer.publish(b"m0")
-        await peer.subscribe()
-        peer.flow(1)
+        await peer.subscribe(permits=1)
         await peer.payloads(1)
         error = pb.CommandAck.ChecksumMismatch
         assert not (await peer.answered_ack(ids[0], validation_error=error)).HasField("error")
@@ -281,93 +255,84 @@ async def test_a_message_that_a_client_cannot_read_is_told_to_the_operator(log_e
     assert [(event["subscription"], event["reason"]) for event in told] == [("s", "ChecksumMismatch")]
 
 
-async def test_a_reader_may_acknowledge_cumulatively_and_nothing_durable_comes_of_it(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_reader_may_acknowledge_cumulatively_and_nothing_durable_comes_of_it(peer: Peer) -> None:
     await peer.producer()
     ids = await peer.publish(*numbers(15))
-    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-    peer.flow(100)
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST, permits=100)
     await peer.payloads(15)
     assert not (await peer.answered_ack(ids[12], cumulative=True)).HasField("error")
     peer.redeliver()
     peer.flow(100)
     assert await peer.payloads(2) == numbers(2, 13)
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
-    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST)
-    peer.flow(100)
+    await peer.end_consumer()
+    await peer.subscribe(name="r", durable=False, start_message_id=EARLIEST, permits=100)
     assert await peer.payloads(15) == numbers(15)
 
 
-async def test_the_last_message_id_of_an_empty_a_filled_and_a_trimmed_topic() -> None:
-    async with in_broker(log={"retention_minutes": 0, "retention_mb": 0}) as room:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe()
-        none = (1 << 64) - 1
-        assert await peer.last_message_id() == (none, none, -1)
-        ids = await peer.publish(*numbers(9))
-        [last] = await peer.publish(b"batch", first=9, num_messages_in_batch=3)
-        assert await peer.last_message_id() == (last.ledgerId, last.entryId, 2)
-        await peer.answered_ack(*ids, last)
-        topic = await room.topic()
-        await until(lambda: topic.ledger.first_position().ledger_id > last.ledgerId)
-        assert await peer.last_message_id() == (none, none, -1)
+@pytest.mark.broker(log={"retention_minutes": 0, "retention_mb": 0})
+async def test_the_last_message_id_of_an_empty_a_filled_and_a_trimmed_topic(room: Room, peer: Peer) -> None:
+    await peer.producer()
+    await peer.subscribe()
+    none = (1 << 64) - 1
+    assert await peer.last_message_id() == (none, none, -1)
+    ids = await peer.publish(*numbers(9))
+    [last] = await peer.publish(b"batch", first=9, num_messages_in_batch=3)
+    assert await peer.last_message_id() == (last.ledgerId, last.entryId, 2)
+    await peer.answered_ack(*ids, last)
+    topic = await room.topic()
+    await until(lambda: topic.ledger.first_position().ledger_id > last.ledgerId)
+    assert await peer.last_message_id() == (none, none, -1)
 
 
-async def test_a_new_subscription_may_start_some_time_ago(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_new_subscription_may_start_some_time_ago(room: Room, peer: Peer) -> None:
     await peer.producer()
     now = room.broker.context.world.clock.wall_ms()
     for number, payload in enumerate(numbers(10)):
         await peer.publish(payload, first=number, publish_time=now - 1000 * (10 - number))
-    await peer.subscribe(initialPosition=SUB.Latest, start_message_rollback_duration_sec=4)
-    peer.flow(100)
+    await peer.subscribe(initialPosition=SUB.Latest, start_message_rollback_duration_sec=4, permits=100)
     got = await peer.payloads(3)
     assert got[0] in numbers(2, 6)
 
 
-async def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_for_ever() -> None:
-    async with in_broker(log={"entries_max": 100_000}) as room:
-        peer = await room.connect()
-        await peer.producer()
-        for consumer_id, kind in enumerate((SUB.Exclusive, SUB.Shared)):
-            await peer.subscribe(name=f"s{kind}", consumer_id=consumer_id, subType=kind)
-        cursors = (await room.topic()).ledger.cursors.values()
-        await peer.publish(*numbers(CATCH_UP_ENTRIES))
-        await trio.sleep(60)
-        assert all(cursor.active for cursor in cursors)
-        await peer.publish(b"m1000", first=1000)
-        await trio.sleep(60)
-        assert not any(cursor.active for cursor in cursors)
-        assert (await room.topic()).ledger.appends.readers == 0
-        # Consumers that receive again get everything, and are at the tail again.
-        for consumer_id in (0, 1):
-            peer.flow(5000, consumer_id)
-            assert await peer.payloads(CATCH_UP_ENTRIES + 1) == numbers(CATCH_UP_ENTRIES + 1)
-        assert all(cursor.active for cursor in cursors)
+@pytest.mark.broker(log={"entries_max": 100000})
+async def test_a_consumer_that_gives_no_permits_does_not_keep_the_tail_in_the_cache_for_ever(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    for consumer_id, kind in enumerate((SUB.Exclusive, SUB.Shared)):
+        await peer.subscribe(name=f"s{kind}", consumer_id=consumer_id, subType=kind)
+    cursors = (await room.topic()).ledger.cursors.values()
+    await peer.publish(*numbers(CATCH_UP_ENTRIES))
+    await trio.sleep(60)
+    assert all(cursor.active for cursor in cursors)
+    await peer.publish(b"m1000", first=1000)
+    await trio.sleep(60)
+    assert not any(cursor.active for cursor in cursors)
+    assert (await room.topic()).ledger.appends.readers == 0
+    # Consumers that receive again get everything, and are at the tail again.
+    for consumer_id in (0, 1):
+        peer.flow(5000, consumer_id)
+        assert await peer.payloads(CATCH_UP_ENTRIES + 1) == numbers(CATCH_UP_ENTRIES + 1)
+    assert all(cursor.active for cursor in cursors)
 
 
-async def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_cache() -> None:
-    async with in_broker(log={"entries_max": 100_000}) as room:
-        peer = await room.connect()
-        await peer.producer()
-        await peer.subscribe(subType=SUB.Shared)
-        peer.flow(5000)
-        for number in range(CATCH_UP_ENTRIES + 10):
-            peer.send_message(b"m", number)
-        kinds = [(await peer.receive())[0].type for _ in range(2 * (CATCH_UP_ENTRIES + 10))]
-        assert kinds.count(C.MESSAGE) == CATCH_UP_ENTRIES + 10
-        await trio.sleep(60)
-        [subscription] = (await room.topic()).subscriptions.values()
-        assert subscription.backlog > CATCH_UP_ENTRIES
-        assert subscription.cursor.active
+@pytest.mark.broker(log={"entries_max": 100000})
+async def test_a_consumer_that_reads_the_tail_and_acknowledges_late_keeps_it_in_the_cache(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer()
+    await peer.subscribe(subType=SUB.Shared, permits=5000)
+    for number in range(CATCH_UP_ENTRIES + 10):
+        peer.send_message(b"m", number)
+    kinds = [(await peer.receive())[0].type for _ in range(2 * (CATCH_UP_ENTRIES + 10))]
+    assert kinds.count(C.MESSAGE) == CATCH_UP_ENTRIES + 10
+    await trio.sleep(60)
+    [subscription] = (await room.topic()).subscriptions.values()
+    assert subscription.backlog > CATCH_UP_ENTRIES
+    assert subscription.cursor.active
 
 
 @pytest.mark.parametrize("durable", [True, False])
-async def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool, room: Room) -> None:
+async def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool, room: Room, peer: Peer) -> None:
     """Java's readers send both; the id is then the earliest one."""
-    peer = await room.connect()
     await peer.producer()
     now = room.broker.context.world.clock.wall_ms()
     for number, payload in enumerate(numbers(10)):
@@ -380,13 +345,11 @@ async def test_a_start_some_time_ago_wins_over_a_start_id(durable: bool, room: R
 
 @pytest.mark.parametrize(("initial", "expected"), [(SUB.Earliest, 5), (SUB.Latest, 0)])
 async def test_a_subscription_that_is_not_durable_begins_where_it_asks_to(
-    initial: int, expected: int, room: Room
+    initial: int, expected: int, peer: Peer
 ) -> None:
-    peer = await room.connect()
     await peer.producer()
     await peer.publish(*numbers(5))
-    await peer.subscribe(durable=False, initialPosition=initial)
-    peer.flow(100)
+    await peer.subscribe(durable=False, initialPosition=initial, permits=100)
     assert await peer.payloads(expected) == numbers(expected)
     assert await peer.silent()
 
@@ -397,8 +360,7 @@ async def test_the_end_of_a_terminated_topic_is_not_told_to_clients_that_break_o
     await peer.producer()
     ids = await peer.publish(*numbers(3))
     await (await room.topic()).ledger.terminate()
-    await peer.subscribe()
-    peer.flow(100)
+    await peer.subscribe(permits=100)
     await peer.payloads(3)
     peer.ack(*ids)
     assert await peer.silent()

@@ -13,7 +13,7 @@ from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.waiting import until
 from tests.unit.broker.explain.asking import ask, producers, publisher
-from tests.unit.broker.peers import TOPIC, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 from tests.unit.broker.transacting import Client, id_of
 from tests.unit.broker.transacting import producer as txn_producer
 from tests.unit.broker.transacting import publish as publish_in
@@ -42,28 +42,27 @@ async def test_a_dispatch_rate_that_is_used_up(level: str, kind: Sub.SubType) ->
 
 @pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
 @pytest.mark.parametrize("commit", [True, False])
-async def test_an_open_transaction(kind: Sub.SubType, commit: bool) -> None:
-    async with in_broker(transactions=True, stuck_subscription_s=60) as room:
-        await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
-        client, sender = await Client.of(room), await txn_producer(room)
-        peer = await room.connect()
-        await peer.subscribe(subType=kind)
-        peer.flow(10)
-        txn = await client.new()
-        await client.add_partition(txn, TOPIC)
-        await publish_in(sender, b"0", 0)
-        first = await publish_in(sender, b"1", 1, txn)
-        await publish_in(sender, b"2", 2)
-        got = (await peer.message())[0].message_id
-        await peer.answered_ack(got)
-        found = await ask(room)
-        assert (found["cause"], found["state"]) == ("open-transaction", "blocked")
-        assert (found["details"]["transaction"], found["details"]["held_back"]) == (f"{txn[0]}/{txn[1]}", 2)
-        assert found["details"]["bound"] == f"{first.ledgerId}:{first.entryId - 1}"
-        assert found["details"]["unread"] == 0
-        assert not room.broker.explain.told.situation(*await _of(room)).messages_wait
-        await (client.commit(txn) if commit else client.abort(txn))
-        assert await peer.payloads(2 if commit else 1) == ([b"1", b"2"] if commit else [b"2"])
+@pytest.mark.broker(transactions=True, stuck_subscription_s=60)
+async def test_an_open_transaction(kind: Sub.SubType, commit: bool, room: Room) -> None:
+    await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
+    client, sender = await Client.of(room), await txn_producer(room)
+    peer = await room.connect()
+    await peer.subscribe(subType=kind, permits=10)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish_in(sender, b"0", 0)
+    first = await publish_in(sender, b"1", 1, txn)
+    await publish_in(sender, b"2", 2)
+    got = (await peer.message())[0].message_id
+    await peer.answered_ack(got)
+    found = await ask(room)
+    assert (found["cause"], found["state"]) == ("open-transaction", "blocked")
+    assert (found["details"]["transaction"], found["details"]["held_back"]) == (f"{txn[0]}/{txn[1]}", 2)
+    assert found["details"]["bound"] == f"{first.ledgerId}:{first.entryId - 1}"
+    assert found["details"]["unread"] == 0
+    assert not room.broker.explain.told.situation(*await _of(room)).messages_wait
+    await (client.commit(txn) if commit else client.abort(txn))
+    assert await peer.payloads(2 if commit else 1) == ([b"1", b"2"] if commit else [b"2"])
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
@@ -102,37 +101,35 @@ async def _of(room: Room) -> tuple[Any, Any]:
     return topic, topic.subscriptions["s"]
 
 
-async def test_messages_before_an_open_transaction_wait_for_permits() -> None:
-    async with in_broker(transactions=True) as room:
-        await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
-        client, sender = await Client.of(room), await txn_producer(room)
-        peer = await room.connect()
-        await peer.subscribe(subType=Sub.Exclusive)
-        txn = await client.new()
-        await client.add_partition(txn, TOPIC)
-        await publish_in(sender, b"0", 0)
-        await publish_in(sender, b"1", 1, txn)
-        found = await ask(room)
-        assert (found["cause"], found["details"]["unread"], found["details"]["held_back"]) == ("no-permits", 1, 1)
-        peer.flow(1)
-        assert (await peer.message())[1] == b"0"
-        assert (await ask(room))["cause"] == "open-transaction"
+@pytest.mark.broker(transactions=True)
+async def test_messages_before_an_open_transaction_wait_for_permits(room: Room) -> None:
+    await room.broker.metadata.multi([Create(path="/admin/policies/pulsar/system", make_parents=True)])
+    client, sender = await Client.of(room), await txn_producer(room)
+    peer = await room.connect()
+    await peer.subscribe(subType=Sub.Exclusive)
+    txn = await client.new()
+    await client.add_partition(txn, TOPIC)
+    await publish_in(sender, b"0", 0)
+    await publish_in(sender, b"1", 1, txn)
+    found = await ask(room)
+    assert (found["cause"], found["details"]["unread"], found["details"]["held_back"]) == ("no-permits", 1, 1)
+    peer.flow(1)
+    assert (await peer.message())[1] == b"0"
+    assert (await ask(room))["cause"] == "open-transaction"
 
 
-async def test_the_unacknowledged_messages_of_the_whole_broker() -> None:
-    async with in_broker(unacked_messages_per_broker_max=10, unacked_share_when_over=0.4) as room:
-        peer = await room.connect()
-        await peer.subscribe(subType=Sub.Shared, consumer_name="c")
-        peer.flow(100)
-        await publisher(room, *[b"%d" % number for number in range(11)])
-        got = [(await peer.message())[0].message_id for _ in range(10)]
-        await peer.silent()
-        found = await ask(room)
-        assert (found["cause"], found["state"], found["details"]["consumer"]) == ("broker-unacked", "blocked", "c")
-        details = found["details"]
-        assert (details["broker_unacked"], details["limit"], details["share"], details["held"]) == (10, 10, 4, 10)
-        peer.ack(*got[:6])
-        assert (await peer.message())[1] == b"10"
+@pytest.mark.broker(unacked_messages_per_broker_max=10, unacked_share_when_over=0.4)
+async def test_the_unacknowledged_messages_of_the_whole_broker(room: Room, peer: Peer) -> None:
+    await peer.subscribe(subType=Sub.Shared, consumer_name="c", permits=100)
+    await publisher(room, *[b"%d" % number for number in range(11)])
+    got = [(await peer.message())[0].message_id for _ in range(10)]
+    await peer.silent()
+    found = await ask(room)
+    assert (found["cause"], found["state"], found["details"]["consumer"]) == ("broker-unacked", "blocked", "c")
+    details = found["details"]
+    assert (details["broker_unacked"], details["limit"], details["share"], details["held"]) == (10, 10, 4, 10)
+    peer.ack(*got[:6])
+    assert (await peer.message())[1] == b"10"
 
 
 @pytest.mark.parametrize(
@@ -142,22 +139,20 @@ async def test_the_unacknowledged_messages_of_the_whole_broker() -> None:
         ("maxUnackedMessagesOnSubscription", "subscription-unacked"),
     ],
 )
-async def test_the_limit_that_is_named_is_that_of_the_policy(policy: str, cause: str) -> None:
-    async with in_broker() as room:
-        peer = await room.connect()
-        await peer.subscribe(subType=Sub.Shared, consumer_name="c")
-        topic, subscription = await _of(room)
-        rules = subscription.rules
-        await room.broker.policies.update(topic.name, lambda _: {policy: 3})
-        await until(lambda: subscription.rules is not rules)
-        peer.flow(100)
-        await publisher(room, b"0", b"1", b"2")
-        got = [(await peer.message())[0].message_id for _ in range(3)]
-        await publisher(room, b"3")
-        found = await ask(room)
-        assert (found["cause"], found["details"]["limit"]) == (cause, 3)
-        peer.ack(*got)
-        assert (await peer.message())[1] == b"3"
+async def test_the_limit_that_is_named_is_that_of_the_policy(policy: str, cause: str, room: Room, peer: Peer) -> None:
+    await peer.subscribe(subType=Sub.Shared, consumer_name="c")
+    topic, subscription = await _of(room)
+    rules = subscription.rules
+    await room.broker.policies.update(topic.name, lambda _: {policy: 3})
+    await until(lambda: subscription.rules is not rules)
+    peer.flow(100)
+    await publisher(room, b"0", b"1", b"2")
+    got = [(await peer.message())[0].message_id for _ in range(3)]
+    await publisher(room, b"3")
+    found = await ask(room)
+    assert (found["cause"], found["details"]["limit"]) == (cause, 3)
+    peer.ack(*got)
+    assert (await peer.message())[1] == b"3"
 
 
 LATER = """

@@ -18,17 +18,15 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
 from tests.support.waiting import until
 from tests.unit.broker.explain.asking import ask, ledgers, producers, publisher
-from tests.unit.broker.peers import TOPIC, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
 
 Sub = pb.CommandSubscribe
 
 
-async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_deliver(room: Room) -> None:
-    peer = await room.connect()
+async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_deliver(room: Room, peer: Peer) -> None:
     await peer.subscribe(subType=Sub.Shared, consumer_name="c")
     assert (await ask(room))["cause"] == "caught-up"
-    peer.close_consumer(1)
-    await peer.expect(C.SUCCESS)
+    await peer.end_consumer(1)
     other = await publisher(room, b"0", b"1", b"2")
     found = await ask(room)
     assert (found["cause"], found["state"]) == ("no-consumers", "blocked")
@@ -60,8 +58,7 @@ async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_d
 async def test_too_many_unacknowledged_messages(options: dict[str, Any], cause: str) -> None:
     async with in_broker(**options) as room:
         peer = await room.connect()
-        await peer.subscribe(subType=Sub.Shared, consumer_name="c")
-        peer.flow(100)
+        await peer.subscribe(subType=Sub.Shared, consumer_name="c", permits=100)
         await publisher(room, b"0", b"1")
         got = [(await peer.message())[0].message_id for _ in range(2)]
         await publisher(room, b"2")
@@ -74,8 +71,7 @@ async def test_too_many_unacknowledged_messages(options: dict[str, Any], cause: 
 
 async def test_a_key_that_another_consumer_holds(room: Room) -> None:
     first, second = await room.connect(), await room.connect()
-    await first.subscribe(subType=Sub.Key_Shared, consumer_name="first")
-    first.flow(5)
+    await first.subscribe(subType=Sub.Key_Shared, consumer_name="first", permits=5)
     keys = [f"k{number}" for number in range(20)]
     sender = await room.connect()
     await sender.producer()
@@ -113,10 +109,8 @@ async def test_a_key_whose_consumer_has_no_permits(room: Room) -> None:
     assert (await first.message())[1] == b"0"
 
 
-async def test_delayed_messages_until_they_are_due(room: Room) -> None:
-    peer = await room.connect()
-    await peer.subscribe(subType=Sub.Shared)
-    peer.flow(10)
+async def test_delayed_messages_until_they_are_due(room: Room, peer: Peer) -> None:
+    await peer.subscribe(subType=Sub.Shared, permits=10)
     now_ms = room.broker.context.world.clock.wall_ms()
     await publisher(room, b"later", deliver_at_time=now_ms + 60_000)
     found = await ask(room)
@@ -125,8 +119,7 @@ async def test_delayed_messages_until_they_are_due(room: Room) -> None:
     assert (await peer.message())[1] == b"later"
 
 
-async def test_a_peer_that_does_not_read(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_peer_that_does_not_read(room: Room, peer: Peer) -> None:
     await peer.subscribe(subType=Sub.Exclusive, consumer_name="c")
     peer.stream.window = 0
     peer.flow(1000)
@@ -141,21 +134,20 @@ async def test_a_peer_that_does_not_read(room: Room) -> None:
     assert len(await peer.payloads(20)) == 20
 
 
-async def test_a_new_active_consumer_waits_a_moment() -> None:
-    async with in_broker(failover_delay_s=5.0) as room:
-        first, second = await room.connect(), await room.connect()
-        await first.subscribe(subType=Sub.Failover, consumer_name="a", priority_level=1)
-        await publisher(room, b"0")
-        await second.subscribe(subType=Sub.Failover, consumer_name="b", priority_level=0)
-        subscription = (await room.topic()).subscriptions["s"]
-        assert isinstance(subscription, SingleActiveSubscription)
-        await until(lambda: subscription.active is not None and subscription.active.name == "b")
-        found = await ask(room)
-        assert (found["cause"], found["details"]["consumer"]) == ("failover-delay", "b")
+@pytest.mark.broker(failover_delay_s=5.0)
+async def test_a_new_active_consumer_waits_a_moment(room: Room) -> None:
+    first, second = await room.connect(), await room.connect()
+    await first.subscribe(subType=Sub.Failover, consumer_name="a", priority_level=1)
+    await publisher(room, b"0")
+    await second.subscribe(subType=Sub.Failover, consumer_name="b", priority_level=0)
+    subscription = (await room.topic()).subscriptions["s"]
+    assert isinstance(subscription, SingleActiveSubscription)
+    await until(lambda: subscription.active is not None and subscription.active.name == "b")
+    found = await ask(room)
+    assert (found["cause"], found["details"]["consumer"]) == ("failover-delay", "b")
 
 
-async def test_producers_of_a_topic(room: Room) -> None:
-    peer = await room.connect()
+async def test_producers_of_a_topic(room: Room, peer: Peer) -> None:
     await peer.subscribe()
     assert (await producers(room))["cause"] == "no-producers"
     sender = await publisher(room, b"0")
@@ -166,8 +158,7 @@ async def test_producers_of_a_topic(room: Room) -> None:
     await waiting.expect(C.PRODUCER_SUCCESS)  # not ready yet
     found = await producers(room)
     assert (found["cause"], found["details"]["waiting"]) == ("exclusive-access", "w")
-    sender.close_producer(1)
-    await sender.expect(C.SUCCESS)
+    await sender.end_producer(1)
     assert (await waiting.expect(C.PRODUCER_SUCCESS)).producer_success.producer_ready
 
 
@@ -185,26 +176,25 @@ async def test_entries_that_wait_for_the_next_ledger_and_the_failure_that_keeps_
     await sender.expect(C.SEND_RECEIPT)
 
 
-async def test_ledgers_are_held_by_the_slowest_subscription_then_by_retention_then_not() -> None:
-    async with in_broker(log={"entries_max": 2, "age_min_minutes": 0}) as room:
-        peer = await room.connect()
-        await peer.subscribe(name="slow")
-        await publisher(room, *[b"%d" % number for number in range(7)])
-        [held, current] = await ledgers(room)
-        assert (held["cause"], current["cause"]) == ("held-by-cursor", "current-ledger")
-        assert (held["details"]["cursor"], held["details"]["why"]) == ("slow", "no-permits")
-        assert held["details"]["count"] == 3
-        peer.flow(10)
-        ids = [(await peer.message())[0].message_id for _ in range(7)]
-        await peer.answered_ack(*ids)
-        [kept, behind, current] = await ledgers(room)
-        assert (kept["cause"], behind["cause"]) == ("held-by-retention", "behind-kept-ledger")
-        assert kept["details"]["time_ms"] == -1
-        topic = await room.topic()
-        topic.ledger.retention = Retention()
-        assert (await ledgers(room))[0]["cause"] == "trim-due"
-        await topic.ledger.trim()
-        assert [each["cause"] for each in await ledgers(room)] == ["current-ledger"]
+@pytest.mark.broker(log={"entries_max": 2, "age_min_minutes": 0})
+async def test_ledgers_are_held_by_the_slowest_subscription_then_by_retention_then_not(room: Room, peer: Peer) -> None:
+    await peer.subscribe(name="slow")
+    await publisher(room, *[b"%d" % number for number in range(7)])
+    [held, current] = await ledgers(room)
+    assert (held["cause"], current["cause"]) == ("held-by-cursor", "current-ledger")
+    assert (held["details"]["cursor"], held["details"]["why"]) == ("slow", "no-permits")
+    assert held["details"]["count"] == 3
+    peer.flow(10)
+    ids = [(await peer.message())[0].message_id for _ in range(7)]
+    await peer.answered_ack(*ids)
+    [kept, behind, current] = await ledgers(room)
+    assert (kept["cause"], behind["cause"]) == ("held-by-retention", "behind-kept-ledger")
+    assert kept["details"]["time_ms"] == -1
+    topic = await room.topic()
+    topic.ledger.retention = Retention()
+    assert (await ledgers(room))[0]["cause"] == "trim-due"
+    await topic.ledger.trim()
+    assert [each["cause"] for each in await ledgers(room)] == ["current-ledger"]
 
 
 class Gate:
@@ -236,9 +226,8 @@ async def test_another_room_joins_with_a_cause_of_its_own(room: Room, monkeypatc
 
 @pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
 async def test_a_dispatcher_that_is_not_woken_is_told_as_stalled(
-    room: Room, monkeypatch: pytest.MonkeyPatch, kind: Sub.SubType
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch, kind: Sub.SubType
 ) -> None:
-    peer = await room.connect()
     await peer.subscribe(subType=kind, consumer_name="c")
     await publisher(room, b"0")
     topic = await room.topic()
@@ -264,8 +253,7 @@ async def test_the_log_says_once_in_a_while_why_messages_wait() -> None:
     with log.captured() as events:
         async with in_broker(**options, stuck_subscription_log_interval_s=600) as room:
             peer, sender = await room.connect(), await publisher(room)
-            await peer.subscribe(subType=Sub.Shared, consumer_name="c")
-            peer.flow(100)
+            await peer.subscribe(subType=Sub.Shared, consumer_name="c", permits=100)
             await sender.publish(b"0")
             await sender.publish(b"1", first=1)
             since = room.broker.context.world.clock.wall_ms()

@@ -7,6 +7,7 @@ import json
 import trio
 
 from quire.metadata.store import Kind
+from tests.support.nodes import node_at
 from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import SESSION_S, Cluster
 
@@ -18,8 +19,7 @@ async def test_brokers_know_each_other_and_one_leads(cluster: Cluster) -> None:
         assert host.ownership.brokers.reports["b:8080"].broker == hosts[1].me
     await until(lambda: {host.ownership.brokers.leader for host in hosts} == {"a:8080"}, within=1)
     assert [host.ownership.brokers.is_leader for host in hosts] == [True, False, False]
-    node = await cluster.store.get("/loadbalance/leader")
-    assert node is not None
+    node = await node_at(cluster.store, "/loadbalance/leader")
     assert json.loads(node.value) == {"brokerId": "a:8080", "serviceUrl": "http://a:8080"}
 
 

@@ -14,6 +14,7 @@ from broker.ownership.http_client import HttpAnswer, request
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation import Universe, run
+from tests.support.refusals import raises
 
 
 def ask(answered: bytes) -> tuple[bytes, HttpAnswer]:
@@ -83,15 +84,13 @@ def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.real_clock
 @pytest.mark.parametrize("url", ["", "/a", "http://", "http://a:x", "http://a:99999", "http://[a"])
 async def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
-    with pytest.raises(OSError, match=r"is not a URL|names no server"):
-        await request(real_world().network, "GET", url)
+    await raises(OSError, request(real_world().network, "GET", url), match=r"is not a URL|names no server")
 
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("url", ["https://a/b", "ftp://a/b"])
 async def test_only_plain_http_is_spoken(url: str) -> None:
-    with pytest.raises(OSError, match="only http is"):
-        await request(real_world().network, "GET", url)
+    await raises(OSError, request(real_world().network, "GET", url), match="only http is")
 
 
 def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:

@@ -18,6 +18,8 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Check, Kind
 from quire.wire.pulsar.names import NamespaceName
 from simulation.machines.metadata import HostMetadata
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
 
 BUNDLE = even(NamespaceName("public", "default"), 4).all()[1]
@@ -81,16 +83,14 @@ async def test_a_node_of_the_process_before_us_is_replaced_without_waiting_for_i
     assert trio.current_time() - before < 1
     scene.tree.expire(scene.other.session)
     await trio.sleep(5)
-    node = await scene.metadata.get(BUNDLE.path)
-    assert node is not None
+    node = await node_at(scene.metadata, BUNDLE.path)
     assert node.mine
 
 
 async def test_nothing_is_taken_if_what_was_checked_does_not_hold(scene: Scene) -> None:
     await scene.other.create("/policies", b"1")
     for check in (Check(path="/policies", version=1), Check(path="/none", version=0)):
-        with pytest.raises(BundlesChangedError):
-            await scene.lease.acquire([check])
+        await raises(BundlesChangedError, scene.lease.acquire([check]))
     assert await scene.value() is None
     assert await scene.lease.acquire([Check(path="/policies", version=0)])
 
@@ -133,8 +133,7 @@ async def test_a_lease_is_believed_for_a_moment_and_then_looked_at(scene: Scene)
     scene.metadata.disconnect()
     assert await scene.lease.ensure()
     await trio.sleep(0.6)
-    with pytest.raises(MetadataUnavailableError):
-        await scene.lease.ensure()
+    await raises(MetadataUnavailableError, scene.lease.ensure())
     assert scene.lease.state is LeaseState.ACTIVE
 
 

@@ -10,6 +10,7 @@ from broker.ownership.errors import NoSuchBundleError
 from broker.ownership.local import OwnEverything, Owning
 from broker.ownership.lookup import Connect
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from tests.support.refusals import raises
 
 TOPIC = TopicName.parse("orders")
 BUNDLE = even(NamespaceName("public", "default"), 1).all()[0]
@@ -30,5 +31,4 @@ async def test_everything_is_its_own_and_it_never_waits() -> None:
         assert ownership.bundle_of(TOPIC) is None
     assert not scope.cancelled_caught
     for change in (ownership.unload, ownership.split):
-        with pytest.raises(NoSuchBundleError):
-            await change(BUNDLE)
+        await raises(NoSuchBundleError, change(BUNDLE))

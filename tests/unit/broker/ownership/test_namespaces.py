@@ -16,6 +16,8 @@ from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_
 from broker.ownership.values import Json
 from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster
 
@@ -34,11 +36,9 @@ async def test_local_policies_are_made_on_first_use_from_the_policies(cluster: C
     assert namespaces.known_bundles(NAMESPACE) == even(NAMESPACE, 4)
     eight = NamespaceName("public", "eight")
     assert await namespaces.bundles(eight) == even(eight, 8)
-    node = await cluster.store.get("/admin/local-policies/public/eight")
-    assert node is not None
+    node = await node_at(cluster.store, "/admin/local-policies/public/eight")
     assert len(json.loads(node.value)["bundles"]["boundaries"]) == 9
-    with pytest.raises(TopicNotFoundError):
-        await namespaces.bundles(NamespaceName("public", "none"))
+    await raises(TopicNotFoundError, namespaces.bundles(NamespaceName("public", "none")))
 
 
 async def test_a_split_by_another_broker_is_seen_and_told(cluster: Cluster) -> None:
@@ -93,11 +93,9 @@ async def test_policies_are_changed_with_fields_we_do_not_know_kept(cluster: Clu
     stored = await namespaces.update_policies(NAMESPACE, change)
     assert stored["strange"] == [1]
     assert (await namespaces.policies(NAMESPACE))["retention_policies"]["retentionSizeInMB"] == 6
-    node = await cluster.store.get("/admin/policies/public/default")
-    assert node is not None
+    node = await node_at(cluster.store, "/admin/policies/public/default")
     assert json.loads(node.value) == stored
-    with pytest.raises(TopicNotFoundError):
-        await namespaces.update_policies(NamespaceName("public", "none"), change)
+    await raises(TopicNotFoundError, namespaces.update_policies(NamespaceName("public", "none"), change))
 
 
 async def test_policies_that_become_unreadable_leave_what_was_known(cluster: Cluster) -> None:
@@ -106,8 +104,7 @@ async def test_policies_that_become_unreadable_leave_what_was_known(cluster: Clu
     await cluster.store.put("/admin/local-policies/public/default", b"{", -1)
     await trio.sleep(1)
     assert await namespaces.bundles(NAMESPACE) == even(NAMESPACE, 4)
-    with pytest.raises(MetadataRefusedError):
-        await (await following(cluster)).bundles(NAMESPACE)
+    await raises(MetadataRefusedError, (await following(cluster)).bundles(NAMESPACE))
 
 
 async def test_a_namespace_is_made_once_and_deleted_only_without_topics(cluster: Cluster) -> None:
@@ -115,14 +112,11 @@ async def test_a_namespace_is_made_once_and_deleted_only_without_topics(cluster:
     orders = NamespaceName("public", "orders")
     await namespaces.create(orders)
     assert (await namespaces.policies(orders))["replication_clusters"] == ["test"]
-    with pytest.raises(NamespaceExistsError):
-        await namespaces.create(orders)
-    with pytest.raises(TopicNotFoundError):
-        await namespaces.create(NamespaceName("nobody", "orders"))
+    await raises(NamespaceExistsError, namespaces.create(orders))
+    await raises(TopicNotFoundError, namespaces.create(NamespaceName("nobody", "orders")))
     await namespaces.bundles(orders)
     await cluster.store.create("/managed-ledgers/public/orders/persistent/a", make_parents=True)
-    with pytest.raises(NamespaceBusyError):
-        await namespaces.delete(orders)
+    await raises(NamespaceBusyError, namespaces.delete(orders))
     assert await namespaces.names("public") == [NAMESPACE, orders]
     await cluster.store.delete("/managed-ledgers/public/orders/persistent/a")
     told: list[Bundles | None] = []
@@ -131,8 +125,7 @@ async def test_a_namespace_is_made_once_and_deleted_only_without_topics(cluster:
     assert namespaces.known_bundles(orders) is None
     assert told == [None]
     assert await cluster.store.get("/admin/local-policies/public/orders") is None
-    with pytest.raises(TopicNotFoundError):
-        await namespaces.delete(orders)
+    await raises(TopicNotFoundError, namespaces.delete(orders))
     await namespaces.create(orders, {"bundles": {"numBundles": 2}})
     assert len(await namespaces.bundles(orders)) == 2
 
@@ -162,8 +155,7 @@ async def test_a_namespace_that_is_marked_as_deleted_keeps_its_bundles_until_it_
     assert (await namespaces.policies(NAMESPACE))["deleted"] is True
     assert await namespaces.bundles(NAMESPACE) == before
     await namespaces.delete(NAMESPACE)
-    with pytest.raises(TopicNotFoundError):
-        await namespaces.mark_deleted(NAMESPACE)
+    await raises(TopicNotFoundError, namespaces.mark_deleted(NAMESPACE))
 
 
 async def test_no_more_namespaces_are_followed_than_the_bound(
@@ -183,19 +175,16 @@ async def test_no_more_namespaces_are_followed_than_the_bound(
 async def test_tenants_are_made_changed_and_deleted_when_they_are_empty(cluster: Cluster) -> None:
     namespaces = Namespaces(cluster.store, OPTIONS)
     await namespaces.create_tenant("acme", {"adminRoles": ["x"], "allowedClusters": ["test"]})
-    with pytest.raises(NamespaceExistsError):
-        await namespaces.create_tenant("acme", {})
+    await raises(NamespaceExistsError, namespaces.create_tenant("acme", {}))
     await namespaces.put_tenant("acme", {"adminRoles": []})
     assert await namespaces.tenant("acme") == {"adminRoles": [], "allowedClusters": ["test"]}
     assert await namespaces.tenants() == ["acme", "public"]
     await namespaces.create(NamespaceName("acme", "n"))
-    with pytest.raises(NamespaceBusyError):
-        await namespaces.delete_tenant("acme")
+    await raises(NamespaceBusyError, namespaces.delete_tenant("acme"))
     await namespaces.delete(NamespaceName("acme", "n"))
     await namespaces.delete_tenant("acme")
     for gone in (namespaces.tenant("acme"), namespaces.delete_tenant("acme"), namespaces.names("acme")):
-        with pytest.raises(TopicNotFoundError):
-            await gone
+        await raises(TopicNotFoundError, gone)
 
 
 async def test_a_heartbeat_namespace_is_one_bundle_and_needs_no_policies(cluster: Cluster) -> None:

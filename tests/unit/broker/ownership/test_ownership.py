@@ -25,6 +25,8 @@ from broker.ownership.values import decode_owner
 from quire.metadata.store import Changed, Watch
 from quire.service.log import Event
 from quire.wire.pulsar.names import TopicName
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import (
     NAMESPACE,
@@ -52,8 +54,7 @@ async def test_a_broker_alone_takes_what_it_is_asked_for_and_answers_at_once_fro
     assert a.ownership.owned() == [BUNDLE]
     assert a.ownership.bundle_of(TOPIC) == BUNDLE
     await a.ownership.check(TOPIC)
-    with pytest.raises(TopicNotFoundError):
-        await a.lookup(TopicName.parse("public/none/t"))
+    await raises(TopicNotFoundError, a.lookup(TopicName.parse("public/none/t")))
 
 
 async def test_every_broker_answers_with_the_owner(cluster: Cluster) -> None:
@@ -61,8 +62,7 @@ async def test_every_broker_answers_with_the_owner(cluster: Cluster) -> None:
     await owned_by(b)
     for authoritative in (False, True):
         assert await a.lookup(authoritative=authoritative) == Connect(b.me.broker_url, b.me.web_url, mine=False)
-    with pytest.raises(NotOwnerError, match=r"not served by this instance.*redo the lookup"):
-        await a.ownership.check(TOPIC)
+    await raises(NotOwnerError, a.ownership.check(TOPIC), match=r"not served by this instance.*redo the lookup")
 
 
 async def test_a_free_bundle_leads_to_the_leader_who_leads_to_the_least_loaded_who_takes_it(cluster: Cluster) -> None:
@@ -159,8 +159,7 @@ async def test_a_lookup_is_given_up_when_its_time_is_over(cluster: Cluster) -> N
     cluster.nursery.start_soon(a.ownership.unload, BUNDLE)
     await trio.sleep(0.1)
     for host in (a, b):
-        with pytest.raises(BeingUnloadedError, match="being unloaded"):
-            await host.lookup()
+        await raises(BeingUnloadedError, host.lookup(), match="being unloaded")
 
 
 async def test_what_is_held_is_served_without_the_metadata_service_and_nothing_is_taken(cluster: Cluster) -> None:
@@ -172,10 +171,8 @@ async def test_what_is_held_is_served_without_the_metadata_service_and_nothing_i
     assert (await a.lookup()).mine
     assert a.ownership.owns(TOPIC)
     free = topic_in(even(NAMESPACE, 4).all()[0])
-    with pytest.raises(MetadataUnavailableError):
-        await a.lookup(free, authoritative=True)
-    with pytest.raises(MetadataUnavailableError):
-        await a.ownership.check(TOPIC)
+    await raises(MetadataUnavailableError, a.lookup(free, authoritative=True))
+    await raises(MetadataUnavailableError, a.ownership.check(TOPIC))
     a.metadata.reconnect()
     b.metadata.reconnect()
     await trio.sleep(2)
@@ -209,8 +206,7 @@ async def test_a_load_is_refused_by_an_owner_that_slept_while_it_was_replaced(cl
     cluster.network.refuses.add(a.me.broker_url)
     assert (await b.lookup()).mine
     a.metadata.reconnect()
-    with pytest.raises((NotOwnerError, MetadataUnavailableError)):
-        await a.ownership.check(TOPIC)
+    await raises((NotOwnerError, MetadataUnavailableError), a.ownership.check(TOPIC))
 
 
 async def test_a_bundle_is_unloaded_topics_first_then_the_node_and_can_be_taken_again(cluster: Cluster) -> None:
@@ -220,15 +216,13 @@ async def test_a_bundle_is_unloaded_topics_first_then_the_node_and_can_be_taken_
     began = trio.current_time()
     cluster.nursery.start_soon(a.ownership.unload, BUNDLE)
     await until(lambda: not a.ownership.owns(TOPIC), within=1)
-    with pytest.raises(NotOwnerError):
-        await a.ownership.check(TOPIC)
+    await raises(NotOwnerError, a.ownership.check(TOPIC))
     answer = await b.lookup(authoritative=True)
     assert answer.mine
     assert 2.0 <= trio.current_time() - began < 3.0
     assert a.unloaded == [(BUNDLE, None)]
     assert a.lost == []
-    with pytest.raises(NotOwnerError):
-        await a.ownership.unload(BUNDLE)
+    await raises(NotOwnerError, a.ownership.unload(BUNDLE))
 
 
 async def test_a_bundle_is_handed_to_the_broker_that_was_named(cluster: Cluster) -> None:
@@ -238,8 +232,7 @@ async def test_a_bundle_is_handed_to_the_broker_that_was_named(cluster: Cluster)
     assert a.unloaded == [(BUNDLE, c.me.broker_url)]
     assert c.ownership.owned() == [BUNDLE]
     assert (await b.lookup()).broker_url == c.me.broker_url
-    with pytest.raises(NoBrokerError):
-        await c.ownership.unload(BUNDLE, destination="d:8080")
+    await raises(NoBrokerError, c.ownership.unload(BUNDLE, destination="d:8080"))
     assert c.ownership.owned() == [BUNDLE]
 
 
@@ -351,8 +344,7 @@ async def test_the_last_broker_that_stops_sends_nobody_anywhere(cluster: Cluster
     await owned_by(a)
     await a.ownership.release_all()
     begun = trio.current_time()
-    with pytest.raises(NoBrokerError):
-        await a.lookup(authoritative=True)
+    await raises(NoBrokerError, a.lookup(authoritative=True))
     assert trio.current_time() - begun < 0.1, "there is nothing to wait for"
     assert await cluster.owner(BUNDLE) is None
 
@@ -390,8 +382,7 @@ async def test_a_broker_with_old_boundaries_cannot_take_a_bundle_that_was_split(
     stale = await b.ownership.leases.get(BUNDLE)
     checks = await b.ownership.namespaces.boundaries_check(even(NAMESPACE, 4))
     await a.ownership.split(BUNDLE)
-    with pytest.raises(BundlesChangedError):
-        await stale.acquire(checks)
+    await raises(BundlesChangedError, stale.acquire(checks))
     assert await cluster.owner(BUNDLE) is None
     assert (await b.lookup(authoritative=True)).broker_url == a.me.broker_url
 
@@ -413,15 +404,12 @@ async def test_a_split_by_topics_and_with_unload_leaves_its_parts_to_whoever_com
 async def test_a_split_that_cannot_be_is_refused_and_changes_nothing(cluster: Cluster) -> None:
     a, b = await cluster.start_many("a", "b")
     await owned_by(a)
-    with pytest.raises(NotOwnerError):
-        await b.ownership.split(BUNDLE)
-    with pytest.raises(BundleSplitError):
-        await a.ownership.split(BUNDLE, algorithm="specified_positions_divide", positions=[0])
+    await raises(NotOwnerError, b.ownership.split(BUNDLE))
+    await raises(BundleSplitError, a.ownership.split(BUNDLE, algorithm="specified_positions_divide", positions=[0]))
     await cluster.store.create("/namespace/public/default/other", b"", make_parents=True)
     part = even(NAMESPACE, 8).find(TOPIC)
     await cluster.store.create(part.path, b'{"nativeUrl":"pulsar://z:1","httpUrl":"http://z:2"}')
-    with pytest.raises(BundleSplitError):
-        await a.ownership.split(BUNDLE)
+    await raises(BundleSplitError, a.ownership.split(BUNDLE))
     assert a.ownership.owned() == [BUNDLE]
     with pytest.raises(NoSuchBundleError):
         (await a.ownership.namespaces.bundles(NAMESPACE)).bundle(part.range)
@@ -452,8 +440,7 @@ async def test_a_deleted_namespace_is_given_up_by_its_owners(cluster: Cluster) -
     await b.ownership.namespaces.delete(NAMESPACE)
     await until(lambda: a.ownership.owned() == [], within=1)
     assert a.unloaded == [(BUNDLE, None)]
-    with pytest.raises(TopicNotFoundError):
-        await a.lookup()
+    await raises(TopicNotFoundError, a.lookup())
 
 
 async def test_a_heartbeat_topic_belongs_to_its_broker_and_to_nobody_else(cluster: Cluster) -> None:
@@ -466,8 +453,7 @@ async def test_a_heartbeat_topic_belongs_to_its_broker_and_to_nobody_else(cluste
     assert (await b.lookup(name)).mine
     b.kill()
     await until(lambda: b.me.id not in a.ownership.brokers.reports)
-    with pytest.raises(NoBrokerError):
-        await a.lookup(name)
+    await raises(NoBrokerError, a.lookup(name))
 
 
 async def test_brokers_report_their_bundles_soon_and_the_leader_places_by_that(cluster: Cluster) -> None:
@@ -476,8 +462,7 @@ async def test_brokers_report_their_bundles_soon_and_the_leader_places_by_that(c
     a.topics = [counters(TOPIC, messages_in=100_000, bytes_in=1_000_000, producers=1, consumers=2)]
     await until(lambda: bool(b.ownership.brokers.reports[a.me.id].bundles), within=10)
     await until(lambda: b.ownership.brokers.reports[a.me.id].message_rate > 100, within=10)
-    node = await cluster.store.get(f"/loadbalance/brokers/{a.me.id}")
-    assert node is not None
+    node = await node_at(cluster.store, f"/loadbalance/brokers/{a.me.id}")
     stats = json.loads(node.value)["lastStats"][str(BUNDLE)]
     assert (stats["producerCount"], stats["consumerCount"], stats["topics"]) == (1, 2, 1)
     answer = await a.lookup(topic_in(even(NAMESPACE, 4).all()[0]))

@@ -20,7 +20,9 @@ from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
+from tests.support.nodes import node_at
 from tests.support.pulsar_frames import SUB, C
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.broker.ownership.cluster import NAMESPACE, Cluster, Host, in_cluster
 from tests.unit.broker.peers import OPTIONS, TOPIC, FakeStream, Peer
@@ -65,8 +67,7 @@ class Scene:
         store, path = self.cluster.store, log_path(NAME.managed_ledger_path)
         found = {}
         for each in (path, *(f"{path}/{child}" for child in await store.children(path))):
-            node = await store.get(each)
-            assert node is not None
+            node = await node_at(store, each)
             found[each] = node.version
         return found
 
@@ -154,8 +155,7 @@ async def test_a_killed_owner_s_topic_is_served_by_the_other_with_everything_tha
     await b.producer()
     await b.publish(b"m2")
     assert trio.current_time() - killed_at < 4.0
-    await b.subscribe()
-    b.flow(10)
+    await b.subscribe(permits=10)
     assert await b.payloads(3) == [b"m0", b"m1", b"m2"]
 
 
@@ -166,8 +166,7 @@ async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_no
     await a.lookup()
     await a.producer()
     ids = await a.publish(b"m0", b"m1")
-    await a.subscribe()
-    a.flow(10)
+    await a.subscribe(permits=10)
     assert await a.payloads(2) == [b"m0", b"m1"]
     a.ack(ids[0])
     await trio.sleep(10)
@@ -249,11 +248,9 @@ async def test_a_moved_bundle_s_clients_are_told_where_to_go_and_find_everything
     assert told[C.CLOSE_PRODUCER].close_producer.assignedBrokerServiceUrl == "pulsar://b:6650"
     assert told[C.CLOSE_CONSUMER].close_consumer.assignedBrokerServiceUrl == "pulsar://b:6650"
     await b.producer()
-    await b.subscribe(subType=SUB.Shared)
-    b.flow(10)
+    await b.subscribe(subType=SUB.Shared, permits=10)
     assert await b.payloads(2) == [b"m0", b"m2"]
-    a.ask_producer()
-    assert (await a.error())[0] == pb.ServiceNotReady
+    assert await a.refused_producer() == pb.ServiceNotReady
 
 
 async def test_a_client_that_is_at_the_next_broker_before_its_bundle_waits_for_it(scene: Scene) -> None:
@@ -273,8 +270,7 @@ async def test_a_client_that_is_at_the_next_broker_before_its_bundle_waits_for_i
     assert closed.assignedBrokerServiceUrl == "pulsar://b:6650"
     await b.producer()
     assert scene.b.host.ownership.owned() == [BUNDLE]
-    a.ask_producer(producer_id=2)
-    assert (await a.error())[0] == pb.ServiceNotReady
+    assert await a.refused_producer(producer_id=2) == pb.ServiceNotReady
 
 
 async def test_topics_of_other_bundles_stay_when_one_is_unloaded(scene: Scene) -> None:
@@ -298,8 +294,7 @@ async def test_producers_go_on_while_their_bundle_is_split(scene: Scene) -> None
     await scene.a.host.ownership.split(BUNDLE)
     await a.publish(b"m1", first=1)
     assert (await b.lookup()).brokerServiceUrl == "pulsar://a:6650"
-    await a.subscribe()
-    a.flow(10)
+    await a.subscribe(permits=10)
     assert await a.payloads(2) == [b"m0", b"m1"]
 
 
@@ -342,8 +337,7 @@ async def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(
         return opened[0]
 
     monkeypatch.setattr(factory, "open", slow)
-    with pytest.raises((ServiceNotReadyError, MetadataUnavailableError)):
-        await scene.a.broker.topics.get(NAME)
+    await raises((ServiceNotReadyError, MetadataUnavailableError), scene.a.broker.topics.get(NAME))
     assert scene.a.broker.topics.loaded() == []
     assert not opened[0].is_usable
     await until(lambda: ownership.owned() == [], within=1)
@@ -353,7 +347,6 @@ async def test_only_the_owner_deletes_a_topic(scene: Scene) -> None:
     a = await scene.a.connect()
     await a.lookup()
     await a.producer()
-    with pytest.raises(ServiceNotReadyError):
-        await scene.b.broker.topics.delete(NAME, force=True)
+    await raises(ServiceNotReadyError, scene.b.broker.topics.delete(NAME, force=True))
     await a.publish(b"m0")
     await scene.a.broker.topics.delete(NAME, force=True)

@@ -14,7 +14,7 @@ from managed_ledger.entry_run import EntryRun
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
+from tests.unit.broker.peers import TOPIC, Peer, Room
 from tests.unit.broker.scraped import Scraped
 
 NAMESPACE = "/admin/policies/public/default"
@@ -32,8 +32,7 @@ def later(room: Room, seconds: float) -> dict[str, Any]:
 async def on_topic(room: Room, *, permits: int = 100, kind: SUB.SubType = SUB.Shared) -> Peer:
     peer = await room.connect()
     await peer.producer()
-    await peer.subscribe(subType=kind)
-    peer.flow(permits)
+    await peer.subscribe(subType=kind, permits=permits)
     return peer
 
 
@@ -44,17 +43,15 @@ async def send_refused(peer: Peer, **metadata: Any) -> str:
     return error.message
 
 
-async def test_a_message_with_a_longer_delay_than_allowed_is_refused() -> None:
-    async with in_broker(delayed_max_ms=5000) as room:
-        peer = await on_topic(room)
-        assert "the delay of 5001 ms is above the allowed one of 5000 ms" in await send_refused(
-            peer, **later(room, 5.001)
-        )
-        await peer.publish(b"0", b"1", **later(room, 5))
-        await peer.publish(b"now")
-        assert await peer.payloads(1) == [b"now"]
-        await trio.sleep(6.1)
-        assert await peer.payloads(2) == [b"0", b"1"]
+@pytest.mark.broker(delayed_max_ms=5000)
+async def test_a_message_with_a_longer_delay_than_allowed_is_refused(room: Room) -> None:
+    peer = await on_topic(room)
+    assert "the delay of 5001 ms is above the allowed one of 5000 ms" in await send_refused(peer, **later(room, 5.001))
+    await peer.publish(b"0", b"1", **later(room, 5))
+    await peer.publish(b"now")
+    assert await peer.payloads(1) == [b"now"]
+    await trio.sleep(6.1)
+    assert await peer.payloads(2) == [b"0", b"1"]
 
 
 async def test_the_policies_of_the_namespace_count_from_their_change_on(room: Room) -> None:
@@ -89,8 +86,7 @@ async def test_what_is_delayed_waits_on_after_the_topic_was_loaded_again(kind: S
     room.broker.topics.close_soon(topic)
     await until(lambda: not room.broker.topics.loaded())
     again = await room.connect()
-    await again.subscribe(subType=kind)
-    again.flow(100)
+    await again.subscribe(subType=kind, permits=100)
     assert await again.payloads(1) == [b"now"]
     assert await again.silent(25)
     assert len(await again.payloads(50)) == 50
@@ -182,16 +178,12 @@ async def test_an_exclusive_consumer_gets_what_a_shared_one_had_to_wait_for(room
     peer = await on_topic(room)
     await peer.publish(b"0", **later(room, 60))
     assert await peer.silent(2)
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
-    await peer.subscribe(subType=SUB.Exclusive)
-    peer.flow(10)
+    await peer.end_consumer()
+    await peer.subscribe(subType=SUB.Exclusive, permits=10)
     message, payload = await peer.message()
     assert payload == b"0"
-    peer.close_consumer()
-    await peer.expect(C.SUCCESS)
-    await peer.subscribe(subType=SUB.Shared)
-    peer.flow(10)
+    await peer.end_consumer()
+    await peer.subscribe(subType=SUB.Shared, permits=10)
     assert await peer.silent(50), "it was not acknowledged, and waits again"
     peer.ack(message.message_id)
     assert await peer.silent(60)
@@ -200,11 +192,9 @@ async def test_an_exclusive_consumer_gets_what_a_shared_one_had_to_wait_for(room
 async def test_unsubscribing_ends_the_wait(room: Room) -> None:
     peer = await on_topic(room)
     await peer.publish(b"0", **later(room, 5))
-    peer.unsubscribe()
-    await peer.expect(C.SUCCESS)
+    await peer.end_subscription()
     assert await peer.silent(10)
-    await peer.subscribe(subType=SUB.Shared, initialPosition=pb.CommandSubscribe.Latest)
-    peer.flow(10)
+    await peer.subscribe(subType=SUB.Shared, initialPosition=pb.CommandSubscribe.Latest, permits=10)
     assert await peer.silent(10)
 
 

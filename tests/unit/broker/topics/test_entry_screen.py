@@ -90,8 +90,7 @@ async def test_an_entry_whose_metadata_cannot_be_read_is_passed_over_and_acknowl
 
 async def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[Event]) -> None:
     async def test(stage: Stage) -> None:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 1000)
+        consumer = stage.join(permits=1000)
         for _ in range(50):
             stage.log.add(b"")
             stage.log.entries[-1] = GARBAGE
@@ -112,8 +111,7 @@ async def test_a_topic_of_bad_entries_costs_one_line_a_minute(log_events: list[E
 async def test_markers_of_servers_are_passed_over_and_what_brokers_added_is_taken_off(kind: Any) -> None:
     """Covers a topic that was taken over from Pulsar."""
     async with on_stage(kind, stored=True) as stage:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 100)
+        consumer = stage.join(permits=100)
         stage.log.add(b"marker", marker_type=21)
         stage.log.add(b"")
         stage.log.entries[-1] = b"\x0e\x02" + struct.pack("!I", 4) + b"\x08\x01\x10\x01" + entry(b"plain")
@@ -128,8 +126,7 @@ async def test_messages_of_a_transaction_are_delivered_and_a_line_says_that_they
     log_events: list[Event],
 ) -> None:
     async def test(stage: Stage) -> None:
-        consumer = stage.join()
-        stage.subscription.flow(consumer, 100)
+        consumer = stage.join(permits=100)
         stage.publish(b"1", txnid_most_bits=1, txnid_least_bits=2)
         assert delivered(consumer) == [b"1"]
 
@@ -185,8 +182,7 @@ async def test_a_send_that_cannot_be_obeyed_is_refused_and_those_around_it_are_s
             stored.append(command.send_receipt.sequence_id)
             assert command.send_receipt.sequence_id == number
     assert refused == [0, 20, 21, 50]
-    await peer.subscribe()
-    peer.flow(100)
+    await peer.subscribe(permits=100)
     assert await peer.payloads(56) == [b"%d" % number for number in stored]
     [connection] = room.broker.connections
     assert connection.sends_in_flight == 0
@@ -227,15 +223,14 @@ async def test_a_payload_above_max_message_size_is_refused_and_those_around_it_a
         refused = [each.send_error for each in answers if each.type == C.SEND_ERROR]
         assert [(each.sequence_id, each.error) for each in refused] == [(2, code), (3, code)]
         assert "100001 bytes is above maxMessageSize=100000" in refused[0].message
-        await peer.subscribe()
-        peer.flow(100)
+        await peer.subscribe(permits=100)
         assert [len(each) for each in await peer.payloads(4)] == [5, limit, 70_000, 70_000]
         assert room.broker.context.publishing.bytes == 0
 
 
-async def test_a_part_of_a_chunked_message_is_bounded_by_its_frame_alone() -> None:
-    async with in_broker(message_size_max=100_000) as room:
-        peer = await producing(room)
-        body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, is_chunk=True)
-        peer.send(C(type=C.SEND, send=body), entry(b"x" * 100_001, uuid="u", chunk_id=0, num_chunks_from_msg=2))
-        assert (await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id == 7
+@pytest.mark.broker(message_size_max=100000)
+async def test_a_part_of_a_chunked_message_is_bounded_by_its_frame_alone(room: Room) -> None:
+    peer = await producing(room)
+    body = pb.CommandSend(producer_id=1, sequence_id=7, num_messages=1, is_chunk=True)
+    peer.send(C(type=C.SEND, send=body), entry(b"x" * 100_001, uuid="u", chunk_id=0, num_chunks_from_msg=2))
+    assert (await peer.expect(C.SEND_RECEIPT)).send_receipt.sequence_id == 7

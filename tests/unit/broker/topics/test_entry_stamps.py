@@ -68,8 +68,7 @@ def test_the_names_of_the_original_are_taken_and_no_others() -> None:
     assert [index_in({"index": text}) for text in ("7", "-1", "x", "")] == [7, -1, -1, -1]
 
 
-async def test_each_entry_has_the_index_of_its_last_message_and_the_time(room: Room) -> None:
-    peer = await room.connect()
+async def test_each_entry_has_the_index_of_its_last_message_and_the_time(room: Room, peer: Peer) -> None:
     await peer.producer()
     before = room.broker.context.world.clock.wall_ms()
     await peer.publish(b"0", b"1")
@@ -93,8 +92,7 @@ async def test_indexes_go_on_over_reloads_and_switches_of_ledgers(room: Room, cr
     assert [each.index for each in await stored(room)] == list(range(35))
 
 
-async def test_an_index_does_not_come_again_when_all_entries_are_deleted(room: Room) -> None:
-    peer = await room.connect()
+async def test_an_index_does_not_come_again_when_all_entries_are_deleted(room: Room, peer: Peer) -> None:
     await peer.subscribe()
     await peer.producer()
     ids = await peer.publish(*[b"x"] * 10)
@@ -115,8 +113,7 @@ async def test_an_index_does_not_come_again_when_all_entries_are_deleted(room: R
 
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
-async def test_consumers_get_entries_as_they_were_sent(room: Room, kind: int) -> None:
-    peer = await room.connect()
+async def test_consumers_get_entries_as_they_were_sent(room: Room, peer: Peer, kind: int) -> None:
     await peer.subscribe(subType=kind)
     await peer.producer()
     sent = entry(b"one", sequence_id=0, partition_key="k")
@@ -132,8 +129,7 @@ async def test_consumers_get_entries_as_they_were_sent(room: Room, kind: int) ->
         await peer.subscribe(subType=kind)
 
 
-async def test_delayed_messages_and_batches_are_known_behind_the_metadata(room: Room) -> None:
-    peer = await room.connect()
+async def test_delayed_messages_and_batches_are_known_behind_the_metadata(room: Room, peer: Peer) -> None:
     await peer.subscribe(subType=SUB.Shared)
     await peer.producer()
     await peer.publish(b"late", deliver_at_time=room.broker.context.world.clock.wall_ms() + 5000)
@@ -170,8 +166,7 @@ async def test_clients_that_understand_it_get_the_metadata_where_it_is_exposed()
         assert bytes(with_metadata).endswith(bytes(plain))
 
 
-async def test_an_entry_is_found_by_the_index_of_any_of_its_messages(room: Room) -> None:
-    peer = await room.connect()
+async def test_an_entry_is_found_by_the_index_of_any_of_its_messages(room: Room, peer: Peer) -> None:
     await peer.subscribe()
     await peer.producer()
     places = []

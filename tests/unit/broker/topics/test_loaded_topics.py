@@ -24,8 +24,9 @@ from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.pulsar_frames import SUB, C
+from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Room
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 NAME = TopicName.parse(TOPIC)
 
@@ -103,16 +104,14 @@ async def test_a_consumer_of_a_known_subscription_needs_no_task_and_another_one_
 
 
 @pytest.mark.expect_error("request failed")
-async def test_a_consumer_whose_adding_fails_gets_an_answer_and_its_connection_stays(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_consumer_whose_adding_fails_gets_an_answer_and_its_connection_stays(peer: Peer) -> None:
     await peer.producer()
     await peer.subscribe(name="s")
     await peer.subscribe(name="s2", consumer_id=2)
     peer.send(C(type=C.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=77)))
     await peer.expect(C.SUCCESS)
     with patch("broker.connections.creation.make_consumer", side_effect=ValueError("a mistake")):
-        peer.ask_subscribe(name="s")
-        assert (await peer.error())[0] == pb.UnknownError
+        assert await peer.refused_consumer(name="s") == pb.UnknownError
     await peer.subscribe(name="s")
 
 
@@ -147,8 +146,7 @@ async def test_a_load_that_is_over_is_not_waited_for() -> None:
         await loading.done.wait()
 
 
-async def test_a_producer_that_is_closed_while_it_waits_for_its_topic_is_not_added(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_producer_that_is_closed_while_it_waits_for_its_topic_is_not_added(room: Room, peer: Peer) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(room.broker.policies.run)
         await peer.producer("persistent://public/default/another")
@@ -164,8 +162,7 @@ async def test_a_topic_is_not_made_in_a_namespace_that_was_deleted_a_moment_ago(
     metadata = room.broker.metadata
     await room.broker.topics.namespaces.exists(NAME)  # its existence is known and cached
     await metadata.delete(f"/admin/policies/{NAME.namespace_path}")
-    with pytest.raises(TopicNotFoundError):
-        await room.broker.topics.get(NAME)
+    await raises(TopicNotFoundError, room.broker.topics.get(NAME))
     assert await metadata.get(log_path(NAME.managed_ledger_path)) is None
 
 
@@ -174,10 +171,8 @@ async def test_no_topic_is_made_in_a_namespace_that_is_being_deleted_and_those_t
     await topics.get(NAME)
     await metadata.put(f"/admin/policies/{NAME.namespace_path}", b'{"deleted": true}', ANY_VERSION)
     other = TopicName.parse(f"persistent://{NAME.namespace_path}/other")
-    with pytest.raises(TopicNotFoundError, match="is being deleted"):
-        await topics.get(other)
-    with pytest.raises(TopicNotFoundError, match="is being deleted"):
-        await topics.create(other)
+    await raises(TopicNotFoundError, topics.get(other), match="is being deleted")
+    await raises(TopicNotFoundError, topics.create(other), match="is being deleted")
     assert await metadata.get(log_path(other.managed_ledger_path)) is None
     assert (await topics.get(NAME)).name == NAME
 
@@ -214,13 +209,11 @@ async def test_closing_tells_producers_and_consumers_of_every_kind_and_a_new_loo
     await peer.producer()
     assert (await room.topic()) is not topic
     await peer.publish(b"m1", first=1)
-    await peer.subscribe(name="0-True", consumer_id=10)
-    peer.flow(10, 10)
+    await peer.subscribe(name="0-True", consumer_id=10, permits=10)
     assert await peer.payloads(2) == [b"m0", b"m1"]
 
 
-async def test_messages_of_a_closing_shared_subscription_are_not_passed_around(room: Room) -> None:
-    peer = await room.connect()
+async def test_messages_of_a_closing_shared_subscription_are_not_passed_around(room: Room, peer: Peer) -> None:
     await peer.producer()
     for consumer_id in (1, 2):
         await peer.subscribe(consumer_id=consumer_id, subType=SUB.Shared)
@@ -234,8 +227,7 @@ async def test_messages_of_a_closing_shared_subscription_are_not_passed_around(r
     assert sorted(closed) == sorted([C.CLOSE_PRODUCER, C.CLOSE_CONSUMER, C.CLOSE_CONSUMER])
 
 
-async def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back(room: Room, peer: Peer) -> None:
     await peer.producer()
     await peer.publish(b"m0")
     await peer.subscribe()
@@ -244,13 +236,11 @@ async def test_a_topic_whose_log_was_taken_over_lets_go_and_comes_back(room: Roo
     assert {(await peer.receive())[0].type for _ in range(2)} == {C.CLOSE_PRODUCER, C.CLOSE_CONSUMER}
     await peer.producer()
     await peer.publish(b"m1", first=1)
-    await peer.subscribe()
-    peer.flow(10)
+    await peer.subscribe(permits=10)
     assert await peer.payloads(2) == [b"m0", b"m1"]
 
 
-async def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept(room: Room, peer: Peer) -> None:
     opens = room.factory.open
 
     async def lost(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> object:
@@ -259,14 +249,12 @@ async def test_a_log_that_is_lost_while_it_is_being_opened_is_not_kept(room: Roo
         return ledger
 
     with patch.object(room.factory, "open", lost):
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert await peer.refused_producer() == pb.ServiceNotReady
         assert not room.broker.topics.loaded()
     await peer.producer()
 
 
-async def test_stopping_closes_every_topic_and_loads_no_other(room: Room) -> None:
-    peer = await room.connect()
+async def test_stopping_closes_every_topic_and_loads_no_other(room: Room, peer: Peer) -> None:
     for number in range(3):
         await peer.producer(f"{TOPIC}-{number}", producer_id=number)
     room.broker.begin_close()
@@ -274,8 +262,7 @@ async def test_stopping_closes_every_topic_and_loads_no_other(room: Room) -> Non
     assert closed == [C.CLOSE_PRODUCER] * 3
     with trio.fail_after(30):
         await room.broker.closed.wait()
-    with pytest.raises(ServiceNotReadyError):
-        await room.broker.topics.get(NAME)
+    await raises(ServiceNotReadyError, room.broker.topics.get(NAME))
     assert not room.broker.topics.loaded()
     assert not room.factory.managed_ledgers
     assert peer.stream.closed
@@ -285,9 +272,8 @@ async def test_stopping_closes_every_topic_and_loads_no_other(room: Room) -> Non
     "error", [LedgerRecoveryError("a bookie is away"), StoreUnavailableError("away"), CursorRecoveryError("away")]
 )
 async def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client_waits(
-    error: Exception, room: Room
+    error: Exception, room: Room, peer: Peer
 ) -> None:
-    peer = await room.connect()
     opens = room.factory.open
     tries: list[float] = []
 
@@ -307,31 +293,27 @@ async def test_a_topic_that_cannot_be_loaded_now_is_tried_again_while_its_client
     assert room.broker.topics.loads_failed == 0
 
 
-async def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself(room: Room) -> None:
-    peer = await room.connect()
+async def test_who_waits_for_a_topic_hears_of_it_before_he_gives_up_himself(room: Room, peer: Peer) -> None:
 
     async def away(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         raise ManagedLedgerUnavailableError("away")
 
     with patch.object(room.factory, "open", away):
         begun = trio.current_time()
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert await peer.refused_producer() == pb.ServiceNotReady
     assert HOLD_S - 1 < trio.current_time() - begun <= HOLD_S
     await peer.producer()
 
 
 @pytest.mark.parametrize("error", [ManagedLedgerFencedError("taken over"), CursorDamagedError("cannot be read")])
-async def test_what_no_other_try_would_mend_is_told_at_once(error: Exception, room: Room) -> None:
-    peer = await room.connect()
+async def test_what_no_other_try_would_mend_is_told_at_once(error: Exception, room: Room, peer: Peer) -> None:
 
     async def fail(name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         raise error
 
     with patch.object(room.factory, "open", fail):
         begun = trio.current_time()
-        peer.ask_producer()
-        assert (await peer.error())[0] == pb.ServiceNotReady
+        assert await peer.refused_producer() == pb.ServiceNotReady
     assert trio.current_time() - begun < 0.01
 
 
@@ -359,20 +341,16 @@ async def test_a_topic_that_is_closed_gives_every_receipt_before_it_sends_its_pr
     await until(lambda: not room.broker.topics.loaded())
     await peer.producer()
     await peer.publish(b"late", first=5)
-    await peer.subscribe()
-    peer.flow(100)
+    await peer.subscribe(permits=100)
     assert await peer.payloads(6) == [*(b"m%d" % number for number in range(5)), b"late"]
     [connection] = room.broker.connections
     assert (connection.sends_in_flight, connection.requests_in_flight) == (0, 0)
 
 
-async def test_bookies_that_do_not_answer_keep_no_producer_of_a_closed_topic_for_long(room: Room) -> None:
-    peer = await room.connect()
+async def test_bookies_that_do_not_answer_keep_no_producer_of_a_closed_topic_for_long(room: Room, peer: Peer) -> None:
     await peer.producer()
     topic = await room.topic()
-    room.cluster.ledgers.hold = True
-    for writer in room.cluster.ledgers.writers.values():
-        writer.held = True
+    room.cluster.ledgers.hold_appends()
     peer.send_message(b"m", 0)
     await until(lambda: topic.entries_in == 1)
     begun = trio.current_time()

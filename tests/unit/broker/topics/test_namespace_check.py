@@ -12,6 +12,7 @@ from broker.topics import namespace_check
 from broker.topics.namespace_check import NamespaceCheck
 from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar.names import TopicName
+from tests.support.refusals import raises
 from tests.unit.broker.peers import TOPIC, Room
 
 NAME = TopicName.parse(TOPIC)
@@ -24,13 +25,11 @@ async def test_a_namespace_that_is_being_deleted_takes_no_topics_from_that_momen
     await check.takes_topics(NAME)
     await metadata.put(PATH, encode_json({"deleted": True}), ANY_VERSION)
     for _ in range(2):
-        with pytest.raises(TopicNotFoundError, match="being deleted"):
-            await check.takes_topics(NAME)
+        await raises(TopicNotFoundError, check.takes_topics(NAME), match="being deleted")
     await metadata.put(PATH, encode_json({}), ANY_VERSION)
     await check.takes_topics(NAME)
     await metadata.delete(PATH, ANY_VERSION)
-    with pytest.raises(TopicNotFoundError, match="does not exist"):
-        await check.takes_topics(NAME)
+    await raises(TopicNotFoundError, check.takes_topics(NAME), match="does not exist")
 
 
 async def test_unchanged_policies_are_decoded_once_for_thousands_of_topics(

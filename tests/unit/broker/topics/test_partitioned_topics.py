@@ -23,6 +23,8 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 
 NAME = TopicName.parse("persistent://public/default/my orders")
 NODE = "/admin/partitioned-topics/public/default/persistent/my+orders"
@@ -70,14 +72,12 @@ async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write(monk
         monkeypatch.setattr(store, "multi", counted)
         await topics.create(NAME, 3, {"a": "b"})
         assert writes == [4]
-        node = await store.get(NODE)
-        assert node is not None
+        node = await node_at(store, NODE)
         assert node.value == b'{"partitions":3,"deleted":false,"properties":{"a":"b"}}'
         logs = await store.children("/managed-ledgers/public/default/persistent")
         assert logs == [f"my+orders-partition-{index}" for index in range(3)]
         for log in logs:
-            made = await store.get(f"/managed-ledgers/public/default/persistent/{log}")
-            assert made is not None
+            made = await node_at(store, f"/managed-ledgers/public/default/persistent/{log}")
             assert made.value == b""
         assert await topics.get(NAME) == 3
         assert await topics.names(NamespaceName("public", "default")) == [NAME]
@@ -87,41 +87,33 @@ async def test_a_topic_is_made_with_the_logs_of_its_partitions_in_one_write(monk
 async def test_what_exists_in_either_kind_is_not_made_again() -> None:
     async with in_store() as (store, topics):
         await store.create(LOG, make_parents=True)
-        with pytest.raises(TopicExistsError, match="not partitioned"):
-            await topics.create(NAME, 1)
+        await raises(TopicExistsError, topics.create(NAME, 1), match="not partitioned")
         await store.delete(LOG)
         await topics.create(NAME, 1)
-        with pytest.raises(TopicExistsError, match="partitioned topic"):
-            await topics.create(NAME, 1)
+        await raises(TopicExistsError, topics.create(NAME, 1), match="partitioned topic")
 
 
 async def test_partitions_whose_node_was_lost_are_taken_over_if_all_of_them_fit() -> None:
     async with in_store() as (store, topics):
         await store.create(f"{LOG}-partition-2", b"old", make_parents=True)
         await store.create(f"{LOG}-partition-x", b"another topic")
-        with pytest.raises(TopicExistsError, match="3 partitions"):
-            await topics.create(NAME, 2)
+        await raises(TopicExistsError, topics.create(NAME, 2), match="3 partitions")
         assert await store.get(NODE) is None
         await topics.create(NAME, 3)
-        kept = await store.get(f"{LOG}-partition-2")
-        assert kept is not None
+        kept = await node_at(store, f"{LOG}-partition-2")
         assert kept.value == b"old"
 
 
 async def test_counts_and_names_that_cannot_be_are_refused() -> None:
     async with in_store(partitions_max=8) as (_, topics):
         for count in (0, -1, 9):
-            with pytest.raises(PartitionCountError):
-                await topics.create(NAME, count)
+            await raises(PartitionCountError, topics.create(NAME, count))
         for local in ("x-partition-1", "x-partition-y"):
-            with pytest.raises(InvalidTopicError):
-                await topics.create(TopicName.parse(local), 2)
+            await raises(InvalidTopicError, topics.create(TopicName.parse(local), 2))
         await topics.create(NAME, 8)
         for count in (7, 0, 9):
-            with pytest.raises(PartitionCountError):
-                await topics.grow(NAME, count)
-        with pytest.raises(NotPartitionedError):
-            await topics.grow(TopicName.parse("other"), 2)
+            await raises(PartitionCountError, topics.grow(NAME, count))
+        await raises(NotPartitionedError, topics.grow(TopicName.parse("other"), 2))
 
 
 async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_write_that_makes_them(
@@ -146,8 +138,7 @@ async def test_new_partitions_get_every_subscription_at_the_first_entry_in_the_w
         assert await topics.get(NAME) == 4
         for index in (2, 3):
             assert await store.children(f"{LOG}-partition-{index}") == ["s+1", "t"]
-            node = await store.get(f"{LOG}-partition-{index}/s+1")
-            assert node is not None
+            node = await node_at(store, f"{LOG}-partition-{index}/s+1")
             info = pb.ManagedCursorInfo.FromString(node.value)
             assert (info.cursorsLedgerId, info.markDeleteLedgerId, info.markDeleteEntryId) == (-1, -1, -1)
             assert [(pair.name, pair.value) for pair in info.cursorProperties] == [("team", "x")]
@@ -162,8 +153,7 @@ async def test_growing_to_as_many_as_there_are_makes_only_the_logs_that_are_miss
         await store.delete(f"{LOG}-partition-1")
         assert await topics.grow(NAME, 3) == 3
         assert await store.children(f"{LOG}-partition-1") == []
-        node = await store.get(NODE)
-        assert node is not None
+        node = await node_at(store, NODE)
         assert node.version == 0
 
 
@@ -210,21 +200,17 @@ async def test_a_topic_that_is_being_deleted_is_neither_used_nor_made_and_its_fi
         await topics.create(NAME, 2, {"a": "b"})
         assert await topics.get(NAME) == 2
         await topics.mark(NAME, deleted=True)
-        with pytest.raises(BeingDeletedError):
-            await topics.get(NAME)
+        await raises(BeingDeletedError, topics.get(NAME))
         assert told == [NAME]
-        with pytest.raises(BeingDeletedError):
-            await topics.create(NAME, 2)
-        with pytest.raises(BeingDeletedError):
-            await topics.grow(NAME, 4)
+        await raises(BeingDeletedError, topics.create(NAME, 2))
+        await raises(BeingDeletedError, topics.grow(NAME, 4))
         assert await topics.find(NAME) == Partitioning(partitions=2, deleted=True, properties=(("a", "b"),))
         await topics.mark(NAME, deleted=False)
         assert await topics.get(NAME) == 2
         await topics.delete(NAME)
         await topics.delete(NAME)
         assert await topics.get(NAME) == 0
-        with pytest.raises(NotPartitionedError):
-            await topics.mark(NAME, deleted=True)
+        await raises(NotPartitionedError, topics.mark(NAME, deleted=True))
 
 
 async def test_who_loses_a_race_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +229,7 @@ async def test_who_loses_a_race_looks_again(monkeypatch: pytest.MonkeyPatch) -> 
             return await multi(ops)
 
         monkeypatch.setattr(store, "multi", create_first)
-        with pytest.raises(TopicExistsError):
-            await topics.create(NAME, 2)
+        await raises(TopicExistsError, topics.create(NAME, 2))
         monkeypatch.setattr(store, "multi", grow_first)
         assert await topics.grow(NAME, 8) == 6
         assert await topics.get(NAME) == 8
@@ -270,8 +255,7 @@ async def test_a_store_that_is_away_is_said_to_be_so() -> None:
             topics.delete(NAME),
             topics.subscriptions(NAME.with_partition(0)),
         ):
-            with pytest.raises(MetadataUnavailableError):
-                await call
+            await raises(MetadataUnavailableError, call)
 
 
 async def test_changes_of_one_topic_wait_for_each_other_and_of_two_do_not() -> None:

@@ -30,6 +30,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.policy_logs import MemoryPolicies, policies_on
+from tests.support.refusals import raises
 
 NAME = TopicName.parse("persistent://t/n/my orders")
 PARTITION = TopicName.parse("persistent://t/n/my orders-partition-3")
@@ -158,8 +159,7 @@ async def test_while_the_store_is_away_what_was_known_holds_and_nothing_new_is_l
         store.disconnect()
         await trio.sleep(5)
         assert ask().ensemble_size == 3
-        with pytest.raises(MetadataUnavailableError):
-            await policies.load(TopicName.parse("persistent://other/n/t"))
+        await raises(MetadataUnavailableError, policies.load(TopicName.parse("persistent://other/n/t")))
         store.reconnect()
         await another(tree).update(NAME, with_copies(4))
         await trio.sleep(5)
@@ -222,8 +222,7 @@ async def test_a_log_that_cannot_be_read_holds_up_what_is_not_known_and_nothing_
             return await MemoryPolicies.changes_here(cast("MemoryPolicies", policies.source), log, since)
 
         monkeypatch.setattr(policies.source, "changes", changes)
-        with pytest.raises(MetadataUnavailableError, match="no owner"):
-            await policies.load(elsewhere)
+        await raises(MetadataUnavailableError, policies.load(elsewhere), match="no owner")
         log_topic = TopicName.parse("persistent://other/n/__change_events")
         held = await policies.load(log_topic)  # the log itself is loaded all the same
         assert (held().retention_minutes, held().retention_mb) == (-1, -1)
@@ -302,8 +301,7 @@ async def test_a_store_that_refuses_to_delete_the_policies_of_a_namespace_is_not
             raise NotAllowedError("credentials")
 
         monkeypatch.setattr(store, "multi", refuse)
-        with pytest.raises(MetadataUnavailableError, match="credentials"):
-            await policies.delete_namespace(NamespaceName("t", "n"))
+        await raises(MetadataUnavailableError, policies.delete_namespace(NamespaceName("t", "n")), match="credentials")
         assert len(asked) == 1
 
 

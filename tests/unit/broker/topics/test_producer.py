@@ -8,11 +8,10 @@ from quire.ledger.errors import LedgerError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C, entry
 from tests.support.waiting import until
-from tests.unit.broker.peers import TOPIC, Room
+from tests.unit.broker.peers import TOPIC, Peer, Room
 
 
-async def test_receipts_carry_the_sequence_ids_in_order_and_growing_positions(room: Room) -> None:
-    peer = await room.connect()
+async def test_receipts_carry_the_sequence_ids_in_order_and_growing_positions(peer: Peer) -> None:
     await peer.producer()
     for number in range(25):  # in ledgers of ten entries
         peer.send_message(b"x", 100 + number)
@@ -43,9 +42,7 @@ async def test_closing_a_producer_is_answered_behind_the_receipts_of_what_was_on
     peer = await room.connect()
     await peer.producer()
     await peer.publish(b"first")
-    room.cluster.ledgers.hold = True
-    for writer in room.cluster.ledgers.writers.values():
-        writer.held = True
+    room.cluster.ledgers.hold_appends()
     for number in range(3):
         peer.send_message(b"late", 1 + number)
     peer.close_producer()
@@ -58,8 +55,7 @@ async def test_closing_a_producer_is_answered_behind_the_receipts_of_what_was_on
     await peer.producer()  # the id may be used again
 
 
-async def test_a_bad_checksum_is_told_behind_the_receipts_of_earlier_sends(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_bad_checksum_is_told_behind_the_receipts_of_earlier_sends(peer: Peer) -> None:
     await peer.producer()
     broken = bytearray(entry(b"broken", sequence_id=1))
     broken[-1] ^= 1
@@ -73,8 +69,7 @@ async def test_a_bad_checksum_is_told_behind_the_receipts_of_earlier_sends(room:
     assert (error.sequence_id, error.error) == (1, pb.ChecksumError)
 
 
-async def test_a_bad_checksum_of_an_unknown_producer_closes_the_connection(room: Room) -> None:
-    peer = await room.connect()
+async def test_a_bad_checksum_of_an_unknown_producer_closes_the_connection(peer: Peer) -> None:
     broken = bytearray(entry(b"broken"))
     broken[-1] ^= 1
     peer.send_entry(bytes(broken), producer_id=7)
@@ -103,13 +98,11 @@ async def test_a_failed_append_is_told_and_nothing_is_stored_before_the_client_h
     assert await peer.silent()
     await peer.producer()
     await peer.publish(b"m1", b"m2", first=1)
-    await peer.subscribe()
-    peer.flow(10)
+    await peer.subscribe(permits=10)
     assert await peer.payloads(3) == [b"m0", b"m1", b"m2"]
 
 
-async def test_the_bytes_on_their_way_are_counted_down_again(room: Room) -> None:
-    peer = await room.connect()
+async def test_the_bytes_on_their_way_are_counted_down_again(room: Room, peer: Peer) -> None:
     await peer.producer()
     await peer.publish(*[b"x" * 100] * 30)
     assert room.broker.context.publishing.bytes == 0
@@ -126,8 +119,7 @@ async def test_a_name_is_taken_over_only_from_a_dead_connection(room: Room) -> N
         if first.pings:
             break
     assert (await second.error())[0] == pb.ProducerBusy
-    first.ask_producer(producer_id=2, producer_name="p")
-    assert (await first.error())[0] == pb.ProducerBusy
+    assert await first.refused_producer(producer_id=2, producer_name="p") == pb.ProducerBusy
     first.dead = True
     assert await second.producer(producer_name="p") == "p"
     assert first.stream.closed
@@ -135,8 +127,7 @@ async def test_a_name_is_taken_over_only_from_a_dead_connection(room: Room) -> N
     assert list(topic.producers) == ["p"]
 
 
-async def test_from_a_failed_append_on_sends_are_ignored_until_the_producer_is_back(room: Room) -> None:
-    peer = await room.connect()
+async def test_from_a_failed_append_on_sends_are_ignored_until_the_producer_is_back(room: Room, peer: Peer) -> None:
     await peer.producer()
     [connection] = room.broker.connections
     topic = await room.topic()

@@ -31,6 +31,8 @@ from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from simulation.common.leaks import ledgers_of_schemas
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
 from tests.unit.broker.peers import OPTIONS
 from tests.unit.managed_ledger.cluster import CONFIG, Cluster, Session
 from tests.unit.managed_ledger.fake_ledgers import fake_world, running
@@ -123,8 +125,7 @@ async def test_a_strategy_decides_about_the_newest_schema(strategy: Strategy, ne
         if accepted:
             assert await schemas.register(TOPIC, new, rules) == 1
         else:
-            with pytest.raises(IncompatibleSchemaError):
-                await schemas.register(TOPIC, new, rules)
+            await raises(IncompatibleSchemaError, schemas.register(TOPIC, new, rules))
             assert await numbers(schemas) == [0]
             assert schemas.counts.incompatible["public/default"] == 1
         await check_no_leak(cluster)
@@ -150,8 +151,7 @@ async def test_a_transitive_strategy_looks_at_every_version(
         transitive = Strategy(f"{strategy.value}_TRANSITIVE")
         readable = third.data == avro("b", default=DEFAULT).data
         if not readable:
-            with pytest.raises(IncompatibleSchemaError):
-                await schemas.register(TOPIC, third, SchemaRules(strategy=transitive))
+            await raises(IncompatibleSchemaError, schemas.register(TOPIC, third, SchemaRules(strategy=transitive)))
         assert await schemas.register(TOPIC, third, SchemaRules(strategy=strategy)) == 2
 
 
@@ -167,8 +167,7 @@ async def test_a_tombstone_ends_the_versions_and_their_numbers_go_on() -> None:
         assert await schemas.register(TOPIC, text, RULES) == 2, "of any type"
         assert await numbers(schemas) == [2]
         assert [place.number for place in await schemas.places(TOPIC)] == [0, 1, 2]
-        node = await cluster.metadata.get(stored.locator_path(KEY))
-        assert node is not None
+        node = await node_at(cluster.metadata, stored.locator_path(KEY))
         assert stored.decode_locator(node.value).index[1].hash == b""
 
 
@@ -178,8 +177,7 @@ async def test_a_schema_may_be_added_only_where_that_is_allowed() -> None:
         await schemas.register(TOPIC, FIRST, RULES)
         fixed = SchemaRules(auto_update=False)
         assert await schemas.register(TOPIC, FIRST, fixed) == 0
-        with pytest.raises(IncompatibleSchemaError, match="isAllowAutoUpdateSchema"):
-            await schemas.register(TOPIC, SECOND, fixed)
+        await raises(IncompatibleSchemaError, schemas.register(TOPIC, SECOND, fixed), match="isAllowAutoUpdateSchema")
 
 
 @pytest.mark.parametrize(
@@ -198,25 +196,21 @@ async def test_a_schema_may_be_added_only_where_that_is_allowed() -> None:
 )
 async def test_what_is_no_schema_of_its_type_is_refused(schema: Schema) -> None:
     async with in_cluster() as (cluster, start):
-        with pytest.raises(InvalidSchemaError):
-            await start().schemas.register(TOPIC, schema, RULES)
+        await raises(InvalidSchemaError, start().schemas.register(TOPIC, schema, RULES))
         assert not cluster.ledgers.listed()
 
 
 async def test_a_consumer_has_to_read_what_is_there_and_adds_nothing() -> None:
     async with in_cluster() as (_, start):
         schemas = start().schemas
-        with pytest.raises(NoSchemaError):
-            await schemas.check_consumer(TOPIC, FIRST, Strategy.FULL)
+        await raises(NoSchemaError, schemas.check_consumer(TOPIC, FIRST, Strategy.FULL))
         await schemas.register(TOPIC, FIRST, RULES)
         for strategy in (Strategy.FULL, Strategy.FORWARD, Strategy.FORWARD_TRANSITIVE, Strategy.BACKWARD):
             await schemas.check_consumer(TOPIC, avro(), strategy)
-            with pytest.raises(IncompatibleSchemaError):
-                await schemas.check_consumer(TOPIC, avro("b"), strategy)
+            await raises(IncompatibleSchemaError, schemas.check_consumer(TOPIC, avro("b"), strategy))
         with pytest.raises(IncompatibleSchemaError):
             await schemas.check_consumer(TOPIC, avro("a", kind=SchemaType.JSON), Strategy.FULL)
-        with pytest.raises(IncompatibleSchemaError):
-            await schemas.check_consumer(TOPIC, avro(), Strategy.FULL_TRANSITIVE)
+        await raises(IncompatibleSchemaError, schemas.check_consumer(TOPIC, avro(), Strategy.FULL_TRANSITIVE))
         await schemas.check_consumer(TOPIC, avro("b"), Strategy.ALWAYS_COMPATIBLE)
         assert await numbers(schemas) == [0]
 
@@ -226,8 +220,7 @@ async def test_bounds_on_versions_and_room(monkeypatch: pytest.MonkeyPatch) -> N
         broker = start()
         monkeypatch.setattr(registry, "VERSIONS_MAX", 1)
         await broker.schemas.register(TOPIC, FIRST, RULES)
-        with pytest.raises(NotAllowedError, match="the maximum"):
-            await broker.schemas.register(TOPIC, SECOND, RULES)
+        await raises(NotAllowedError, broker.schemas.register(TOPIC, SECOND, RULES), match="the maximum")
         broker.no_room = "the disk is full"
         with pytest.raises(NoRoomError):
             await broker.schemas.register(TopicName.parse("persistent://public/default/other"), FIRST, RULES)
@@ -239,8 +232,7 @@ async def test_bookies_that_are_away_refuse_a_schema_for_now_and_leave_nothing(s
     async with in_cluster() as (cluster, start):
         schemas = start().schemas
         cluster.ledgers.failures[step] = [error]
-        with pytest.raises(MetadataUnavailableError):
-            await schemas.register(TOPIC, FIRST, RULES)
+        await raises(MetadataUnavailableError, schemas.register(TOPIC, FIRST, RULES))
         assert not cluster.ledgers.listed()
         assert schemas.counts.puts_failed["public/default"] == 1
         assert await schemas.register(TOPIC, FIRST, RULES) == 0
@@ -254,8 +246,7 @@ async def test_a_topic_that_goes_meanwhile_gets_no_schema() -> None:
         def check() -> None:
             raise ServiceNotReadyError("the topic is being closed")
 
-        with pytest.raises(ServiceNotReadyError, match="closed"):
-            await schemas.register(TOPIC, FIRST, RULES, check)
+        await raises(ServiceNotReadyError, schemas.register(TOPIC, FIRST, RULES, check), match="closed")
         assert await schemas.newest(TOPIC) is None
         assert not cluster.ledgers.listed()
         assert await schemas.register(TOPIC, FIRST, RULES) == 0
@@ -420,8 +411,6 @@ async def test_a_locator_that_cannot_be_read_is_an_error_and_nothing_is_changed(
     async with in_cluster() as (cluster, start):
         store = MemoryStore(cluster.tree)
         await store.create(stored.locator_path(KEY), b"\xff", make_parents=True)
-        with pytest.raises(MetadataUnavailableError):
-            await start().schemas.newest(TOPIC)
-        with pytest.raises(MetadataUnavailableError):
-            await start().schemas.register(TOPIC, FIRST, RULES)
+        await raises(MetadataUnavailableError, start().schemas.newest(TOPIC))
+        await raises(MetadataUnavailableError, start().schemas.register(TOPIC, FIRST, RULES))
         assert not cluster.ledgers.listed()

@@ -26,7 +26,9 @@ from quire.metadata.errors import MetadataUnavailableError as StoreUnavailableEr
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from tests.unit.broker.peers import OPTIONS, Room, in_broker
+from tests.support.nodes import node_at
+from tests.support.refusals import raises
+from tests.unit.broker.peers import OPTIONS, Room
 from tests.unit.managed_ledger.cluster import Cluster, kill, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import fake_world, running
 
@@ -110,14 +112,12 @@ async def test_what_was_written_before_a_kill_and_not_announced_is_known_after_i
 
             with monkeypatch.context() as patch:
                 patch.setattr(ChangeEvents, "_announce", away)
-                with pytest.raises(BrokerError, match="killed"):
-                    await first.broker.policies.update(NAME, with_ttl(2))
+                await raises(BrokerError, first.broker.policies.update(NAME, with_ttl(2)), match="killed")
             kill(first.factory)
         async with one_more(shared) as second:
             assert await ttl(second.broker) == 2
             await trio.sleep(1)
-            node = await shared.metadata.get(announced_path(NAMESPACE))
-            assert node is not None
+            node = await node_at(shared.metadata, announced_path(NAMESPACE))
             places = encode_json(
                 {"__change_events": str((await second.broker.topics.get(EVENTS)).ledger.last_confirmed)}
             )
@@ -145,35 +145,33 @@ async def test_clients_that_ask_for_topics_do_not_get_the_log(room: Room) -> Non
     assert list(answer.getTopicsOfNamespaceResponse.topics) == [NAME.full]
 
 
-async def test_a_topic_that_was_unloaded_sees_what_was_changed_meanwhile() -> None:
-    async with in_broker() as room:
-        topic = await room.broker.topics.get(NAME)
-        room.broker.topics.close_soon(topic)
-        await topic.ledger.closed.wait()
-        await room.broker.policies.update(NAME, lambda own: {**own, "retentionPolicies": KEPT})
-        topic = await room.broker.topics.get(NAME)
-        assert retention_minutes(topic) == 90
+async def test_a_topic_that_was_unloaded_sees_what_was_changed_meanwhile(room: Room) -> None:
+    topic = await room.broker.topics.get(NAME)
+    room.broker.topics.close_soon(topic)
+    await topic.ledger.closed.wait()
+    await room.broker.policies.update(NAME, lambda own: {**own, "retentionPolicies": KEPT})
+    topic = await room.broker.topics.get(NAME)
+    assert retention_minutes(topic) == 90
 
 
-async def test_policies_go_with_their_topic_and_stay_with_a_partition() -> None:
-    async with in_broker() as room:
-        topics, policies = room.broker.topics, room.broker.policies
-        await room.broker.administration.create_partitioned_topic(NAME, 2)
-        await policies.update(NAME.with_partition(1), with_ttl(5))
-        await room.broker.administration.delete_topic(NAME.with_partition(1))
-        assert await ttl(room.broker) == 5
-        await room.broker.administration.delete_partitioned_topic(NAME, True)
-        assert await policies.get(NAME) is None
-        await topics.get(NAME)
-        await policies.update(NAME, with_ttl(6))
-        await policies.update(NAME, with_ttl(7), is_global=True)
-        await topics.delete(NAME, force=False)
-        assert await policies.get(NAME) is await policies.get(NAME, is_global=True) is None
-        log = await topics.get(EVENTS)
-        last = (await read_all(log.ledger))[-2:]
-        assert [
-            pb.MessageMetadata.FromString(each[10 : 10 + int.from_bytes(each[6:10], "big")]).null_value for each in last
-        ] == [True, True]
+async def test_policies_go_with_their_topic_and_stay_with_a_partition(room: Room) -> None:
+    topics, policies = room.broker.topics, room.broker.policies
+    await room.broker.administration.create_partitioned_topic(NAME, 2)
+    await policies.update(NAME.with_partition(1), with_ttl(5))
+    await room.broker.administration.delete_topic(NAME.with_partition(1))
+    assert await ttl(room.broker) == 5
+    await room.broker.administration.delete_partitioned_topic(NAME, True)
+    assert await policies.get(NAME) is None
+    await topics.get(NAME)
+    await policies.update(NAME, with_ttl(6))
+    await policies.update(NAME, with_ttl(7), is_global=True)
+    await topics.delete(NAME, force=False)
+    assert await policies.get(NAME) is await policies.get(NAME, is_global=True) is None
+    log = await topics.get(EVENTS)
+    last = (await read_all(log.ledger))[-2:]
+    assert [
+        pb.MessageMetadata.FromString(each[10 : 10 + int.from_bytes(each[6:10], "big")]).null_value for each in last
+    ] == [True, True]
 
 
 class Wire:
@@ -272,54 +270,48 @@ async def test_the_log_begins_with_what_the_original_has_compacted() -> None:
             assert (later.whole, later.policies) == (False, {})
 
 
-async def test_events_that_cannot_be_read_keep_their_topic_from_being_served_and_no_other() -> None:
-    async with in_broker() as room:
-        await room.broker.policies.update(NAME, with_ttl(5))
-        log = (await room.broker.topics.get(EVENTS)).ledger
-        [entry] = await read_all(log)
-        await publish(log, entry[:-3], b"no entry at all", entry.replace(b"orders", b"orderz"))
-        await room.broker.policies.get(NAME)
-        with pytest.raises(UnsupportedPoliciesError, match="unreadableTopicPolicies"):
-            await room.broker.topics.get(NAME)
-        assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
-        # What is written of the topic next counts.
-        await room.broker.policies.update(NAME, lambda own: {"messageTTLInSeconds": 6})
-        assert await room.broker.topics.get(NAME)
+async def test_events_that_cannot_be_read_keep_their_topic_from_being_served_and_no_other(room: Room) -> None:
+    await room.broker.policies.update(NAME, with_ttl(5))
+    log = (await room.broker.topics.get(EVENTS)).ledger
+    [entry] = await read_all(log)
+    await publish(log, entry[:-3], b"no entry at all", entry.replace(b"orders", b"orderz"))
+    await room.broker.policies.get(NAME)
+    await raises(UnsupportedPoliciesError, room.broker.topics.get(NAME), match="unreadableTopicPolicies")
+    assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
+    # What is written of the topic next counts.
+    await room.broker.policies.update(NAME, lambda own: {"messageTTLInSeconds": 6})
+    assert await room.broker.topics.get(NAME)
 
 
-async def test_events_of_another_version_of_the_schema_are_read_by_it() -> None:
-    async with in_broker() as room:
-        older = event_schema().data.replace(
-            b'{"name":"messageTTLInSeconds","type":["null","int"],"default":null},', b""
-        )
-        schemas = room.broker.topics.schemas
-        await room.broker.topics.create(EVENTS)
-        version = await schemas.register(
-            EVENTS, replace(event_schema(), data=older), schemas.defaults.rules(EVENTS, None, None)
-        )
-        log = (await room.broker.topics.get(EVENTS)).ledger
-        entry = event_entry(
-            NAME,
-            event_value(NAME, {"maxMessageSize": 7}, "c"),
-            is_global=False,
-            cluster="c",
-            kind=parse(older),
-            version=version,
-            producer="p",
-            sequence_id=0,
-            now_ms=1,
-        )
-        await publish(log, entry)
-        await room.broker.policies.update(NAME, with_ttl(5))
-        fields = {"isGlobal": False, "maxMessageSize": 7, "messageTTLInSeconds": 5}
-        assert await room.broker.policies.get(NAME) == fields
-        assert [each.schema.data for each in await schemas.versions(EVENTS)] == [older, event_schema().data]
+async def test_events_of_another_version_of_the_schema_are_read_by_it(room: Room) -> None:
+    older = event_schema().data.replace(b'{"name":"messageTTLInSeconds","type":["null","int"],"default":null},', b"")
+    schemas = room.broker.topics.schemas
+    await room.broker.topics.create(EVENTS)
+    version = await schemas.register(
+        EVENTS, replace(event_schema(), data=older), schemas.defaults.rules(EVENTS, None, None)
+    )
+    log = (await room.broker.topics.get(EVENTS)).ledger
+    entry = event_entry(
+        NAME,
+        event_value(NAME, {"maxMessageSize": 7}, "c"),
+        is_global=False,
+        cluster="c",
+        kind=parse(older),
+        version=version,
+        producer="p",
+        sequence_id=0,
+        now_ms=1,
+    )
+    await publish(log, entry)
+    await room.broker.policies.update(NAME, with_ttl(5))
+    fields = {"isGlobal": False, "maxMessageSize": 7, "messageTTLInSeconds": 5}
+    assert await room.broker.policies.get(NAME) == fields
+    assert [each.schema.data for each in await schemas.versions(EVENTS)] == [older, event_schema().data]
 
 
 async def test_a_namespace_whose_policies_nobody_obeys_is_refused_by_the_names_of_those_only(room: Room) -> None:
     await room.broker.policies.update(NAME, lambda own: {**own, "maxMessageSize": 60})
-    with pytest.raises(UnsupportedPoliciesError, match="maxMessageSize"):
-        await room.broker.topics.get(NAME)
+    await raises(UnsupportedPoliciesError, room.broker.topics.get(NAME), match="maxMessageSize")
     assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
 
 
@@ -334,8 +326,7 @@ async def test_while_the_metadata_is_away_a_change_is_refused_or_unknown_and_lat
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "put", away)
-        with pytest.raises(BrokerError):
-            await room.broker.policies.update(NAME, with_ttl(2))
+        await raises(BrokerError, room.broker.policies.update(NAME, with_ttl(2)))
     assert await ttl(room.broker) == 2
     await room.broker.policies.update(NAME, with_ttl(3))
     assert await ttl(room.broker) == 3
