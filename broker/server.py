@@ -127,7 +127,7 @@ class Broker:
         self.lookups = LookupCounts()
         self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
         self._snapshots: Snapshots | None = None
-        self.topics.snapshots = self._snapshot_store
+        self.topics.keep_snapshots(self._snapshot_store)
         self.transactions: TransactionService | None = None
         requests: TransactionRequests | None = None
         if options.transactions:

@@ -115,13 +115,8 @@ class Topics:
     def options(self) -> BrokerOptions:
         return self._context.options
 
-    @property
-    def snapshots(self) -> Callable[[], StoredSnapshots] | None:
-        """Return what makes the store of snapshots of transactions."""
-        return self._loader.snapshots
-
-    @snapshots.setter
-    def snapshots(self, store: Callable[[], StoredSnapshots]) -> None:
+    def keep_snapshots(self, store: Callable[[], StoredSnapshots]) -> None:
+        """Keep snapshots of transactions in what `store` makes."""
         self._loader.snapshots = store
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import trio
 
@@ -18,6 +19,9 @@ from quire.wire.pulsar.frames import ReceiptEncoder
 from quire.wire.pulsar.metadata import delay_of, metadata_span
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer
+
+NOT_SERVED: Final = TRANSACTION | MARKER | SHADOW
+"""SENDs with these flags are refused, or looked at one by one."""
 
 
 class Producer:

@@ -29,7 +29,7 @@ from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
 from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient, TopicTransactions
-from broker.topics.producer import Producer, PublishSink, cut_in_next_step, cut_later
+from broker.topics.producer import NOT_SERVED, Producer, PublishSink, cut_in_next_step, cut_later
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
 from broker.topics.rates.dispatching import DispatchLimit
@@ -45,13 +45,12 @@ from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
+from quire.wire.pulsar.splitter import SendRun
 
 log = get_logger(__name__)
 
 RECEIPTS_GRACE_S = 5.0
 """Time that producers of a topic being closed wait for receipts of pending sends."""
-NOT_SERVED = TRANSACTION | MARKER | SHADOW
 
 
 class Topic:
@@ -199,8 +198,7 @@ class Topic:
         ):
             if waits_for_snapshot(self, producer, run, features):
                 return
-            why_not = None if self.transactions is None else self.transactions.refusal
-            for part, has in producer.accepted(run, why_not):
+            for part, has in producer.accepted(run, self.transactions and self.transactions.refusal):
                 # an append failed: nothing may be stored behind the gap
                 if self.producers.get(producer.name) is not producer:
                     producer.connection.sends_answered(len(part.sequence_ids))

@@ -13,7 +13,8 @@ import pytest
 
 from tests.interop.apache_broker import ApacheBroker
 from tests.interop.java import ApacheBookie
-from tests.interop.turns import Json, Part, Side, parts
+from tests.interop.turns import parts
+from tests.interop.turns_side import Json, Part, Side
 from tests.support.broker_process import BrokerCluster, BrokerProcess, client_of
 from tests.support.zookeeper import shared_server
 

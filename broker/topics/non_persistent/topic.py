@@ -24,18 +24,16 @@ from broker.topics.non_persistent.handling import Handling
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
-from broker.topics.producer import Producer
+from broker.topics.producer import NOT_SERVED, Producer
 from broker.topics.producer_access import Access, Claim
 from broker.topics.rates.following import TopicRates
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import batch_counts
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.receive_buffer import KEPT_MIN
-from quire.wire.pulsar.splitter import MARKER, SHADOW, TRANSACTION, SendRun
+from quire.wire.pulsar.splitter import SendRun
 from quire.world.doors import Buffer
 
-NOT_SERVED = TRANSACTION | MARKER | SHADOW
-"""SENDs with these flags are refused."""
 NO_DELAY = DelayedDelivery(False, 1000, 0)
 """A delivery time has no meaning: there is nothing to deliver later."""
 ENTRIES_IN_STEP = 256
