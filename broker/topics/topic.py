@@ -45,7 +45,7 @@ from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from quire.wire.pulsar.splitter import SendRun
+from quire.wire.pulsar.splitter import TRANSACTION, SendRun
 
 log = get_logger(__name__)
 
@@ -198,7 +198,7 @@ class Topic:
         ):
             if waits_for_snapshot(self, producer, run, features):
                 return
-            for part, has in producer.accepted(run, self.transactions and self.transactions.refusal):
+            for part, has in producer.accepted(run, None if self.transactions is None else self.transactions.refusal):
                 # an append failed: nothing may be stored behind the gap
                 if self.producers.get(producer.name) is not producer:
                     producer.connection.sends_answered(len(part.sequence_ids))
