@@ -465,7 +465,10 @@ class Policies:
         ("maxConsumersPerSubscription", 5),
         ("maxSubscriptionsPerTopic", 9),
         ("maxUnackedMessagesOnConsumer", 4_000),
-        ("dispatchRate", {"dispatchThrottlingRateInMsg": 5000, "dispatchThrottlingRateInByte": -1}),
+        (
+            "dispatchRate",
+            {"dispatchThrottlingRateInMsg": 5000, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1},
+        ),
         ("messageTTL?messageTTL=3600", None),
         (
             "inactiveTopicPolicies",
