@@ -85,7 +85,7 @@ _SET_BY_PUT: Final = frozenset(("compactionThreshold",))
 _SET_WITHOUT_BODY: Final = frozenset(("dispatcherPauseOnAckStatePersistent",))
 """A POST without a body means true."""
 _EMPTY: Final[Mapping[str, object]] = {"subscriptionTypesEnabled": []}
-"""What a topic with policies shows of one that is not set; of the others it shows nothing."""
+"""Values that a topic with policies shows of one that is not set; of the others it shows nothing."""
 _NOT_OF_TOPIC: Final = {
     "offloadPolicies": "offloadPolicies",
     "replication": "replicationClusters",

@@ -1,7 +1,7 @@
 """Apache Pulsar 4.2.4's broker and Quire's take turns, three times each, on one ZooKeeper and bookies of either kind.
 
 At each change the next broker must show clients what the one before showed them, and what the client knows of its own
-deeds: tests/interop/turns.py."""
+deeds: tests/interop/turns_parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import pytest
 
 from tests.interop.apache_broker import ApacheBroker
 from tests.interop.java import ApacheBookie
-from tests.interop.turns import Json, Part, Side, parts
+from tests.interop.turns_parts.contents import Deduplicated, Partitioned, Schemas, Terminated
+from tests.interop.turns_parts.policies import Policies
+from tests.interop.turns_parts.side import Json, Part, Side
+from tests.interop.turns_parts.subscriptions import Backlogs, Compacted, Delayed
 from tests.support.broker_process import BrokerCluster, BrokerProcess, client_of
 from tests.support.zookeeper import shared_server
 
@@ -32,6 +35,18 @@ SETTINGS: dict[str, object] = {
     "metadataStoreSessionTimeoutMillis": 4000,
     "numHttpServerThreads": 8,
 }
+
+
+PARTS: tuple[type[Part], ...] = (
+    Backlogs,
+    Schemas,
+    Compacted,
+    Delayed,
+    Deduplicated,
+    Terminated,
+    Partitioned,
+    Policies,
+)
 
 
 class Room:
@@ -98,7 +113,7 @@ def differences(before: Json, after: Json, at: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("bookies", ["theirs", "ours"])
 def test_pulsar_and_quire_take_turns_and_clients_see_no_difference(bookies: str, tmp_path: Path) -> None:
-    used = parts()
+    used: list[Part] = [each() for each in PARTS]
     with room(tmp_path, bookies) as made:
         before: dict[str, Json] = {}
         for turn in range(1, TURNS + 2):

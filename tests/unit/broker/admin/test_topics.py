@@ -17,7 +17,7 @@ from tests.unit.broker.admin.fakes import TOPICS, FakeAdministration, ask, fail_
 
 NAME = "persistent://public/default/t"
 PLAIN = {"partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
-"""What a message id of no batch and no partition has beside the entry."""
+"""Fields of a message id of no batch and no partition, beside the entry."""
 NAMES = ["persistent://public/default/a"]
 
 
