@@ -56,7 +56,9 @@ class Room:
         self.cluster = BrokerCluster(folder, shared_server(), bookies=2 if bookies == "ours" else 0)
         uri = self.cluster.ledgers_uri
         count = 2 if bookies == "theirs" else 0
-        self.theirs = [ApacheBookie(folder / f"apache{number}", uri) for number in range(count)]
+        # As Pulsar's bookkeeper.conf has it: a chunk of the largest size does not fit into BookKeeper's own default.
+        frames: dict[str, object] = {"nettyMaxFrameSizeBytes": 5_253_120}
+        self.theirs = [ApacheBookie(folder / f"apache{number}", uri, conf=frames) for number in range(count)]
         self.quire = self.cluster.broker(**SETTINGS)
         self.pulsar = ApacheBroker(folder / "pulsar", self.cluster.metadata_url, **SETTINGS)
 
