@@ -430,8 +430,7 @@ class Topic:
                 self.end_producer(producer, End.CUT)
 
     def abandon(self) -> None:
-        """Disconnect all clients at once, because another broker has the topic. Nothing more is written, neither
-        entries nor positions."""
+        """Disconnect all clients at once, because another broker has the topic. Nothing more is written."""
         self._disconnect_all()
         if self.transactions is not None:
             self.transactions.abandon()

@@ -8,6 +8,6 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("tests.interop.turns", "tests.interop.turns_side")
+pytest.register_assert_rewrite("tests.interop.turns_parts")
 if "QUIRE_INTEROP" not in os.environ:
     collect_ignore_glob = ["test_*.py"]

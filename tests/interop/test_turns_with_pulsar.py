@@ -1,7 +1,7 @@
 """Apache Pulsar 4.2.4's broker and Quire's take turns, three times each, on one ZooKeeper and bookies of either kind.
 
 At each change the next broker must show clients what the one before showed them, and what the client knows of its own
-deeds: tests/interop/turns.py."""
+deeds: tests/interop/turns_parts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 
 from tests.interop.apache_broker import ApacheBroker
 from tests.interop.java import ApacheBookie
-from tests.interop.turns import parts
-from tests.interop.turns_side import Json, Part, Side
+from tests.interop.turns_parts.contents import Deduplicated, Partitioned, Schemas, Terminated
+from tests.interop.turns_parts.policies import Policies
+from tests.interop.turns_parts.side import Json, Part, Side
+from tests.interop.turns_parts.subscriptions import Backlogs, Compacted, Delayed
 from tests.support.broker_process import BrokerCluster, BrokerProcess, client_of
 from tests.support.zookeeper import shared_server
 
@@ -35,6 +37,18 @@ SETTINGS: dict[str, object] = {
 }
 
 
+PARTS: tuple[type[Part], ...] = (
+    Backlogs,
+    Schemas,
+    Compacted,
+    Delayed,
+    Deduplicated,
+    Terminated,
+    Partitioned,
+    Policies,
+)
+
+
 class Room:
     """Bookies of one kind, and a broker of each kind, of which one runs."""
 
@@ -42,7 +56,9 @@ class Room:
         self.cluster = BrokerCluster(folder, shared_server(), bookies=2 if bookies == "ours" else 0)
         uri = self.cluster.ledgers_uri
         count = 2 if bookies == "theirs" else 0
-        self.theirs = [ApacheBookie(folder / f"apache{number}", uri) for number in range(count)]
+        # As Pulsar's bookkeeper.conf has it: a chunk of the largest size does not fit into BookKeeper's own default.
+        frames: dict[str, object] = {"nettyMaxFrameSizeBytes": 5_253_120}
+        self.theirs = [ApacheBookie(folder / f"apache{number}", uri, conf=frames) for number in range(count)]
         self.quire = self.cluster.broker(**SETTINGS)
         self.pulsar = ApacheBroker(folder / "pulsar", self.cluster.metadata_url, **SETTINGS)
 
@@ -99,7 +115,7 @@ def differences(before: Json, after: Json, at: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("bookies", ["theirs", "ours"])
 def test_pulsar_and_quire_take_turns_and_clients_see_no_difference(bookies: str, tmp_path: Path) -> None:
-    used = parts()
+    used: list[Part] = [each() for each in PARTS]
     with room(tmp_path, bookies) as made:
         before: dict[str, Json] = {}
         for turn in range(1, TURNS + 2):

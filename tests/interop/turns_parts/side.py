@@ -1,4 +1,4 @@
-"""The broker of a turn, as an official client and the REST see it; see turns.py."""
+"""The broker that serves in a turn with its client, and what is read of a topic."""
 
 from __future__ import annotations
 
