@@ -79,7 +79,8 @@ class NamespaceFields:
         self.folder = f"{ROOT}/{name}/persistent"
         self._own: Json | None = None
         self.values: dict[object, Any] = {}
-        """Values that hold for topics without policies of their own: by policy, or by the function that worked them out."""
+        """Values that hold for topics without policies of their own: by policy, or by the
+        function that worked them out."""
         self.topics: dict[str, Json] = {}
         """Policies of the topics that have any, by full name."""
         self.nodes: dict[str, Json] = {}
