@@ -135,7 +135,10 @@ def test_each_file_of_cases_or_stories_is_read_by_a_test_beside_it() -> None:
     for file in files:
         readers = [each.read_text() for each in file.parents[1].glob("test_*.py")]
         assert any(
-            f'"{file.name}"' in text
-            and any(call in text for call in ("check(", "stories_of(", "dialogues(", "read_text("))
+            (
+                f'"{file.name}"' in text
+                and any(call in text for call in ("check(", "stories_of(", "dialogues(", "read_text("))
+            )
+            or '"testdata").glob("*.txt")' in text
             for text in readers
         ), file
