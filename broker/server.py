@@ -38,6 +38,7 @@ from broker.topics.topic import Topic
 from broker.topics.topic_policies.change_events import ChangeEvents
 from managed_ledger.config import LogConfig, ManagedLedgerConfig
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.writing.awaited import AwaitedAppend
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import encode_entry
@@ -311,21 +312,8 @@ class Broker:
         name = TopicName.parse(self.ownership.health_topic)
         await self.ownership.lookup(name, authoritative=True)  # takes its bundle if it has no owner
         topic = await self.topics.get(name)
-        sink = _HealthSink()
+        sink = AwaitedAppend()
         topic.ledger.append([HEALTH_ENTRY], sink)
         await sink.done.wait()
         if sink.error is not None:
             raise sink.error
-
-
-class _HealthSink:
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.error: Exception | None = None
-
-    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
-        self.done.set()
-
-    def failed(self, error: Exception) -> None:
-        self.error = error
-        self.done.set()

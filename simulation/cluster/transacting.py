@@ -20,7 +20,8 @@ from broker.transactions.txn_id import COORDINATORS
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.cluster.clients import ClusterClients
-from simulation.common.checkers import Place, ViolationError, require
+from simulation.common.checkers import Place, require
+from simulation.common.moving import Sink
 from simulation.common.pulsar_client import ClientError, Connection
 from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
 
@@ -52,7 +53,9 @@ class Movers:
         """Ends of transactions, as their clients saw them."""
         self._published = 0
         self._ready = trio.Event()
-        self._found: dict[Place, bytes] = {}
+        self._fed = trio.Event()
+        """Set when every message is published."""
+        self._sink = Sink(SINK)
 
     @property
     def keys(self) -> dict[str, object]:
@@ -87,6 +90,7 @@ class Movers:
             connection.receipts.popleft()
             self._published += 1
             await trio.sleep(world.rng.uniform(0, PACE_S))
+        self._fed.set()
         await trio.sleep_forever()
 
     async def _move(self, name: str, world: World, source: Connection) -> None:
@@ -138,35 +142,13 @@ class Movers:
         await source.changed()
 
     async def _watch(self, world: World, connection: Connection) -> None:
-        """Read the sink from its beginning."""
-        self._found.clear()
-        await connection.subscribe(SINK, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
-        connection.flow(1, 1_000_000)
-        while True:
-            while connection.messages:
-                _, got = connection.messages.popleft()
-                self._found[got.ledger_id, got.entry_id] = got.payload
-            await self._arrival(connection)
-
-    def _moved(self) -> Counter[bytes]:
-        return Counter(self._found.values())
+        await self._sink.read(connection, self._arrival)
 
     async def finish(self, read_all: Callable[[str], Awaitable[dict[Place, bytes]]]) -> None:
         """Wait until a healed cluster has moved everything. `read_all`: reads a whole topic. Raises ViolationError."""
         with trio.move_on_after(LIVENESS_S):
-            while self._published < MESSAGES:
-                await trio.sleep(0.2)
+            await self._fed.wait()
         require(self._published == MESSAGES, "Liveness", f"{self._published} of {MESSAGES} are published")
         source = await read_all(SOURCE)
-        wanted = Counter(b"%d:%d" % place for place in source)
         self._users.start("reader of the sink", self._watch, SINK)
-        with trio.move_on_after(LIVENESS_S):
-            while self._moved() != wanted:
-                twice = {place: count for place, count in self._moved().items() if count > wanted[place]}
-                if twice:
-                    raise ViolationError("AllOrNothing", f"in the sink more than once, or never sent: {twice}")
-                await trio.sleep(0.5)
-        sink = self._moved()
-        require(sink == wanted, "NobodyWaitsForEver", f"not moved: {sorted(wanted - sink)[:5]}, {len(wanted - sink)}")
-        await trio.sleep(QUIET_S)
-        require(self._moved() == wanted, "AllOrNothing", f"too much: {self._moved() - wanted}")
+        await self._sink.settle(source, liveness_s=LIVENESS_S, quiet_s=QUIET_S)

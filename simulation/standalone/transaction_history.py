@@ -19,8 +19,8 @@ from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.process import run_standalone
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
-from simulation.common.checkers import Place, ViolationError, require
 from simulation.common.histories import watched
+from simulation.common.moving import Sink
 from simulation.common.pulsar_client import Connection
 from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
 from simulation.machines.world import Universe, run
@@ -71,8 +71,7 @@ class Story:
         self.crashes = self.rng.randrange(3, 7)
         self.outcomes: Counter[str] = Counter()
         """Ends of transactions, as their clients saw them."""
-        self.found: dict[Place, bytes] = {}
-        """Messages that a reader found in the sink."""
+        self.sink = Sink(SINK)
         self.published = 0
         self.ready = trio.Event()
         rng = self.rng
@@ -165,18 +164,7 @@ class Story:
             self.outcomes[outcome] += 1
 
     async def watch(self, world: World, connection: Connection) -> None:
-        """Read the sink from its beginning."""
-        self.found.clear()
-        await connection.subscribe(SINK, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
-        connection.flow(1, 1_000_000)
-        while True:
-            while connection.messages:
-                _, got = connection.messages.popleft()
-                self.found[got.ledger_id, got.entry_id] = got.payload
-            await connection.changed()
-
-    def _moved(self) -> Counter[bytes]:
-        return Counter(self.found.values())
+        await self.sink.read(connection, Connection.changed)
 
     # The run
 
@@ -210,22 +198,12 @@ class Story:
             while self.published < MESSAGES:
                 await trio.sleep(0.1)
         source = await self.clients.read_all(SOURCE)
-        wanted = Counter(b"%d:%d" % place for place in source)
         self.clients.start("reader of the sink", self.watch)
-        with trio.move_on_after(LIVENESS_S):
-            while self._moved() != wanted:
-                twice = {place: count for place, count in self._moved().items() if count > wanted[place]}
-                if twice:
-                    raise ViolationError("AllOrNothing", f"in the sink more than once, or never sent: {twice}")
-                await trio.sleep(0.5)
-        sink = self._moved()
-        require(sink == wanted, "NobodyWaitsForEver", f"not moved: {sorted(wanted - sink)[:5]}, {len(wanted - sink)}")
-        await trio.sleep(QUIET_S)
-        require(self._moved() == wanted, "AllOrNothing", f"too much: {self._moved() - wanted}")
+        moved = await self.sink.settle(source, liveness_s=LIVENESS_S, quiet_s=QUIET_S)
         return TransactionSummary(
             seed=self.universe.seed,
             digest=self.universe.trace.digest(),
-            moved=sum(sink.values()),
+            moved=moved,
             crashes=len(self.server.crashes),
             outcomes=" ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items())),
             virtual_s=trio.current_time(),

@@ -11,22 +11,13 @@ from typing import Any
 
 import httpx2
 
+from bench.servers import ADD_OPENS
 from quire.servers.zookeeper.process import find_java
 from tests.interop.java import START_DEADLINE_S
 from tests.support import web
 from tests.support.broker_process import CLUSTER
 from tests.support.server import free_port
 
-_OPENS = (
-    "java.base/java.io",
-    "java.base/java.util.zip",
-    "java.base/java.nio",
-    "java.base/jdk.internal.misc",
-    "java.base/sun.net",
-    "java.management/sun.management",
-    "jdk.management/com.sun.management.internal",
-    "java.base/jdk.internal.platform",
-)
 _MEMORY = ("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _DRIVERS = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
 
@@ -61,8 +52,7 @@ class ApacheBroker:
         assert self.process is None
         assert "QUIRE_INTEROP_PULSAR_SERVER" in os.environ, "run this by scripts/test --interop"
         made = os.environ["QUIRE_INTEROP_PULSAR_SERVER"]
-        command = [find_java(), *_MEMORY]
-        command += [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
+        command = [find_java(), *_MEMORY, *ADD_OPENS]
         command += [
             f"-Dbookkeeper.metadata.{each.lower()}.drivers={_DRIVERS}{each}Driver" for each in ("Bookie", "Client")
         ]

@@ -92,8 +92,8 @@ def _rates_of_broker(options: BrokerOptions) -> _Said:
     )
 
 
-class RatedTopic(Protocol):
-    """Topic as its rates use it."""
+class DirectTopic(Protocol):
+    """Non-persistent topic as its rates use it."""
 
     rates: TopicRates | None
 
@@ -105,6 +105,10 @@ class RatedTopic(Protocol):
 
     @property
     def policies(self) -> Held | None: ...
+
+
+class RatedTopic(DirectTopic, Protocol):
+    """Topic as its rates use it."""
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]: ...
@@ -133,21 +137,6 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
             rates.subscriptions[name] = bucket
         if subscription.consumers:
             subscription.held_to(limit_of(topic, subscription))
-
-
-class DirectTopic(Protocol):
-    """Non-persistent topic as its rates use it."""
-
-    rates: TopicRates | None
-
-    @property
-    def name(self) -> TopicName: ...
-
-    @property
-    def context(self) -> Context: ...
-
-    @property
-    def policies(self) -> Held | None: ...
 
 
 def follow_direct(topic: DirectTopic, shared: BrokerRates) -> None:

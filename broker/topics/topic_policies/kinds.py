@@ -120,18 +120,20 @@ def _of(value: Mapping[str, Any], key: str, default: int, maximum: int = INT32_M
     return number(default if value.get(key) is None else value[key], key, -maximum, maximum)
 
 
-def _period_s(value: Mapping[str, Any], default: int) -> int:
+def _period_s(value: Mapping[str, Any], default: int, minimum: int = 1) -> int:
     found = value.get("ratePeriodInSecond")
-    return default if found is None else number(found, "ratePeriodInSecond", 1)
+    return default if found is None else number(found, "ratePeriodInSecond", minimum)
 
 
 def dispatch_rate(value: object) -> DispatchRate:
+    """Return a rate. A period below 1 counts as 1: Pulsar stores 0 where none was given, and obeys it so. Source:
+    DispatchRateLimiter.updateDispatchRate."""
     said = fields(value, "a dispatch rate")
     relative = said.get("relativeToPublishRate")
     return DispatchRate(
         _of(said, "dispatchThrottlingRateInMsg", -1),
         _of(said, "dispatchThrottlingRateInByte", -1, INT64_MAX),
-        _period_s(said, 1),
+        max(1, _period_s(said, 1, -INT32_MAX)),
         flag(False if relative is None else relative, "relativeToPublishRate"),
     )
 

@@ -12,6 +12,7 @@ from broker.topics.topic import Topic
 from broker.transactions.buffer_state import SnapshotError
 from broker.transactions.snapshots.table import SnapshotTable, Value, value_in
 from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.writing.awaited import AwaitedAppend
 from quire.client.packing import Packed
 from quire.ledger.position import EARLIEST, Position
 
@@ -98,24 +99,9 @@ class LocalSnapshots:
         """Add a message; durable on return."""
         self.topic.check_open()
         now_ms = self.topic.context.world.clock.wall_ms()
-        sink = _Sink()
+        sink = AwaitedAppend()
         self.topic.ledger.append([message.encode(producer, now_ms, now_ms)], sink)
         with trio.move_on_after(APPEND_S) as scope:
             await sink.done.wait()
         if scope.cancelled_caught or sink.error is not None:
             raise ServiceNotReadyError(f"{self.topic.name.full}: not stored: {sink.error or 'no answer in time'}")
-
-
-class _Sink:
-    """Outcome of the append of one entry."""
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.error: Exception | None = None
-
-    def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
-        self.done.set()
-
-    def failed(self, error: Exception) -> None:
-        self.error = error
-        self.done.set()

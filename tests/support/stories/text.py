@@ -270,3 +270,20 @@ class Stage:
                 await trio.sleep(LOOK_S)
         if wanted or not is_true:
             raise AssertionError("it never came to pass")
+
+
+def told(folder: Path) -> list[object]:
+    """Return the stories of all files in a folder, as parameters of a test."""
+    return [
+        pytest.param(story, id=f"{path.stem}-{story.name}")
+        for path in sorted(folder.glob("*.txt"))
+        for story in read(path)
+    ]
+
+
+async def fails_at_its_end(play: Callable[[Story], Awaitable[None]], steps: Sequence[str]) -> None:
+    """Play steps of which the last one must fail, and no other."""
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(StoryError, match=f"^it.txt:{len(steps)}"), allow_unwrapped=True, flatten_subgroups=True
+    ):
+        await play(Story("it", "it.txt:0", steps=[Step(f"it.txt:{at}", text) for at, text in enumerate(steps, 1)]))

@@ -125,7 +125,7 @@ async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(
         log.append(numbered(3 * number, 3), sink)
     writer.confirm(confirmed)
     writer.store(max(stored, confirmed))
-    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none for now")]
+    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("no bookie is available")]
     writer.fail(LedgerWriteError("no quorum"))
     log.append(numbered(9, 2), sinks[0])
     await until(lambda: [sink.count for sink in sinks] == [5, 3, 3])

@@ -139,6 +139,6 @@ def test_each_file_of_cases_or_stories_is_read_by_a_test_beside_it() -> None:
                 f'"{file.name}"' in text
                 and any(call in text for call in ("check(", "stories_of(", "dialogues(", "read_text("))
             )
-            or '"testdata").glob("*.txt")' in text
+            or 'told(Path(__file__).parent / "testdata")' in text
             for text in readers
         ), file

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.stories.text import Step, Story, StoryError, read
+from tests.support.stories.text import Story, fails_at_its_end, told
 from tests.unit.broker.admin.rest_stories import play
 
-STORIES = [(path, story) for path in sorted((Path(__file__).parent / "testdata").glob("*.txt")) for story in read(path)]
 
-
-@pytest.mark.parametrize("story", [pytest.param(story, id=f"{path.stem}-{story.name}") for path, story in STORIES])
+@pytest.mark.parametrize("story", told(Path(__file__).parent / "testdata"))
 async def test_story(story: Story) -> None:
     await play(story)
 
@@ -41,7 +39,4 @@ async def test_story(story: Story) -> None:
 )
 async def test_a_story_fails_at_a_step_with_another_answer(step: str) -> None:
     steps = ["store /loadbalance/brokers/b:8080 {}", "GET TENANTS -> 200", step]
-    with pytest.RaisesGroup(
-        pytest.RaisesExc(StoryError, match=f"^it.txt:{len(steps)}"), allow_unwrapped=True, flatten_subgroups=True
-    ):
-        await play(Story("it", "it.txt:0", steps=[Step(f"it.txt:{at}", text) for at, text in enumerate(steps, 1)]))
+    await fails_at_its_end(play, steps)

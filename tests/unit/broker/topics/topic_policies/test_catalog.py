@@ -197,3 +197,9 @@ def test_a_policy_may_be_set_if_some_part_of_the_broker_uses_it(name: str) -> No
     keys = {*policy.namespace, policy.topic} - {""}
     used = re.search(rf"\b{name}\b", USED) is not None
     assert keys & OBEYED == (keys if used else set())
+
+
+@pytest.mark.parametrize("period", [-1, 0, 1])
+def test_a_dispatch_rate_that_pulsar_stored_without_a_period_is_one_of_a_second(period: int) -> None:
+    stored = {"dispatchThrottlingRateInMsg": 7, "ratePeriodInSecond": period}
+    assert kinds.dispatch_rate(stored) == kinds.DispatchRate(7, -1, 1, False)
