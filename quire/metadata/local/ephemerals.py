@@ -19,11 +19,13 @@ async def take(store: MetadataStore, path: str, value: bytes, *, wait_s: float |
     """Make `path` an ephemeral node of this session with `value`; no effect if it is one already.
 
     Waits while it is another session's: for `wait_s`, the timeout of a session and a bit, then NodeExistsError; None
-    leaves the deadline to the caller. MetadataUnavailableError: the caller may retry.
+    leaves the deadline to the caller. That time begins when the node is seen to be another's: a service that was slow
+    to answer may have ended our own session meanwhile, whose node is there for a moment more.
+    MetadataUnavailableError: the caller may retry.
     """
     watch = store.watch(path)
     try:
-        with trio.move_on_after(float("inf") if wait_s is None else wait_s):
+        with trio.CancelScope() as waiting:
             while True:
                 try:
                     await store.create(path, value, kind=Kind.EPHEMERAL, make_parents=True)
@@ -36,6 +38,8 @@ async def take(store: MetadataStore, path: str, value: bytes, *, wait_s: float |
                     if node.value != value:
                         await store.put(path, value, ANY_VERSION)
                     return
+                if wait_s is not None and waiting.deadline == float("inf"):
+                    waiting.deadline = trio.current_time() + wait_s
                 await watch.next()
         raise NodeExistsError(f"{path} still belongs to another session after {wait_s:g} s")
     finally:

@@ -36,6 +36,28 @@ async def test_anothers_node_is_waited_for_but_not_for_ever(tree: MemoryTree, st
     assert await store.get("/me") == mine(b"a")
 
 
+async def test_the_time_in_which_the_service_does_not_answer_is_none_of_waiting_for_another(
+    tree: MemoryTree, store: MemoryStore, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node may be that of our own session, which ended in that time."""
+    other, create = MemoryStore(tree), store.create
+    await other.create("/me", b"a", kind=Kind.EPHEMERAL)
+
+    async def slow(path: str, value: bytes, *, kind: Kind, make_parents: bool) -> str:
+        monkeypatch.undo()
+        await trio.sleep(5)
+        nursery.start_soon(gone)
+        return await create(path, value, kind=kind, make_parents=make_parents)
+
+    async def gone() -> None:
+        await trio.sleep(1)
+        await other.delete("/me")
+
+    monkeypatch.setattr(store, "create", slow)
+    await ephemerals.take(store, "/me", b"a", wait_s=2)
+    assert await store.get("/me") == mine(b"a")
+
+
 async def test_a_node_that_goes_while_it_is_looked_at_is_taken(tree, store: MemoryStore, monkeypatch) -> None:
     other, get = MemoryStore(tree), store.get
     await other.create("/me", b"other", kind=Kind.EPHEMERAL)
