@@ -104,8 +104,7 @@ class CursorStore:
         self._idle: trio.Event | None = None
         """Set after the first entry; unset while `_busy`."""
         self._switched: trio.Event | None = None
-        """Set after the first ledger; unset while one is being created, also in a stopped store: the ledger may still
-        come into existence."""
+        """Set after the first ledger; unset while one is being created, also in a stopped store (it may still come)."""
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
@@ -206,8 +205,7 @@ class CursorStore:
         """Write one entry with everything acknowledged so far."""
         state, chain = self._require_state(), self._chain
         assert chain is not None, "it begins with the ledger"
-        self._in_flight += self._waiting
-        self._waiting = []
+        self._in_flight, self._waiting = self._in_flight + self._waiting, []
         self._in_flight_mark_delete = state.mark_delete
         self._dirty = self._again = False
         try:
@@ -234,9 +232,8 @@ class CursorStore:
 
     def _durable(self, mark_delete: Position) -> None:
         if mark_delete != self.durable_mark_delete:
-            back = mark_delete < self.durable_mark_delete
-            self.durable_mark_delete = mark_delete
-            self.on_durable(back)
+            before, self.durable_mark_delete = self.durable_mark_delete, mark_delete
+            self.on_durable(mark_delete < before)
 
     def _finish(self, error: CursorError | None) -> None:
         """Report the outcome of the write in flight, and continue with changes made meanwhile."""
@@ -327,9 +324,8 @@ class CursorStore:
     def _delete_useless_ledgers(self) -> None:
         useless = self.node.useless_ledger_ids()
         if useless:
-            self._services.nursery.start_soon(
-                self.node.delete_ledgers, useless, name=f"old ledgers of cursor {self._name}"
-            )
+            name = f"old ledgers of cursor {self._name}"
+            self._services.nursery.start_soon(self.node.delete_ledgers, useless, name=name)
 
     async def change_node(self, change: Callable[[CursorNode], CursorNode]) -> None:
         """Change what the node says beside the state; durable on return. Raises CursorError."""
@@ -349,6 +345,10 @@ class CursorStore:
             done.set()
             if self._broken is None:
                 self._finish(None)
+
+    def rest(self) -> None:
+        if self._writer is not None:
+            self._writer.rest()
 
     # The end
 
