@@ -37,7 +37,7 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 TICK_S = 1.0
-REST_S = 30.0
+REST_S = 5.0
 """Time between two rounds in which idle writers give back memory."""
 HOUSE_LOGS_MAX = 500
 """Logs of a round that are looked at in one step of the event loop: about a millisecond."""
