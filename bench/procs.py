@@ -33,7 +33,7 @@ def cpu_s(pids: list[int]) -> float:
 
 
 def scheduled_s(pids: list[int]) -> float:
-    """Return the seconds that the living threads of these processes have run, to the nanosecond: `cpu_s` counts ticks."""
+    """Return the seconds that the living threads of these processes have run; `cpu_s` counts ticks of 10 ms."""
     total = 0
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):

@@ -68,7 +68,8 @@ def main() -> int:
         with quire(folder, KEYS) as server:
             first, last, cpu = restart_to_receipts(server, range(active))
             print(
-                f"restart to the first receipt: {first:.2f} s (CPU {cpu:.2f} s); to those of {active} topics: {last:.2f} s",
+                f"restart to the first receipt: {first:.2f} s (CPU {cpu:.2f} s); "
+                f"to those of {active} topics: {last:.2f} s",
                 flush=True,
             )
             unloaded_mb = memory(server)
