@@ -88,6 +88,17 @@ class BatchPage:
             self.encoded = None
             self.words -= word_count(known)
 
+    def is_encoded(self, encode: Callable[[BatchPage], bytes]) -> bool:
+        """Return whether it was encoded like this since its last change."""
+        return self.encoded is not None and self.encoded[0] is encode
+
+    def encode(self, encode: Callable[[BatchPage], bytes]) -> bytes:
+        """Return what `encode` makes of the page, from memory if it did so since the last change."""
+        known = self.encoded
+        if known is None or known[0] is not encode:
+            known = self.encoded = encode, encode(self)
+        return known[1]
+
     def columns(self) -> tuple[bytes, bytes, bytes]:
         """Return the entries' numbers in the page, the sizes of their bitmaps in bytes, and the bitmaps end to end."""
         bitmaps = [bits.to_bytes((bits.bit_length() + 7) >> 3, "little") for bits in self.unacked.values()]
@@ -200,10 +211,4 @@ class BatchAcks:
 
     def encoded(self, encode: Callable[[BatchPage], bytes]) -> bytes:
         """Return what `encode` makes of each page, in any order. It is called once per changed page."""
-        parts: list[bytes] = []
-        for page in self._pages.values():
-            known = page.encoded
-            if known is None or known[0] is not encode:
-                known = page.encoded = encode, encode(page)
-            parts.append(known[1])
-        return b"".join(parts)
+        return b"".join([page.encode(encode) for page in self._pages.values()])
