@@ -1,5 +1,5 @@
-"""The recorder of tests/golden/rest: python -m tests.interop.record_rest makes the calls of calls.txt to a broker of Apache
-Pulsar 4.2.4 and writes its answers. scripts/record_rest_answers sets it up.
+"""The recorder of tests/golden/rest: makes the calls of calls.txt to a broker of Apache Pulsar 4.2.4, and writes its
+answers. scripts/record_rest_answers runs it.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ import pulsar
 FOLDER = Path(__file__).parents[1] / "golden/rest"
 CALLS = FOLDER / "calls.txt"
 HEADERS = ("x-pulsar-num-batch-message", "x-pulsar-sequence-id", "x-pulsar-partition-key", "x-pulsar-property-")
+RECEIVE_MS = 30_000
 Ask: TypeAlias = Callable[..., httpx2.Response]
 Answers: TypeAlias = dict[str, list[str]]
 
@@ -56,9 +57,10 @@ def record(ask: Ask, broker_id: str, url: str, after: Callable[[str], None] = la
     """Make all calls to a server, and return the answer of each."""
     names = {"broker": broker_id, "ledger": "0"}
     found: Answers = {}
+    attached = _Attached(url)
     for call in calls():
         if call.method == "!":
-            _act(call.path.split(), url)
+            attached.act(*call.path.split())
             stats = ask("GET", "/admin/v2/persistent/acme/apps/orders/internalStats").json()
             names["ledger"] = str(next(each["ledgerId"] for each in stats["ledgers"]))
             continue
@@ -74,14 +76,38 @@ def _filled(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\{(broker|ledger)\}", lambda match: names[match[1]], text)
 
 
-def _act(words: list[str], url: str) -> None:
-    kind, topic, count = words
-    assert kind == "produce", kind
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    with closing(pulsar.Client(url, logger=logger)) as client:
+class _Attached:
+    """Official clients that stay attached between two deeds."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._kept: list[pulsar.Client] = []
+
+    def act(self, kind: str, *words: str) -> None:
+        getattr(self, kind)(*words)
+
+    def produce(self, topic: str, count: str) -> None:
+        with closing(self._client()) as client:
+            producer = client.create_producer(f"persistent://{topic}", producer_name="recorder", batching_enabled=False)
+            for number in range(int(count)):
+                key, properties = f"key {number}", {"number": str(number)}
+                producer.send(f"message {number}".encode(), partition_key=key, properties=properties)
+
+    def attach(self, topic: str, name: str) -> None:
+        client = self._client()
+        self._kept.append(client)
         producer = client.create_producer(f"persistent://{topic}", producer_name="recorder", batching_enabled=False)
-        for number in range(int(count)):
-            producer.send(f"message {number}".encode(), partition_key=f"key {number}", properties={"number": str(number)})
+        kind = pulsar.ConsumerType.Shared
+        consumer = client.subscribe(f"persistent://{topic}", name, consumer_type=kind, consumer_name="reader")
+        producer.send(b"attached")
+        consumer.acknowledge(consumer.receive(RECEIVE_MS))
+
+    def detach(self) -> None:
+        while self._kept:
+            self._kept.pop().close()
+
+    def _client(self) -> pulsar.Client:
+        return pulsar.Client(self._url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
 
 
 def _lines(answer: httpx2.Response, call: Call, names: Mapping[str, str]) -> Iterator[str]:
@@ -134,3 +160,35 @@ def read(text: str) -> Answers:
         elif line and not line.startswith("#"):
             found[name := line] = []
     return found
+
+
+def differences(theirs: Answers, ours: Answers) -> Answers:
+    """Return the lines that one of two answers alone has: `-` theirs, `+` ours; equal answers are left out."""
+    found = {}
+    for name, lines in theirs.items():
+        mine = ours[name]
+        if mine != lines:
+            found[name] = [f"- {each}" for each in lines if each not in mine]
+            found[name] += [f"+ {each}" for each in mine if each not in lines]
+    return found
+
+
+def reasons(text: str) -> dict[str, str]:
+    """Return the reason of each difference of a text: the comment above it, or above the first of a group, after which
+    only differences with the same reason follow up to an empty line."""
+    found: dict[str, str] = {}
+    reason = ""
+    for line in text.splitlines():
+        if line.startswith("# "):
+            reason = line[2:]
+        elif line and not line.startswith("    "):
+            found[line] = reason
+    return found
+
+
+def with_reasons(answers: Answers, known: Mapping[str, str]) -> str:
+    """Return differences as a text, grouped by their reasons."""
+    groups: dict[str, Answers] = {}
+    for name, lines in answers.items():
+        groups.setdefault(known.get(name, ""), {})[name] = lines
+    return "\n".join(f"# {reason}\n\n{written(group)}" for reason, group in sorted(groups.items()))
