@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.admin import clusters
+from broker.admin.cluster import clusters
 from broker.admin.errors import NotServedError, NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import AdminCall
