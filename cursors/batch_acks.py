@@ -23,6 +23,9 @@ BATCH_SIZE_MAX = 65_536
 ACK_SET_WORDS_MAX = BATCH_SIZE_MAX // 64
 PAGE = 8192
 """Entries of one ledger whose batches are kept together."""
+PAGE_COST = 20
+"""Cost of a page in batches, when it is encoded."""
+LARGE_COST = 16_000
 _SHIFT = 13
 _LOW = PAGE - 1
 _WORD = (1 << 64) - 1
@@ -121,6 +124,11 @@ class BatchAcks:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether encoding all of it would take some milliseconds."""
+        return self._count + PAGE_COST * len(self._pages) > LARGE_COST
 
     @property
     def page_count(self) -> int:

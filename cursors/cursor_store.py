@@ -207,7 +207,7 @@ class CursorStore:
         """Write one entry with everything acknowledged so far; soon, if it has to be encoded in steps."""
         state, chain = self._require_state(), self._chain
         assert chain is not None, "it begins with the ledger"
-        if is_slow(state) and chain.is_whole(state):
+        if state.batches.is_large and chain.is_whole(state) and is_slow(state):
             self._services.nursery.start_soon(self._encode, writer, state, chain, name=f"encode cursor {self._name}")
         else:
             self._append_now(writer, state, chain)

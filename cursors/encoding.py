@@ -10,18 +10,19 @@ from __future__ import annotations
 import trio
 
 from cursors.ack_state import AckState
+from cursors.batch_acks import LARGE_COST, PAGE_COST
 from cursors.position_info import page_codec
 
 STEP_COST = 8_000
 """Cost of a step: a batch costs 1, a page PAGE_COST more. It takes about 1.5 ms."""
-PAGE_COST = 20
-SLOW_COST = 2 * STEP_COST
 ROUNDS_MAX = 10
 
 
 def is_slow(state: AckState) -> bool:
     """Return whether an entry with the whole state would have to encode too much at once."""
-    return len(state.batches) + PAGE_COST * state.batches.page_count > SLOW_COST and _cost(state) > SLOW_COST
+    encode = page_codec(state)
+    changed = [page for page in state.batches.pages() if not page.is_encoded(encode)]
+    return sum(PAGE_COST + len(page.unacked) for page in changed) > LARGE_COST
 
 
 async def encode_pages(state: AckState) -> None:
@@ -38,8 +39,3 @@ async def encode_pages(state: AckState) -> None:
                 await trio.lowlevel.checkpoint()
         if not is_slow(state):
             break
-
-
-def _cost(state: AckState) -> int:
-    encode = page_codec(state)
-    return sum(PAGE_COST + len(page.unacked) for page in state.batches.pages() if not page.is_encoded(encode))
