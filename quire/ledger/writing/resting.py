@@ -62,7 +62,7 @@ def made_appender(
 class Waking(Protocol):
     """Writer that can make its appender again."""
 
-    def wake(self) -> Appender: ...
+    def _wake(self) -> Appender: ...
 
 
 class RestingAppender:
@@ -107,7 +107,7 @@ class RestingAppender:
         """Make an appender, and have it send the entries. Raises as `Appender.append`."""
         if self.error is not None:
             raise again(self.error) from self.error
-        return self._writer.wake().append(payloads, at)
+        return self._writer._wake().append(payloads, at)
 
     def sealed(self, first: int, last: int) -> list[memoryview]:
         """Return nothing: no entry is unconfirmed."""

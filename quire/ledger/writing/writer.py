@@ -395,7 +395,7 @@ class LedgerWriter(OpenLedger):
         appender.stop(LedgerClosedError(f"ledger {self.ledger_id} rests"))
         self._replace(RestingAppender(self, appender))
 
-    def wake(self) -> Appender:
+    def _wake(self) -> Appender:
         """Return an appender that continues where the last one ended."""
         metadata, last = self.metadata, self._appender
         striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
