@@ -61,9 +61,7 @@ def received_until(consumer: pulsar.Consumer, last: bytes) -> set[bytes]:
         earlier.add(message.data())
 
 
-def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(
-    http: httpx2.Client, client: pulsar.Client, topic: str
-) -> None:
+def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(http, client, topic):
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     path = f"/persistent/{topic.removeprefix('persistent://')}/unload"
     for number in range(3):
@@ -73,9 +71,7 @@ def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(
     assert http.put("/persistent/public/default/nobody-made-it/unload").status_code == 404
 
 
-def test_retention_keeps_what_was_consumed_and_takes_it_away_again(
-    http: httpx2.Client, client: pulsar.Client, topic: str
-) -> None:
+def test_retention_keeps_what_was_consumed_and_takes_it_away_again(http, client, topic):
     path = f"/persistent/{topic.removeprefix('persistent://')}"
 
     def ledgers() -> int:
@@ -100,9 +96,7 @@ def test_retention_keeps_what_was_consumed_and_takes_it_away_again(
     }
 
 
-def test_more_copies_than_there_are_bookies_are_refused_and_the_topic_goes_on(
-    http: httpx2.Client, client: pulsar.Client, topic: str
-) -> None:
+def test_more_copies_than_there_are_bookies_are_refused_and_the_topic_goes_on(http, client, topic):
     producer = client.create_producer(topic)
     producer.send(b"m0")
     path = f"/persistent/{topic.removeprefix('persistent://')}"

@@ -449,9 +449,7 @@ def test_a_listener_hears_at_once(client: pulsar.Client, topic: str) -> None:
     consumer.close()
 
 
-def test_an_unacknowledged_message_of_a_closed_client_goes_to_another_client(
-    client: pulsar.Client, server: StandaloneProcess, topic: str
-) -> None:
+def test_an_unacknowledged_message_of_a_closed_client_goes_to_another_client(client, server, topic):
     other = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     leaving = [other.subscribe(topic, "s", consumer_type=ConsumerType.Shared) for _ in range(3)]
     publish(client, topic, numbers(30))
@@ -488,9 +486,7 @@ def test_chunked_messages_arrive_whole_on_two_shared_consumers(client: pulsar.Cl
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
-def test_delayed_messages_are_delivered_when_they_are_due(
-    kind: ConsumerType, client: pulsar.Client, topic: str
-) -> None:
+def test_delayed_messages_are_delivered_when_they_are_due(kind: ConsumerType, client: pulsar.Client, topic: str):
     """With the batching that this client uses by default: it sends delayed messages by themselves."""
     consumer = client.subscribe(topic, "s", kind)
     at_once = client.subscribe(topic, "exclusive", ConsumerType.Exclusive)
@@ -509,9 +505,7 @@ def test_delayed_messages_are_delivered_when_they_are_due(
     assert nothing_more(consumer)
 
 
-def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(
-    client: pulsar.Client, topic: str
-) -> None:
+def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(client: pulsar.Client, topic: str):
     consumer = client.subscribe(topic, "s", ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
     client.create_producer(topic).send(b"x", deliver_after=timedelta(seconds=2))
     first = consumer.receive(RECEIVE_MS)
@@ -524,9 +518,7 @@ def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(
     assert nothing_more(consumer)
 
 
-def test_what_is_delayed_survives_an_unload_and_its_consumers(
-    client: pulsar.Client, server: StandaloneProcess, topic: str
-) -> None:
+def test_what_is_delayed_survives_an_unload_and_its_consumers(client, server, topic):
     consumer = client.subscribe(topic, "s", ConsumerType.Shared)
     producer = client.create_producer(topic)
     sent = time.time()
@@ -545,9 +537,7 @@ def test_what_is_delayed_survives_an_unload_and_its_consumers(
     assert sorted(message.data() for message in found) == sorted(b"%d" % number for number in range(20))
 
 
-def test_an_unreadable_entry_does_not_get_into_a_topic(
-    client: pulsar.Client, server: StandaloneProcess, topic: str
-) -> None:
+def test_an_unreadable_entry_does_not_get_into_a_topic(client: pulsar.Client, server: StandaloneProcess, topic: str):
     consumers = [client.subscribe(topic, kind.name, kind) for kind in (ConsumerType.Exclusive, ConsumerType.Shared)]
     with RawClient(server.port) as raw:
         raw.producer(topic)
@@ -558,9 +548,7 @@ def test_an_unreadable_entry_does_not_get_into_a_topic(
         assert [message.data() for message in receive_all(consumer, 3)] == numbers(3)
 
 
-def test_unloading_a_topic_under_load_stores_nothing_twice(
-    client: pulsar.Client, server: StandaloneProcess, topic: str
-) -> None:
+def test_unloading_a_topic_under_load_stores_nothing_twice(client, server, topic):
     unload = f"{server.web}/admin/v2/persistent/{topic.removeprefix('persistent://')}/unload"
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     results: list[object] = []

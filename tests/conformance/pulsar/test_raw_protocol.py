@@ -265,9 +265,7 @@ def test_an_ack_of_a_confirmed_entry_is_valid_before_it_was_delivered(server: St
         assert client.silent()
 
 
-def test_a_cumulative_ack_with_two_ids_or_on_a_shared_subscription_is_an_error(
-    server: StandaloneProcess, topic: str
-) -> None:
+def test_a_cumulative_ack_with_two_ids_or_on_a_shared_subscription_is_an_error(server: StandaloneProcess, topic: str):
     with RawClient(server.port) as client:
         client.producer(topic)
         client.subscribe(topic)
@@ -400,9 +398,7 @@ def test_tailing_consumers_cause_no_bookie_reads(server: StandaloneProcess, topi
         assert server.metric("bookie_reads") == before
 
 
-def test_a_lower_priority_gets_only_what_the_higher_one_has_no_permits_for(
-    server: StandaloneProcess, topic: str
-) -> None:
+def test_a_lower_priority_gets_only_what_the_higher_one_has_no_permits_for(server: StandaloneProcess, topic: str):
     with RawClient(server.port) as low, RawClient(server.port) as high:
         low.producer(topic)
         low.subscribe(topic, subType=pb.CommandSubscribe.Shared, priority_level=1)
@@ -502,9 +498,7 @@ def test_a_reader_goes_on_at_the_sought_place_without_naming_a_start(server: Sta
         assert [client.message()[1] for _ in range(2)] == [b"m3", b"m4"]
 
 
-def test_consumers_of_one_broken_connection_do_not_count_each_others_deliveries(
-    server: StandaloneProcess, topic: str
-) -> None:
+def test_consumers_of_one_broken_connection_do_not_count_each_others_deliveries(server: StandaloneProcess, topic: str):
     with RawClient(server.port) as client:
         client.producer(topic)
         with RawClient(server.port) as broken:

@@ -240,9 +240,7 @@ async def test_a_write_of_unknown_outcome_is_looked_up(happened: bool, bench: Be
 
 
 @pytest.mark.parametrize("happened", [True, False])
-async def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_back(
-    happened: bool, bench: Bench
-) -> None:
+async def test_a_write_that_nothing_was_learned_of_is_looked_up_when_the_metadata_are_back(happened, bench):
     cursor = await new(bench)
     bench.metadata.disconnect()
     if happened:
@@ -479,9 +477,7 @@ async def test_properties_of_a_cursor_that_another_broker_has_are_not_replaced(b
     assert (await again(bench)).cursor_properties == (("who", "me"),)
 
 
-async def test_properties_whose_write_was_not_answered_cost_no_ack(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_properties_whose_write_was_not_answered_cost_no_ack(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     cursor = await new(bench)
     await acked(cursor, (1, 0), (1, 5))
     write = bench.metadata.multi

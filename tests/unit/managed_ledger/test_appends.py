@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -60,9 +59,7 @@ def closing(cluster: Cluster, log: ManagedLedger) -> None:
 
 @pytest.mark.parametrize("waited_s", [0.0, 0.4, 0.9, 1.4, 2.4])
 @pytest.mark.parametrize("prepare", [nothing, full, failed, fenced, ahead, closing])
-async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
-    factory: ManagedLedgerFactory, prepare: Callable[[Cluster, ManagedLedger], None], waited_s: float, cluster: Cluster
-) -> None:
+async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(factory, prepare, waited_s, cluster):
     """This holds in every state. Only a close or a recovery that was in transit takes effect."""
     log = await factory.open(NAME)
     cursor = await log.open_cursor("sub", initial="earliest")
@@ -148,9 +145,7 @@ async def test_while_the_metadata_is_known_to_be_away_the_open_ledger_serves_on_
     assert log.state is State.OPEN
 
 
-async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(
-    cluster: Cluster,
-) -> None:
+async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(cluster: Cluster):
     """B6, with shortened timers: overlapping rollovers on request, by age and by entries."""
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
@@ -172,9 +167,7 @@ async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_make
         assert await read_all(await factory.open(NAME)) == numbered(0, 420)
 
 
-async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(cluster, log):
     """M9. Trimming makes room again."""
     await publish(log, *numbered(0, 12))
     listed = await cluster.stored_list()

@@ -66,9 +66,7 @@ async def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confi
         assert await read_all(log) == numbered(0, 9)
 
 
-async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on() -> (
-    None
-):
+async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on():
     cluster = FakeCluster(3)
     async with broker(cluster) as factory:
         log = await factory.open(NAME)

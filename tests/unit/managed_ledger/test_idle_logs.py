@@ -36,9 +36,7 @@ async def write(cluster: Cluster, *payloads: bytes) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-async def test_a_log_that_is_only_opened_makes_no_ledger_and_leaves_none_to_close(
-    killed: bool, cluster: Cluster
-) -> None:
+async def test_a_log_that_is_only_opened_makes_no_ledger_and_leaves_none_to_close(killed: bool, cluster: Cluster):
     async with cluster.broker() as factory:
         await publish(await factory.open(NAME), *numbered(0, 3))
         if killed:
@@ -119,9 +117,7 @@ async def test_a_log_taken_over_from_another_owner_fences_it_although_no_ledger_
         assert cluster.ledgers.listed() == await cluster.named_ledgers()
 
 
-async def test_of_two_owners_whose_lists_would_be_equal_the_one_that_did_not_hear_finds_out_that_it_is_none(
-    cluster: Cluster,
-) -> None:
+async def test_of_two_owners_whose_lists_would_be_equal_the_one_that_did_not_hear_finds_out_that_it_is_none(cluster):
     """Both store the list that they have read: one is answered, and the write of the other never arrives."""
     await write(cluster, *numbered(0, 3))
     session = Session(cluster.tree)

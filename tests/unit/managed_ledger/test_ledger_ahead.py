@@ -23,9 +23,7 @@ async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
     assert ([one.ledger_id for one in listed.ledgers], listed.deleting) == ([0], (1,))
 
 
-async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_closes_the_one_before(
-    cluster: Cluster,
-) -> None:
+async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_closes_the_one_before(cluster: Cluster):
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         await nearly_full(cluster, log)
@@ -39,9 +37,7 @@ async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_clo
     assert cluster.ledgers.log == ["create 0", "create 1", "close 0", "open 0", "close 1"]
 
 
-async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(cluster, log):
     await nearly_full(cluster, log)
     session = cluster.stores[0]
 
@@ -70,9 +66,7 @@ async def test_appends_at_a_roll_do_not_wait_for_a_ledger_to_be_made(cluster: Cl
     assert [round(wait, 1) for wait in waits] == [1.0, 3.0], "a second to close a ledger, two to make one"
 
 
-async def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_next_open_after_a_crash(
-    cluster: Cluster,
-) -> None:
+async def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_next_open_after_a_crash(cluster):
     async with cluster.broker() as factory:
         await nearly_full(cluster, await factory.open(NAME))
     await trio.sleep(0.5)
@@ -91,9 +85,7 @@ async def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_
 
 
 @pytest.mark.broker(age_max_minutes=2)
-async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(cluster: Cluster, log: ManagedLedger):
     await publish(log, b"one")
     await trio.sleep(108)
     assert cluster.ledgers.listed() == {0}
@@ -161,9 +153,7 @@ async def test_the_retention_of_a_log_is_asked_anew_at_each_trim(cluster: Cluste
         assert cluster.ledgers.listed() == {2}
 
 
-async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(cluster, log):
     cluster.ledgers.delay_s = 1.0
     sink = append(log, numbered(0, 9))
     await until(lambda: sink.count == 9)

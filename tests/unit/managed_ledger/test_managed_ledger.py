@@ -48,9 +48,7 @@ async def test_appends_are_confirmed_in_order_with_their_positions(log: ManagedL
     assert await read_all(log) == numbered(0, 60)
 
 
-async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_ledger_takes_exactly_as_many_entries_as_it_may_and_a_roll_splits_a_run(cluster, log):
     ids = await publish(log, *numbered(0, 35))
     assert ids == [(ledger, entry) for ledger in range(4) for entry in range(10)][:35]
     listed = await cluster.stored_list()
@@ -115,9 +113,7 @@ async def test_a_payload_that_waits_for_a_ledger_survives_the_reuse_of_its_buffe
 @pytest.mark.parametrize("stored", [-1, 3, 6, 8])
 @pytest.mark.parametrize("confirmed", [-1, 3])
 @pytest.mark.broker(entries_max=100)
-async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(
-    stored: int, confirmed: int, cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_what_a_failed_ledger_did_not_confirm_is_sent_again_in_order(stored, confirmed, cluster, log):
     writer = current(cluster, log)
     writer.held = True
     sinks = [Sink() for _ in range(3)]
@@ -152,9 +148,7 @@ async def test_a_ledger_that_fails_while_it_is_rolled_is_no_different(cluster: C
     assert sink.ids() == [(0, n) for n in range(5)] + [(1, n) for n in range(9)]
 
 
-async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_without_bookies_appends_fail_after_a_while_and_the_log_goes_on_when_they_are_back(cluster, log):
     await publish(log, b"0")
     cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")] * 8
     current(cluster, log).fail(LedgerWriteError("no quorum"))
@@ -177,9 +171,7 @@ def all_confirmed(sinks: list[tuple[Sink, list[bytes]]]) -> bool:
     return all(sink.count == len(payloads) for sink, payloads in sinks)
 
 
-async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_ledgers_that_store_nothing_follow_each_other_slowly_and_appends_fail_after_a_while(cluster, log):
     await publish(log, b"0")
     for number in range(2):
         cluster.ledgers.full = True
@@ -256,9 +248,7 @@ async def test_a_list_changed_by_another_fences_the_log_at_the_next_roll(cluster
         assert (told, log.state) == (["fenced"], State.FENCED)
 
 
-async def test_an_entry_too_large_fails_alone(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: ManagedLedger
-) -> None:
+async def test_an_entry_too_large_fails_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: ManagedLedger):
     writer = current(cluster, log)
 
     def refuse(payloads: object) -> int:
@@ -272,9 +262,7 @@ async def test_an_entry_too_large_fails_alone(
     assert await publish(log, b"fine") == [(0, 0)]
 
 
-async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_nothing_in_the_cache(
-    cluster: Cluster,
-) -> None:
+async def test_consumers_at_the_end_of_the_log_cause_no_ledger_read_and_leave_nothing_in_the_cache(cluster: Cluster):
     async with cluster.broker(entries_max=1000) as factory:
         log = await factory.open(NAME)
         cursors = [await log.open_cursor(name, initial="earliest") for name in ("a", "b")]
@@ -325,9 +313,7 @@ async def test_readers_of_the_same_place_share_one_ledger_read(cluster: Cluster,
     assert log.ledger_reads == 1
 
 
-async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_ledger(cluster, log):
     writer = current(cluster, log)
     writer.held = True
     sink = append(log, numbered(0, 8))
@@ -341,9 +327,7 @@ async def test_reads_never_go_above_the_entries_that_the_list_gives_a_closed_led
     assert (run.ledger_id, run.first_entry_id) == (1, 0)
 
 
-async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_read_past_the_end_gives_nothing_and_a_read_error_is_one_of_ours(cluster: Cluster, log: ManagedLedger):
     await publish(log, *numbered(0, 12))
     assert (await log.read(Position(1, 2), 10, 1 << 20)).payloads == []
     cluster.ledgers.failures["read"] = [LedgerReadError("away")]
@@ -420,9 +404,7 @@ async def test_a_cursor_deleted_soon_after_its_first_ack_leaves_no_ledger(delay_
 
 
 @pytest.mark.parametrize("step", ["create", "created"])
-async def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_ledger(
-    step: str, cluster: Cluster
-) -> None:
+async def test_a_cursor_deleted_while_the_outcome_of_its_ledger_is_unknown_leaves_no_ledger(step, cluster):
     async def test(cluster: Cluster) -> None:
         async with cluster.broker(age_min_minutes=10) as factory:
             log = await factory.open(NAME)

@@ -43,9 +43,7 @@ async def test_a_node_made_and_left_empty_is_a_log_without_ledgers(cluster: Clus
 
 
 @pytest.mark.parametrize("stored_beyond", [0, 2])
-async def test_after_a_crash_the_last_ledger_is_recovered_and_nothing_confirmed_is_lost(
-    stored_beyond: int, cluster: Cluster
-) -> None:
+async def test_after_a_crash_the_last_ledger_is_recovered_and_nothing_confirmed_is_lost(stored_beyond, cluster):
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         await publish(log, *numbered(0, 13))
@@ -82,9 +80,7 @@ async def test_a_ledger_of_the_list_that_is_gone_is_dropped_with_a_warning(clust
 @pytest.mark.parametrize(
     "error", [LedgerRecoveryError("away"), LedgerReadError("away"), MetadataUnavailableError("away")]
 )
-async def test_any_other_error_of_recovery_fails_the_open_and_changes_nothing(
-    error: Exception, cluster: Cluster
-) -> None:
+async def test_any_other_error_of_recovery_fails_the_open_and_changes_nothing(error: Exception, cluster: Cluster):
     async with cluster.broker() as factory:
         await publish(await factory.open(NAME), *numbered(0, 3))
     before = await cluster.stored_list()

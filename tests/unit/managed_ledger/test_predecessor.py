@@ -24,9 +24,7 @@ from tests.unit.managed_ledger.hosts import THREE_COPIES
 
 @pytest.mark.parametrize("stored", [3, 4, 7, 8])
 @pytest.mark.parametrize("told", ["fenced", "closed elsewhere", "at the close"])
-async def test_the_log_confirms_what_the_closed_ledger_has_and_sends_the_rest_to_the_next(
-    stored: int, told: str, cluster: Cluster
-) -> None:
+async def test_the_log_confirms_what_the_closed_ledger_has_and_sends_the_rest_to_the_next(stored, told, cluster):
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
         cursor = await log.open_cursor("sub", initial="earliest")
@@ -84,9 +82,7 @@ async def test_nobody_is_told_anything_when_the_list_was_changed(cluster: Cluste
 
 
 @pytest.mark.broker(retry_timeout_s=30)
-async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards_all_is(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards_all_is(cluster, log):
     writer = cluster.ledgers.writers[0]
     writer.held = True
     sink = append(log, numbered(0, 4))
@@ -101,9 +97,7 @@ async def test_while_the_list_cannot_be_read_nothing_is_confirmed_and_afterwards
     assert sink.ids() == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
-async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_append(cluster, log):
     await publish(log, b"0")
     cluster.ledgers.close_by_others(0)
     cluster.ledgers.failures["open"] = [LedgerRecoveryError("bookies away")] * 20
@@ -117,9 +111,7 @@ async def test_a_recovery_that_is_not_possible_now_is_tried_again_by_the_next_ap
 
 
 @pytest.mark.expect_error("closed below its last confirmed entry")
-async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_ledger_that_was_closed_below_what_was_confirmed_is_damage_and_fences_the_log(cluster, log):
     await publish(log, *numbered(0, 3))
     cluster.ledgers.stored[0].fenced = True
     cluster.ledgers.stored[0].last_entry_id = 1
@@ -152,9 +144,7 @@ def all_confirmed(sinks: list[tuple[Sink, int]]) -> bool:
     return all(sink.count == count for sink, count in sinks)
 
 
-async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order(
-    cluster: Cluster,
-) -> None:
+async def test_whenever_ledgers_are_closed_by_others_every_entry_is_confirmed_once_and_read_once_in_order(cluster):
     """AllAckedEntriesAreReadable, NoOutOfOrderEntries, no leaks: rollovers, ledgers ahead, failures and such
     closes."""
     rng = random.Random(4)

@@ -16,9 +16,7 @@ from tests.unit.managed_ledger.cluster import NAME, Cluster, numbered, publish, 
 
 
 @pytest.mark.broker(retention_minutes=0, retention_mb=0)
-async def test_ledgers_are_deleted_when_the_slowest_durable_cursor_has_passed_them_durably(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_ledgers_are_deleted_when_the_slowest_durable_cursor_has_passed_them_durably(cluster, log):
     fast = await log.open_cursor("fast", initial="earliest")
     slow = await log.open_cursor("slow", initial="earliest")
     reader = log.new_reader_cursor(EARLIEST)

@@ -122,9 +122,7 @@ async def test_a_transaction_is_all_or_nothing_over_a_crash(room: Room, commit: 
     assert await other.silent()
 
 
-async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(room, monkeypatch):
     client, sender = await Client.of(room), await producer(room)
     txn = await client.new()
     await client.add_partition(txn, TOPIC)
@@ -147,9 +145,7 @@ async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_ba
     assert await reader.payloads(1) == [b"a"]
 
 
-async def test_a_second_commit_does_not_run_ahead_of_the_decision_in_the_log(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_second_commit_does_not_run_ahead_of_the_decision_in_the_log(room, monkeypatch):
     client, again, sender, reader = (
         await Client.of(room),
         await Client.of(room),
@@ -204,9 +200,7 @@ async def test_a_message_of_a_transaction_that_is_over_holds_nothing_back_for_ev
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("crashes", [False, True])
-async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(
-    room: Room, kind: Any, commit: bool, crashes: bool
-) -> None:
+async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(room, kind, commit, crashes):
     client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=kind)
     ids = [await publish(sender, b"%d" % number, number) for number in range(3)]
     assert await reader.payloads(3) == [b"0", b"1", b"2"]
@@ -439,9 +433,7 @@ async def compacted(room: Room) -> None:
     assert (compaction.status, compaction.error) == (SUCCESS, "")
 
 
-async def test_a_compacted_topic_has_no_message_of_an_aborted_transaction_and_none_behind_an_open_one(
-    room: Room,
-) -> None:
+async def test_a_compacted_topic_has_no_message_of_an_aborted_transaction_and_none_behind_an_open_one(room: Room):
     client, sender = await Client.of(room), await producer(room)
 
     async def put(value: bytes, sequence_id: int, txn: tuple[int, int] | None = None) -> None:
