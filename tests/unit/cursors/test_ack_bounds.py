@@ -28,7 +28,7 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.support.refusals import refuses
 from tests.support.waiting import until
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, close, fake_log
 
 LOG = fake_log((1, 100_000_000))
 
@@ -132,8 +132,7 @@ def test_a_node_has_as_many_batches_as_ranges_and_never_more_bytes_than_metadata
 async def test_a_closed_cursor_with_as_many_ranges_as_a_node_takes_has_them_all(bench: Bench) -> None:
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     made.ack_individual(at(*((1, 2 * number + 1) for number in range(1000))))
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == set()
     found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     assert all(found.is_acked(Position(1, 2 * number + 1)) for number in range(1000))
@@ -202,8 +201,7 @@ async def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_cl
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     for entry in range(1500):
         made.ack_batch(Position(1, 2 * entry + 1), [0b100])
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == {100}
     found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     assert all(found.ack_set(Position(1, 2 * entry + 1)) == [0b100] for entry in range(1500))
@@ -214,8 +212,7 @@ async def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_to
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
     made.ack_individual(durable)
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == set()
     owner = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     bench.ledgers.hold = True
