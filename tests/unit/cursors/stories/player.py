@@ -13,27 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
-
-import trio
 
 from cursors.config import CursorConfig
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from cursors.opening import create_cursor, cursor_path, recover_cursor
 from cursors.position_info import ENTRY_BYTES_MAX, decode_chain, decode_node
-from quire.ledger.errors import LedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
+from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Put
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.support.datadriven import Line
 from tests.support.nodes import node_at
-from tests.support.stories.text import Stage, Story
+from tests.support.stories.text import Story
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, fake_log, in_bench
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter
-from tests.unit.managed_ledger.stories.player import error, runs
+from tests.unit.managed_ledger.stories.facts import FactStage, at, runs
 
 LOG = fake_log((1, 100_000_000))
 CONFIG = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1)
@@ -50,29 +47,22 @@ def places(line: Line) -> list[Position]:
     return found
 
 
-def _at(position: Position) -> str:
-    return f"{position.ledger_id}:{position.entry_id}"
-
-
 def _size(index: bytes) -> str:
     """Return the size of an index that `index` made, or `wrong`."""
     return str(len(index)) if index == b"i" * len(index) else "wrong"
 
 
-class CursorPlayer(Stage):
+class CursorPlayer(FactStage):
     """Plays the steps of one story."""
 
     refusals = (CursorError, MetadataError)
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__()
+        super().__init__(bench.ledgers)
         self.bench = bench
         self.cursor: Cursor
         self.answers: list[CursorError | None] = []
-        self.found: Cursor | None = None
-
-    def verb(self, name: str) -> Callable[[Line], object] | None:
-        return partial(SHORT[name], self) if name in SHORT else super().verb(name)
+        self.found: Cursor
 
     async def step_new(self, line: Line) -> None:
         services, fenced = self.bench.services, self.bench.on_fenced
@@ -127,30 +117,11 @@ class CursorPlayer(Stage):
     # The ledgers below, and the metadata
 
     def writer(self) -> FakeWriter:
-        return self.bench.ledgers.writers[max(self.bench.ledgers.writers)]
+        return self.ledgers.writers[max(self.ledgers.writers)]
 
-    def step_hold(self, line: Line) -> None:
-        """Hold the appends to the cursor's ledger, or those to all that come."""
-        if line.words and line.word() == "next":
-            self.bench.ledgers.hold = True
-        else:
-            self.writer().held = True
-
-    def step_break(self, line: Line) -> None:
-        failure = error(line.word())
-        assert isinstance(failure, LedgerError)
-        self.writer().fail(failure)
-
-    def step_fail(self, line: Line) -> None:
-        """Fail calls of a step of ledgers."""
-        step = line.word()
-        self.bench.ledgers.failures[step] = [error(line.word())] * line.option_number("times", 1)
-
-    def step_metadata(self, line: Line) -> None:
-        """Take the metadata of the cursor or of its `ledgers` away, or bring them back."""
-        away = line.word() == "away"
-        store = self.bench.ledgers.store if line.words and line.word() == "ledgers" else self.bench.metadata
-        store.disconnect() if away else store.reconnect()
+    def store(self, line: Line) -> MemoryStore:
+        """Return the session of the cursor, or that of its `ledgers`."""
+        return self.ledgers.store if line.words and line.word() == "ledgers" else self.bench.metadata
 
     async def step_other_changes_node(self, line: Line) -> None:
         path = cursor_path(LOG_PATH, "sub")
@@ -163,52 +134,22 @@ class CursorPlayer(Stage):
 
     # Facts
 
-    async def step_sleep(self, line: Line) -> None:
-        await trio.sleep(float(line.word()))
-
-    async def step_see(self, line: Line) -> None:
-        differ = await self._differ(line)
-        assert not differ, differ
-
-    async def is_see(self, line: Line) -> bool:
-        return not await self._differ(line)
-
     async def _differ(self, line: Line) -> str:
-        again = await self.recovered() if any(name.startswith("again.") for name in line.options) else self.cursor
-        found = []
-        for name in list(line.options):
-            of = again if name.startswith("again.") else self.cursor
-            fact = self._of_cursor(of, name.removeprefix("again.")) or await self._of_bench(name)
-            wanted = line.option(name)
-            if fact != wanted:
-                found.append(f"{name}={fact}")
-        return ", ".join(found)
+        self.found = await self.recovered() if any(name.startswith("again.") for name in line.options) else self.cursor
+        return await super()._differ(line)
 
-    def _of_cursor(self, cursor: Cursor, what: str) -> str:
-        facts: dict[str, Callable[[], str]] = {
-            "mark": lambda: _at(cursor.mark_delete),
-            "durable": lambda: _at(cursor.durable_mark_delete),
-            "ranges": lambda: (
-                ",".join(runs(range(first, last + 1)) for _, first, last in cursor.ack_ranges()) or "none"
-            ),
-            "acked": lambda: runs(entry for entry in range(SHOWN_MAX) if cursor.is_acked(Position(1, entry))),
-            "left": lambda: ",".join(
-                f"{each}:{words[0]:b}" for each in range(SHOWN_MAX) if (words := cursor.ack_set(Position(1, each)))
-            ),
-            "counts": lambda: ",".join(f"{at.entry_id}*{n}" for at, n in cursor.redeliveries.values.items()) or "none",
-            "properties": lambda: ",".join(f"{name}:{value}" for name, value in cursor.cursor_properties),
-            "index": lambda: _size(cursor.delayed_index),
-        }
-        return facts[what]() if what in facts else ""
+    async def fact(self, name: str) -> object:
+        of, what = (self.found, name.removeprefix("again.")) if name.startswith("again.") else (self.cursor, name)
+        return OF_CURSOR[what](of) if what in OF_CURSOR else await self._of_bench(name)
 
-    async def _of_bench(self, what: str) -> str:
-        bench, ledgers = self.bench, self.bench.ledgers
+    async def _of_bench(self, what: str) -> object:
+        bench, ledgers = self.bench, self.ledgers
         node = await bench.metadata.get(cursor_path(LOG_PATH, "sub"))
         assert node is not None
         named = decode_node(node.value)[0].ledger_id
         entries = [] if named < 0 or named not in ledgers.stored else ledgers.stored[named].entries
         infos = [pb.PositionInfo.FromString(each).quireDelayed for each in entries]
-        facts: dict[str, Callable[[], Any]] = {
+        facts: dict[str, Callable[[], object]] = {
             "node": lambda: named,
             "node-version": lambda: node.version,
             "list-version": lambda: bench.list_version,
@@ -225,23 +166,31 @@ class CursorPlayer(Stage):
             "answered": lambda: self.answers.count(None),
             "pushed": lambda: self.writer().last_pushed,
             "written": lambda: self.cursor.store.entries_written if self.cursor.store else 0,
-            "stored": lambda: _at(decode_chain(entries[-1:]).mark_delete),
+            "stored": lambda: at(decode_chain(entries[-1:]).mark_delete),
             "indexes": lambda: ",".join(_size(each.index) for each in infos),
             "index-at": lambda: ",".join(str(each.entryId) if each.HasField("entryId") else "-" for each in infos),
         }
-        return str(facts[what]())
+        return facts[what]()
 
 
-SHORT: dict[str, Callable[[CursorPlayer, Line], object]] = {
+OF_CURSOR: dict[str, Callable[[Cursor], str]] = {
+    "mark": lambda cursor: at(cursor.mark_delete),
+    "durable": lambda cursor: at(cursor.durable_mark_delete),
+    "ranges": lambda cursor: ",".join(runs(range(first, last + 1)) for _, first, last in cursor.ack_ranges()) or "none",
+    "acked": lambda cursor: runs(entry for entry in range(SHOWN_MAX) if cursor.is_acked(Position(1, entry))),
+    "left": lambda cursor: ",".join(
+        f"{each}:{words[0]:b}" for each in range(SHOWN_MAX) if (words := cursor.ack_set(Position(1, each)))
+    ),
+    "counts": lambda cursor: ",".join(f"{at.entry_id}*{n}" for at, n in cursor.redeliveries.values.items()) or "none",
+    "properties": lambda cursor: ",".join(f"{name}:{value}" for name, value in cursor.cursor_properties),
+    "index": lambda cursor: _size(cursor.delayed_index),
+}
+CursorPlayer.short = {
     "ack": lambda it, line: it.cursor.ack_individual(places(line)),
     "persist": lambda it, line: it.cursor.wait_persisted(),
     "ask": lambda it, line: it.cursor.persisted(it.answers.append),
-    "release": lambda it, line: it.bench.ledgers.release(),
-    "confirm": lambda it, line: it.writer().confirm(),
-    "taken": lambda it, line: it.bench.ledgers.close_by_others(line.number()),
-    "lose": lambda it, line: it.bench.ledgers.delete(line.number()),
+    "release": lambda it, line: it.ledgers.release(),
 }
-"""Verbs of one call. `taken` closes a ledger as others do."""
 
 
 async def play(story: Story) -> None:

@@ -5,15 +5,14 @@
 
 `owner` begins a broker with these options and opens the log; the broker before it is ended in order, unless it was
 killed. `at=b` names another broker than `a`. Entries are numbers, which are their payloads too. `see` compares facts:
-those of ledgers and the stored list (`_of_ledgers`), of a log (`state`, `b/state`), a cursor (`sub.mark`) and what an
-append got back (`s.to`). The other verbs are the methods of `LogPlayer`; a refusal's answer is the name of its error.
+of ledgers and the stored list (`OF_LEDGERS`, `OF_THE_LIST`), of a log (`state`, `b/state`), of a cursor (`sub.mark`)
+and of an append (`s.to`). The other verbs are the methods of `LogPlayer`; a refusal's answer is the name of its error.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import trio
@@ -22,18 +21,18 @@ from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
+from managed_ledger.ledger_list import LedgerList
 from managed_ledger.log_cursors import Initial
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
 from managed_ledger.trimming import Retention
-from quire.ledger import errors as ledger_errors
 from quire.ledger.position import EARLIEST, LATEST, Position
-from quire.metadata import errors as metadata_errors
+from quire.metadata.local.memory import MemoryStore
 from quire.world.doors import Buffer
 from tests.support.datadriven import Line
-from tests.support.stories.text import Stage
 from tests.unit.managed_ledger.cluster import NAME, Cluster, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter, Sink
+from tests.unit.managed_ledger.stories.facts import FactStage, at, ledger_error, runs
 
 INITIAL: dict[str, Initial] = {
     "earliest": "earliest",
@@ -43,23 +42,10 @@ INITIAL: dict[str, Initial] = {
 }
 
 
-def error(name: str) -> Exception:
-    """Return an error of ledgers or metadata."""
-    found: Exception = (getattr(ledger_errors, name, None) or getattr(metadata_errors, name))(f"told to fail: {name}")
-    return found
-
-
 def place(text: str) -> Position:
     """Return a position that is written `ledger:entry`."""
     ledger, _, entry = text.partition(":")
     return Position(int(ledger), int(entry))
-
-
-def runs(numbers: Iterable[int]) -> str:
-    """Return numbers with their runs written `first..last`."""
-    grouped = [list(each) for _, each in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    spans = [(each[0][1], each[-1][1]) for each in grouped]
-    return ",".join(str(first) if first == last else f"{first}..{last}" for first, last in spans) or "none"
 
 
 def shown(payloads: Iterable[Buffer]) -> str:
@@ -68,16 +54,17 @@ def shown(payloads: Iterable[Buffer]) -> str:
 
 def names(errors: Sequence[Exception]) -> str:
     """Return the errors of an append, those of other rooms as foreign ones."""
-    return ",".join(f"{'' if isinstance(e, ManagedLedgerError) else 'foreign-'}{type(e).__name__}" for e in errors)
+    found = (f"{'' if isinstance(e, ManagedLedgerError) else 'foreign-'}{type(e).__name__}" for e in errors)
+    return ",".join(found) or "none"
 
 
-class LogPlayer(Stage):
+class LogPlayer(FactStage):
     """Plays the steps of one story."""
 
     refusals = (ManagedLedgerError, CursorError)
 
     def __init__(self, cluster: Cluster, expect_error: Callable[[str], None]) -> None:
-        super().__init__()
+        super().__init__(cluster.ledgers)
         self.cluster = cluster
         self.expect_error = expect_error
         self.factories: dict[str, ManagedLedgerFactory] = {}
@@ -90,51 +77,48 @@ class LogPlayer(Stage):
         self.no_room = ""
         self.kept = b""
 
-    def verb(self, name: str) -> Callable[[Line], object] | None:
-        return partial(SHORT[name], self) if name in SHORT else super().verb(name)
-
     # Brokers
 
     async def step_broker(self, line: Line) -> None:
-        at = line.option("at", "a")
-        await self._let_go(at)
-        config: dict[str, Any] = {name: int(line.option(name)) for name in list(line.options)}
+        name = line.option("at", "a")
+        await self._let_go(name)
+        config: dict[str, Any] = {key: int(line.option(key)) for key in list(line.options)}
         assert self._holders is not None
-        await self._holders.start(self._broker, at, config)
+        await self._holders.start(self._broker, name, config)
 
-    async def _broker(self, at: str, config: dict[str, Any], task_status: trio.TaskStatus[None]) -> None:
-        stop, gone = self.ends[at] = trio.Event(), trio.Event()
-        async with self.cluster.broker(no_room=lambda: self.no_room, **config) as self.factories[at]:
+    async def _broker(self, name: str, config: dict[str, Any], task_status: trio.TaskStatus[None]) -> None:
+        stop, gone = self.ends[name] = trio.Event(), trio.Event()
+        async with self.cluster.broker(no_room=lambda: self.no_room, **config) as self.factories[name]:
             task_status.started()
             await stop.wait()
         gone.set()
 
-    async def _let_go(self, at: str) -> None:
-        if at in self.ends:
-            stop, gone = self.ends.pop(at)
+    async def _let_go(self, name: str) -> None:
+        if name in self.ends:
+            stop, gone = self.ends.pop(name)
             stop.set()
             await gone.wait()
 
     async def step_open(self, line: Line) -> None:
-        at = line.option("at", "a")
-        log = self.logs[at] = await self.factories[at].open(NAME, create=line.option("create", "yes") == "yes")
+        name = line.option("at", "a")
+        log = self.logs[name] = await self.factories[name].open(NAME, create=line.option("create", "yes") == "yes")
         log.on_fenced = self._count
 
     def _count(self) -> None:
         self.told += 1
 
     async def step_owner(self, line: Line) -> None:
-        at = line.options.get("at", "a")
+        opened = Line.of(line.where, f"open at={line.options.get('at', 'a')}")
         await self.step_broker(line)
-        await self.step_open(Line.of(line.where, f"open at={at}"))
+        await self.step_open(opened)
 
     async def step_kill(self, line: Line) -> None:
         kill(self.factories["a"])
         await self._let_go("a")
 
     async def finish(self) -> None:
-        for at in list(self.ends):
-            await self._let_go(at)
+        for name in list(self.ends):
+            await self._let_go(name)
 
     # One log
 
@@ -200,54 +184,32 @@ class LogPlayer(Stage):
 
     def writer(self) -> FakeWriter:
         """Return the writer of the open ledger."""
-        return self.cluster.ledgers.writers[self.logs["a"].ledgers[-1].ledger_id]
-
-    async def step_hold(self, line: Line) -> None:
-        self.writer().held = True
-
-    async def step_break(self, line: Line) -> None:
-        failure = error(line.word())
-        assert isinstance(failure, ledger_errors.LedgerError)
-        self.writer().fail(failure)
+        return self.ledgers.writers[self.logs["a"].ledgers[-1].ledger_id]
 
     async def step_refuse(self, line: Line) -> None:
         """Fail the next appends of a writer that stays usable; with `nothing` no more."""
         name = line.word()
-        failure = None if name == "nothing" else error(name)
-        assert failure is None or isinstance(failure, ledger_errors.LedgerError)
-        self.writer().refusal = failure
+        self.writer().refusal = None if name == "nothing" else ledger_error(name)
 
-    async def step_fail(self, line: Line) -> None:
-        """Fail calls of a step of ledgers."""
-        step = line.word()
-        self.cluster.ledgers.failures[step] = [error(line.word())] * line.option_number("times", 1)
+    def step_set(self, line: Line) -> None:
+        """Set the `delay` of ledgers, whether bookies are `full`, the next id, and whether the disk has no room."""
+        self.ledgers.delay_s = float(line.option("delay", str(self.ledgers.delay_s)))
+        self.ledgers.full = line.option("bookies", "full" if self.ledgers.full else "free") == "full"
+        self.ledgers._next_id = line.option_number("next-id", self.ledgers._next_id)
+        self.no_room = {"full": "the disk is full", "free": ""}[line.option("disk", "full" if self.no_room else "free")]
 
-    async def step_delay(self, line: Line) -> None:
-        self.cluster.ledgers.delay_s = float(line.word())
-
-    async def step_bookies(self, line: Line) -> None:
-        self.cluster.ledgers.full = line.word() == "full"
-
-    async def step_disk(self, line: Line) -> None:
-        self.no_room = "the disk is full" if line.word() == "full" else ""
+    def store(self, line: Line) -> MemoryStore:
+        return self.cluster.stores[0]
 
     async def step_cut(self, line: Line) -> None:
         """Let a ledger be closed at an entry by mistake."""
-        stored = self.cluster.ledgers.stored[line.number()]
+        stored = self.ledgers.stored[line.number()]
         stored.fenced, stored.last_entry_id = True, line.number()
 
     async def step_unfence(self, line: Line) -> None:
         """Let the bookies lose a fence."""
-        stored = self.cluster.ledgers.stored[line.number()]
+        stored = self.ledgers.stored[line.number()]
         stored.fenced, stored.last_entry_id = False, None
-
-    async def step_next_id(self, line: Line) -> None:
-        self.cluster.ledgers._next_id = line.number()
-
-    async def step_metadata(self, line: Line) -> None:
-        """Take the metadata `away` from the first broker, or bring them `back`."""
-        session = self.cluster.stores[0]
-        session.disconnect() if line.word() == "away" else session.reconnect()
 
     async def step_keep(self, line: Line) -> None:
         """Note the stored list, for `unchanged`."""
@@ -258,9 +220,6 @@ class LogPlayer(Stage):
         return node.value if node else b""
 
     # Facts
-
-    async def step_sleep(self, line: Line) -> None:
-        await trio.sleep(float(line.word()))
 
     async def step_expects(self, line: Line) -> None:
         self.expect_error(" ".join(line.words))
@@ -273,93 +232,49 @@ class LogPlayer(Stage):
         line.words.clear()
 
     async def step_at_most(self, line: Line) -> None:
-        found, bound = int(await self._fact(line.word())), line.number()
+        found, bound = int(str(await self.fact(line.word()))), line.number()
         assert found <= bound, found
 
     async def step_lacks(self, line: Line) -> None:
         number = line.number()
-        assert number not in self.cluster.ledgers.listed()
+        assert number not in self.ledgers.listed()
 
-    async def step_see(self, line: Line) -> None:
-        differ = await self._differ(line)
-        assert not differ, differ
-
-    async def is_see(self, line: Line) -> bool:
-        return not await self._differ(line)
-
-    async def _differ(self, line: Line) -> str:
-        found = [(name, line.option(name), await self._fact(name)) for name in list(line.options)]
-        return ", ".join(f"{name}={fact}" for name, wanted, fact in found if wanted != fact)
-
-    async def _fact(self, name: str) -> str:
-        at, _, rest = name.rpartition("/")
+    async def fact(self, name: str) -> object:
+        broker, _, rest = name.rpartition("/")
         owner, _, what = rest.rpartition(".")
         if owner in self.sinks:
             sink = self.sinks[owner]
-            return {"count": str(sink.count), "to": _to(sink.ids()), "errors": names(sink.errors) or "none"}[what]
-        log = self.logs[at or "a"] if self.logs else None
+            return {"count": sink.count, "to": _to(sink.ids()), "errors": names(sink.errors)}[what]
         if owner:
-            assert log is not None
-            return self._of_cursor(self.readers.get(owner) or log.cursors[owner], what)
-        found = await self._of_ledgers(what)
-        return found if found is not None else await self._of_log(log, what) if log else "none"
-
-    def _of_cursor(self, cursor: Cursor, what: str) -> str:
-        return {
-            "mark": lambda: _at(cursor.mark_delete),
-            "next": lambda: _at(cursor.read_position),
-            "backlog": lambda: str(cursor.backlog()),
-        }[what]()
-
-    async def _of_ledgers(self, what: str) -> str | None:
-        ledgers = self.cluster.ledgers
-        if what in ("lists", "sizes", "named", "deleting", "terminated", "opening", "dated", "leaked"):
+            cursor = self.readers.get(owner) or self.logs["a"].cursors[owner]
+            places = {"mark": cursor.mark_delete, "next": cursor.read_position}
+            return at(places[what]) if what in places else cursor.backlog()
+        if what in OF_THE_LIST:
             value = await self.cluster.stored_list()
-            named = {info.ledger_id for info in value.ledgers}
-            return {
-                "lists": ",".join(f"{info.ledger_id}*{info.entries}" for info in value.ledgers),
-                "sizes": ",".join(str(info.size) for info in value.ledgers),
-                "named": runs(sorted(named)),
-                "deleting": runs(value.deleting),
-                "terminated": _at(value.terminated) if value.terminated else "none",
-                "opening": str(value.opening),
-                "dated": "yes" if all(info.closed_ms for info in value.ledgers) else "no",
-                "leaked": runs(sorted(named ^ ledgers.listed())),
-            }[what]
-        if what == "unchanged":
-            return "yes" if await self._list() == self.kept else "no"
-        if what == "listed":
-            return "yes" if await self._list() else "no"
-        return {
-            "ledgers": lambda: runs(sorted(ledgers.listed())),
-            "ends": lambda: ",".join(str(ledgers.stored[n].last_entry_id) for n in sorted(ledgers.stored)),
-            "calls": lambda: ",".join(ledgers.log).replace(" ", "-"),
-            "made": lambda: str(ledgers._next_id),
-            "writers": lambda: str(len(ledgers.writers)),
-            "multis": lambda: str(len(ledgers.multis)),
-            "told": lambda: str(self.told),
-            "places": lambda: str(len({pair for sink in self.sinks.values() for pair in sink.ids()})),
-        }.get(what, lambda: None)()
-
-    async def _of_log(self, log: ManagedLedger, what: str) -> str:
+            return OF_THE_LIST[what](value)
+        if what == "leaked":
+            return runs(sorted(await self.cluster.named_ledgers() ^ self.ledgers.listed()))
+        if what in ("unchanged", "listed"):
+            found = await self._list()
+            return "yes" if (found == self.kept if what == "unchanged" else found) else "no"
         if what == "read":
-            return shown(await read_all(log))
-        return {
+            return shown(await read_all(self.logs[broker or "a"]))
+        return OF_LEDGERS[what](self) if what in OF_LEDGERS else self.of_log(self.logs[broker or "a"], what)
+
+    def of_log(self, log: ManagedLedger, what: str) -> object:
+        factory = self.factories["a"]
+        facts: dict[str, Callable[[], object]] = {
             "state": lambda: log.state.name,
-            "last": lambda: _at(log.last_confirmed),
-            "first": lambda: _at(log.first_position()),
-            "count": lambda: str(log.entry_count),
+            "last": lambda: at(log.last_confirmed),
+            "count": lambda: log.entry_count,
             "own": lambda: ",".join(f"{one.ledger_id}*{one.entries}" for one in log.ledgers),
-            "pending": lambda: str(log.pending_bytes),
+            "pending": lambda: log.pending_bytes,
             "cursors": lambda: ",".join(log.cursors) or "none",
-            "cached": lambda: "yes" if self.factories["a"].budget.used else "no",
-            "known": lambda: "yes" if NAME in self.factories["a"].managed_ledgers else "no",
-            "rolls": lambda: str(sum("next ledger" in each.name for each in log._services.nursery.child_tasks)),
-        }[what]()
-
-
-def _at(position: Position) -> str:
-    return f"{position.ledger_id}:{position.entry_id}"
+            "cached": lambda: "yes" if factory.budget.used else "no",
+            "known": lambda: "yes" if NAME in factory.managed_ledgers else "no",
+            "rolls": lambda: sum("next ledger" in each.name for each in log._services.nursery.child_tasks),
+        }
+        return facts[what]()
 
 
 def _to(ids: Sequence[tuple[int, int]]) -> str:
@@ -368,7 +283,26 @@ def _to(ids: Sequence[tuple[int, int]]) -> str:
     return ",".join(f"{ledger}:{runs(entry for _, entry in each)}" for ledger, each in grouped) or "none"
 
 
-SHORT: dict[str, Callable[[LogPlayer, Line], object]] = {
+OF_THE_LIST: dict[str, Callable[[LedgerList], object]] = {
+    "lists": lambda value: ",".join(f"{info.ledger_id}*{info.entries}" for info in value.ledgers),
+    "sizes": lambda value: ",".join(str(info.size) for info in value.ledgers),
+    "named": lambda value: runs(sorted(info.ledger_id for info in value.ledgers)),
+    "deleting": lambda value: runs(value.deleting),
+    "terminated": lambda value: at(value.terminated) if value.terminated else "none",
+    "opening": lambda value: value.opening,
+    "dated": lambda value: "yes" if all(info.closed_ms for info in value.ledgers) else "no",
+}
+OF_LEDGERS: dict[str, Callable[[LogPlayer], object]] = {
+    "ledgers": lambda it: runs(sorted(it.ledgers.listed())),
+    "ends": lambda it: ",".join(str(stored.last_entry_id) for _, stored in sorted(it.ledgers.stored.items())),
+    "calls": lambda it: ",".join(it.ledgers.log).replace(" ", "-"),
+    "made": lambda it: it.ledgers._next_id,
+    "writers": lambda it: len(it.ledgers.writers),
+    "multis": lambda it: len(it.ledgers.multis),
+    "told": lambda it: it.told,
+    "places": lambda it: len({pair for sink in it.sinks.values() for pair in sink.ids()}),
+}
+LogPlayer.short = {
     "close": lambda it, line: it.log(line).close(),
     "closed": lambda it, line: it.log(line).closed.wait(),
     "abandon": lambda it, line: it.log(line).abandon(),
@@ -380,13 +314,6 @@ SHORT: dict[str, Callable[[LogPlayer, Line], object]] = {
     "skip-all": lambda it, line: it.cursor(line).skip_all(),
     "idle": lambda it, line: it.cursor(line).deactivate(),
     "persisted": lambda it, line: it.cursor(line).wait_persisted(),
-    "confirm": lambda it, line: it.writer().confirm(line.number()),
-    "mend": lambda it, line: it.cluster.ledgers.failures.clear(),
-    "lose": lambda it, line: it.cluster.ledgers.delete(line.number()),
-    "store": lambda it, line: it.writer().store(line.number()),
-    "taken": lambda it, line: it.cluster.ledgers.close_by_others(
-        line.number()
-    ),  # by another process, as auto recovery does
+    "store": lambda it, line: it.writer().store(line.number()),  # at the bookies, confirmed or not
     "end": lambda it, line: it._let_go("a"),
 }
-"""Verbs of one call. `store` brings entries to the bookies, confirmed or not; `taken` closes a ledger as others do."""
