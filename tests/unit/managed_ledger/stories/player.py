@@ -113,6 +113,8 @@ class LogPlayer(FactStage):
         await self.step_open(opened)
 
     async def step_kill(self, line: Line) -> None:
+        """End the broker as by SIGKILL, with its exit as the next thing that happens."""
+        self.ends["a"][0].set()
         kill(self.factories["a"])
         await self._let_go("a")
 
