@@ -116,7 +116,9 @@ async def test_k13_recovery_given_up_half_way_fifty_times_closes_with_the_same_e
 
 
 @pytest.mark.real_clock
-async def test_k13_a_process_killed_in_the_middle_of_recovery_again_and_again_leaves_it_to_the_next(bookies):
+async def test_k13_a_process_killed_in_the_middle_of_recovery_again_and_again_leaves_it_to_the_next(
+    bookies: BookieCluster,
+) -> None:
     async with with_client(bookies) as client:
         writer, members = await begun(bookies, client)
         for each in members[1:]:

@@ -274,7 +274,9 @@ async def served(
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_on(cluster, read_only):
+async def test_under_reconnect_a_new_session_registers_the_bookie_anew_and_it_serves_on(
+    cluster: Cluster, read_only: bool
+) -> None:
     async with served(cluster, settings={"forceReadOnlyBookie": read_only}) as (config, store):
         with closing(Wire(config.bookie.port)) as wire:
             add = partial(wire.add, flags=v2.HIGH_PRIORITY)

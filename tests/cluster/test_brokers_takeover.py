@@ -109,7 +109,9 @@ def read_all(client: pulsar.Client, topic: str) -> list[Place]:
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_official_clients_go_on_with_what_the_original_served(moment, bookies, tmp_path):
+async def test_official_clients_go_on_with_what_the_original_served(
+    moment: str, bookies: BookieCluster, tmp_path: Path
+) -> None:
     chroot = bookies.root.removesuffix("/ledgers")
     async with opened(bookies.zookeeper.config(chroot)) as store, open_client(real_world(), bookies.uri) as ledgers:
         await load(moment, store, ledgers)

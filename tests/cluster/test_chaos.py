@@ -13,7 +13,9 @@ from tools.chaos.__main__ import main
 pytestmark = pytest.mark.cluster
 
 
-def test_half_a_dozen_faults_lose_nothing_that_was_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_half_a_dozen_faults_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # Any rate will do: how many a slow machine gets through is no matter of what is lost.
     load = ["--rate", "150", "--rate-min", "1", "--topics", "10"]
     words = ["--minutes", "0.3", "--faults", "6", *load, "--zookeepers", "1"]
@@ -21,7 +23,9 @@ def test_half_a_dozen_faults_lose_nothing_that_was_acknowledged(tmp_path: Path, 
 
 
 @pytest.mark.full
-def test_five_minutes_of_faults_lose_nothing_that_was_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_five_minutes_of_faults_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = _run(tmp_path, capsys, "--minutes", "5", faults_min=30)
     assert found["rate"] >= 2000
     assert {(each["group"], each["how"]) for each in found["faults"]} == {

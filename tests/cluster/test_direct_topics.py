@@ -113,7 +113,9 @@ def update(raw: RawClient) -> tuple[list[str], list[str]]:
     return list(found.new_topics), list(found.deleted_topics)
 
 
-def test_topics_of_any_broker_reach_watchers_and_pattern_subscriptions(linked: tuple[BrokerCluster, BadLink]):
+def test_topics_of_any_broker_reach_watchers_and_pattern_subscriptions(
+    linked: tuple[BrokerCluster, BadLink],
+) -> None:
     """The official client asks for the list once a minute, whatever period it is given."""
     cluster, link = linked
     first, other = cluster.brokers

@@ -179,7 +179,9 @@ async def open_room(cluster: BrokerCluster) -> AsyncIterator[Room]:
 
 @pytest.mark.real_clock(seconds=STORY_S)
 @pytest.mark.parametrize("count", [pytest.param(40), pytest.param(1000, marks=pytest.mark.full)])
-async def test_k15_a_disk_that_is_lost_for_good_costs_no_copy_and_stops_no_client(cluster: BrokerCluster, count: int):
+async def test_k15_a_disk_that_is_lost_for_good_costs_no_copy_and_stops_no_client(
+    cluster: BrokerCluster, count: int
+) -> None:
     old, [broker] = list(cluster.bookies), cluster.brokers
     topic = "persistent://public/default/written"
     with (

@@ -15,7 +15,9 @@ from tools.local_cluster.state import pid_of
 pytestmark = pytest.mark.cluster
 
 
-def test_a_cluster_is_brought_up_hurt_healed_grown_and_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_cluster_is_brought_up_hurt_healed_grown_and_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "cluster"
 
     def cluster(*words: str) -> tuple[int, str]:

@@ -145,7 +145,9 @@ class Counting:
         return max(b - a for a, b in itertools.pairwise(times))
 
 
-def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_write_of_it_is_lost(service, tmp_path):
+def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_write_of_it_is_lost(
+    service: Service, tmp_path: Path
+) -> None:
     """Metadata pauses for less than ten seconds, which does not affect open ledgers.
 
     New topics are created as soon as it is back.

@@ -100,7 +100,9 @@ async def with_ledgers(scene: Scene) -> AsyncIterator[LedgerClient]:
 @pytest.mark.parametrize(
     "way", ["requests", *(pytest.param(each, marks=pytest.mark.full) for each in ("both", "answers"))]
 )
-def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and_acknowledges_nothing(scene, way):
+def test_n1_n5_a_broker_cut_from_one_bookie_goes_on_and_cut_from_three_waits_and_acknowledges_nothing(
+    scene: Scene, way: str
+) -> None:
     """The link is cut in both directions or in one.
 
     If only requests are held, the bookie is a peer that accepts connections and never reads: the window is zero.

@@ -151,7 +151,9 @@ async def test_tls_with_and_without_a_client_certificate(over_tls: tuple[ZooKeep
             await open_store(real_world(), replace(config, tls=wrong, secure=False, connect_timeout_s=1.0))
 
 
-def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(over_tls, keys, tmp_path):
+def test_a_bookie_and_the_shell_reach_a_zookeeper_over_tls(
+    over_tls: tuple[ZooKeeperProcess, int], keys: Path, tmp_path: Path
+) -> None:
     settings = {
         "quireZooKeeperTls": "true",
         "quireZooKeeperTlsCaFile": keys / "ca.pem",

@@ -380,7 +380,9 @@ async def test_an_answer_out_of_turn_costs_the_connection_and_neither_the_sessio
 @pytest.mark.real_clock
 @BOTH
 @pytest.mark.expect_error("kazoo failed")
-async def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_session(policy: SessionExpiredPolicy):
+async def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_session(
+    policy: SessionExpiredPolicy,
+) -> None:
     """Covers a frame too short for an answer, an unknown error code, and an event that is cut."""
 
     def cut_short(first: bytes, second: bytes) -> Iterable[bytes]:
@@ -416,7 +418,9 @@ async def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_sess
 
 
 @pytest.mark.real_clock
-async def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_call_alone(expect_error):
+async def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_call_alone(
+    expect_error: Callable[[str], None],
+) -> None:
     expect_error("kazoo failed")
     async with through_proxy(framed=True) as (store, _, link):
         await store.create("/a")
@@ -435,7 +439,9 @@ async def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_ca
 
 @pytest.mark.real_clock
 @BOTH
-async def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or_ends_the_store(policy, log_events):
+async def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or_ends_the_store(
+    policy: SessionExpiredPolicy, log_events: list[log.Event]
+) -> None:
     async with through_proxy(policy=policy, framed=True, session_timeout_s=0.6) as (store, direct, link):
         await store.create("/me", kind=Kind.EPHEMERAL)
         session = store.session

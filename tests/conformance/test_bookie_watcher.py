@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,9 @@ async def changed_until(watcher: StoredBookies, true: Callable[[], bool]) -> Non
 
 @pytest.mark.real_clock
 @pytest.mark.parametrize("open_one", [memory, embedded, zookeeper])
-async def test_bookies_come_go_turn_read_only_and_move_between_racks(open_one, tmp_path):
+async def test_bookies_come_go_turn_read_only_and_move_between_racks(
+    open_one: Callable[[Path], Awaitable[MetadataStore]], tmp_path: Path
+) -> None:
     store = await open_one(tmp_path)
     await init_new_cluster(store, "/ledgers", rng=random.Random(1))
     info = BookieServiceInfo(endpoints=(Endpoint(host="h1", port=3181),))

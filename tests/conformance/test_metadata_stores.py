@@ -17,6 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 from quire.metadata.errors import (
     BadVersionError,
     InvalidPathError,
+    MetadataError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -333,7 +334,9 @@ async def test_a_multi_does_all_its_ops_in_order(store: MetadataStore) -> None:
     ],
     ids=str,
 )
-async def test_a_multi_with_a_failing_op_changes_nothing_and_says_which(store, op, error):
+async def test_a_multi_with_a_failing_op_changes_nothing_and_says_which(
+    store: MetadataStore, op: Any, error: type[MetadataError]
+) -> None:
     """ "The first failing op's error is raised, with `.index`." """
     await store.create("/a", b"old")
     await store.create("/gone")

@@ -77,7 +77,9 @@ async def test_every_topic_has_the_same_messages_and_every_subscription_stands_w
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_nothing_of_it_is_lost(moment: str):
+async def test_what_is_stored_of_them_afterwards_is_read_by_the_originals_schema_and_nothing_of_it_is_lost(
+    moment: str,
+) -> None:
     async with taken_over(moment) as left:
         before = {name: decode(value) for name, value in logs(moment).items()}
         for turn in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -11,13 +12,16 @@ import pytest
 
 from tests.spark.support import events, internal_stats, make_partitions, numbered, publish
 from tests.support import web
+from tests.support.server import StandaloneProcess
 
 
 def read(spark: Any, options: dict[str, str], **more: str) -> Any:
     return spark.read.format("quire").options(**{**options, **more}).load()
 
 
-def test_every_column_of_every_kind_of_message(spark: Any, options: dict[str, str], client: pulsar.Client, topic: str):
+def test_every_column_of_every_kind_of_message(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
     producer = client.create_producer(topic, batching_enabled=False)
     ids = [
         producer.send(b"one", partition_key="k", properties={"a": "1", "b": "2"}, event_timestamp=1_700_000_000_123),
@@ -40,7 +44,9 @@ def test_every_column_of_every_kind_of_message(spark: Any, options: dict[str, st
 
 
 @pytest.mark.parametrize("compression", ["NoCompression", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
-def test_batches_are_opened_whatever_their_compression(spark, options, client, topic, compression):
+def test_batches_are_opened_whatever_their_compression(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, compression: str
+) -> None:
     kind = getattr(pulsar.CompressionType, "NONE" if compression == "NoCompression" else compression)
     publish(client, topic, numbered(0, 500), batching_enabled=True, compression_type=kind)
     rows = read(spark, options, topic=topic).select("value", "__batch", "__messageId").collect()
@@ -49,7 +55,9 @@ def test_batches_are_opened_whatever_their_compression(spark, options, client, t
     assert len({bytes(row["__messageId"]) for row in rows}) == 500
 
 
-def test_partitions_and_several_topics_are_read_together(spark, options, server, client, topic):
+def test_partitions_and_several_topics_are_read_together(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     make_partitions(server, f"{topic}-a", 3)
     publish(
         client, f"{topic}-a", numbered(0, 300), message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
@@ -73,7 +81,9 @@ def test_a_topic_that_does_not_exist_is_an_error_that_names_it(spark: Any, optio
         read(spark, options, topic=topic).collect()
 
 
-def test_one_data_frame_is_one_snapshot_of_the_ends(spark, options, client, topic):
+def test_one_data_frame_is_one_snapshot_of_the_ends(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
     publish(client, topic, numbered(0, 10))
     frame = read(spark, options, topic=topic)
     assert frame.count() == 10
@@ -82,7 +92,9 @@ def test_one_data_frame_is_one_snapshot_of_the_ends(spark, options, client, topi
     assert read(spark, options, topic=topic).count() == 15
 
 
-def test_offsets_say_where_to_begin_and_to_end(spark, options, server, client, topic):
+def test_offsets_say_where_to_begin_and_to_end(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     publish(client, topic, numbered(0, 10))
     ledger = internal_stats(server, topic)["ledgers"][0]["ledgerId"]
     frame = read(
@@ -95,14 +107,18 @@ def test_offsets_say_where_to_begin_and_to_end(spark, options, server, client, t
     assert sorted(bytes(row["value"]) for row in frame.collect()) == numbered(3, 7)
 
 
-def test_a_start_within_a_batch_leaves_out_what_is_before_it(spark, options, server, client, topic):
+def test_a_start_within_a_batch_leaves_out_what_is_before_it(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     publish(client, topic, numbered(0, 10), batching_enabled=True, batching_max_publish_delay_ms=1000)
     ledger = internal_stats(server, topic)["ledgers"][0]["ledgerId"]
     frame = read(spark, options, topic=topic, startingOffsets=json.dumps({topic: f"{ledger}:0:4"}))
     assert [bytes(row["value"]) for row in frame.orderBy("__batch").collect()] == numbered(4, 10)
 
 
-def test_times_say_where_to_begin_and_to_end(spark: Any, options: dict[str, str], client: pulsar.Client, topic: str):
+def test_times_say_where_to_begin_and_to_end(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
     producer = client.create_producer(topic, batching_enabled=False)
     published = []
     for value in numbered(0, 5):
@@ -116,7 +132,9 @@ def test_times_say_where_to_begin_and_to_end(spark: Any, options: dict[str, str]
     assert sorted(bytes(row["value"]) for row in frame.collect()) == numbered(1, 3)
 
 
-def test_more_tasks_than_partitions_read_every_row_once(spark, options, client, topic, tmp_path):
+def test_more_tasks_than_partitions_read_every_row_once(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 1000))
     trace = tmp_path / "trace.jsonl"
     frame = read(spark, options, topic=topic, minPartitions="4", trace=str(trace))
@@ -124,7 +142,9 @@ def test_more_tasks_than_partitions_read_every_row_once(spark, options, client, 
     assert [event["rows"] for event in events(trace, "read-done")] == [250] * 4
 
 
-def test_columns_can_be_chosen_by_option_and_by_schema(spark, options, client, topic):
+def test_columns_can_be_chosen_by_option_and_by_schema(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str
+) -> None:
     publish(client, topic, numbered(0, 3))
     chosen = read(spark, options, topic=topic, columns="value,__ledger")
     assert chosen.columns == ["value", "__ledger"]
@@ -145,7 +165,9 @@ def test_a_wrong_option_is_named_in_one_line(spark: Any, options: dict[str, str]
     assert "Traceback" not in str(raised.value)
 
 
-def test_chunked_messages_stand_where_their_last_chunk_stands(spark, options, server, client, topic):
+def test_chunked_messages_stand_where_their_last_chunk_stands(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     large = bytes(range(256)) * (12 << 12)  # 12 MiB: three chunks
     producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     producer.send(b"before")
@@ -167,7 +189,9 @@ def test_chunked_messages_stand_where_their_last_chunk_stands(spark, options, se
     assert [bytes(row["value"]) for row in ahead] == [b"before"]
 
 
-def test_a_batch_read_with_a_subscription_holds_from_its_start(spark, options, server, client, topic):
+def test_a_batch_read_with_a_subscription_holds_from_its_start(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     publish(client, topic, numbered(0, 5))
     assert read(spark, options, topic=topic, subscription="kept").count() == 5
     assert web.get(f"{server.web}/admin/v2/{topic.replace('://', '/')}/subscriptions").json() == ["kept"]
@@ -176,7 +200,9 @@ def test_a_batch_read_with_a_subscription_holds_from_its_start(spark, options, s
     assert int(ledger) >= 0
 
 
-def test_a_trace_tells_what_was_read(spark, options, client, topic, tmp_path):
+def test_a_trace_tells_what_was_read(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 7))
     trace = tmp_path / "trace.jsonl"
     assert read(spark, options, topic=topic, trace=str(trace)).count() == 7

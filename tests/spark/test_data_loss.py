@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -67,7 +69,9 @@ def wait_until_gone(server: StandaloneProcess, topic: str, ledger: int) -> None:
     wait_for(lambda: first_ledger(server, topic) > ledger, f"the deletion of ledger {ledger}")
 
 
-def test_a_deleted_range_fails_the_read_with_topic_range_and_option(spark, rolling, publisher, topic):
+def test_a_deleted_range_fails_the_read_with_topic_range_and_option(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str
+) -> None:
     ledgers = fill(rolling, publisher, topic, 0, 35)
     release(rolling, topic, "all")
     wait_until_gone(rolling, topic, ledgers[1])
@@ -78,7 +82,9 @@ def test_a_deleted_range_fails_the_read_with_topic_range_and_option(spark, rolli
     assert "Traceback" not in str(raised.value)
 
 
-def test_with_the_option_off_a_deleted_range_is_one_warning(spark, rolling, publisher, topic, tmp_path):
+def test_with_the_option_off_a_deleted_range_is_one_warning(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     ledgers = fill(rolling, publisher, topic, 0, 35)
     release(rolling, topic, "all")
     wait_until_gone(rolling, topic, ledgers[1])
@@ -89,7 +95,9 @@ def test_with_the_option_off_a_deleted_range_is_one_warning(spark, rolling, publ
     assert len(events(trace, "data-loss")) == 1
 
 
-def test_the_hold_keeps_the_data_between_two_runs(spark, rolling, publisher, topic, tmp_path):
+def test_the_hold_keeps_the_data_between_two_runs(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     fill(rolling, publisher, topic, 0, 25)
     stream = Stream(spark, options_of(rolling, topic, subscription="hold", chunkedMessageHold="1"), tmp_path)
     stream.drain()
@@ -104,7 +112,9 @@ def test_the_hold_keeps_the_data_between_two_runs(spark, rolling, publisher, top
     wait_for(lambda: len(internal_stats(rolling, topic)["ledgers"]) <= 4, "the deletion of what was read")
 
 
-def test_without_a_hold_the_same_run_loses_data_and_says_so(spark, rolling, publisher, topic, tmp_path):
+def test_without_a_hold_the_same_run_loses_data_and_says_so(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     ledgers = fill(rolling, publisher, topic, 0, 25)
     stream = Stream(spark, options_of(rolling, topic, hold="none"), tmp_path)
     stream.drain()
@@ -116,7 +126,9 @@ def test_without_a_hold_the_same_run_loses_data_and_says_so(spark, rolling, publ
     assert set(stream.values()) < set(numbered(0, 60)), "the control must lose data, or the hold proves nothing"
 
 
-def test_a_hold_that_is_gone_is_made_again_if_the_data_is_still_there(spark, rolling, publisher, topic, tmp_path):
+def test_a_hold_that_is_gone_is_made_again_if_the_data_is_still_there(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     fill(rolling, publisher, topic, 0, 25)
     stream = Stream(spark, options_of(rolling, topic, subscription="hold"), tmp_path)
     stream.drain()
@@ -127,7 +139,9 @@ def test_a_hold_that_is_gone_is_made_again_if_the_data_is_still_there(spark, rol
     assert "hold" in internal_stats(rolling, topic)["cursors"]
 
 
-def test_a_hold_that_is_gone_with_its_data_is_data_loss_at_every_start(spark, rolling, publisher, topic, tmp_path):
+def test_a_hold_that_is_gone_with_its_data_is_data_loss_at_every_start(
+    spark: Any, rolling: StandaloneProcess, publisher: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     ledgers = fill(rolling, publisher, topic, 0, 25)
     stream = Stream(spark, options_of(rolling, topic, subscription="hold"), tmp_path)
     stream.drain()

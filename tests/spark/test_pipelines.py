@@ -92,7 +92,9 @@ def test_an_archive_has_each_row_once_wherever_it_failed(spark, source, client, 
     assert numbers(out) == list(range(3500))
 
 
-def test_a_lost_checkpoint_is_refused_and_resumed_without_loss_or_repetition(spark, source, client, topic, tmp_path):
+def test_a_lost_checkpoint_is_refused_and_resumed_without_loss_or_repetition(
+    spark, source, client, topic, tmp_path: Path
+):
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     publish(client, topic, range(1500))
     archive(spark, source, out, checkpoint)

@@ -134,7 +134,9 @@ def end_of(stream: Stream) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["restarted", "twice", "limited"])
-def test_a_stream_has_the_rows_of_one_batch_read(spark, server, streams, name):
+def test_a_stream_has_the_rows_of_one_batch_read(
+    spark: Any, server: StandaloneProcess, streams: dict[str, Ways], name: str
+) -> None:
     stream = streams[name]
     options = {"service.url": server.url, "admin.url": server.web, "topics": f"{PLAIN},{PARTITIONED}"}
     options |= {"startingOffsets": "earliest", "endingOffsets": json.dumps(end_of(stream))}

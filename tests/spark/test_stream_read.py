@@ -36,7 +36,9 @@ def offsets_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text().splitlines()[-1]) for file in files]
 
 
-def test_restarts_from_the_checkpoint_read_every_row_once(spark, options, client, topic, tmp_path):
+def test_restarts_from_the_checkpoint_read_every_row_once(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     stream = Stream(spark, stream_options(options, topic), tmp_path)
     publish(client, topic, numbered(0, 100))
     stream.drain()
@@ -49,14 +51,18 @@ def test_restarts_from_the_checkpoint_read_every_row_once(spark, options, client
     assert stream.batches == [100, 50]
 
 
-def test_offsets_are_text_that_a_person_reads_and_that_stays_the_same(spark, options, server, client, topic, tmp_path):
+def test_offsets_are_text_that_a_person_reads_and_that_stays_the_same(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 10))
     ledger = internal_stats(server, topic)["ledgers"][0]["ledgerId"]
     Stream(spark, stream_options(options, topic), tmp_path).drain()
     assert offsets_of(tmp_path) == [{"v": 1, "p": {topic: [ledger, 10]}}]
 
 
-def test_the_order_of_sparks_calls_is_the_one_that_the_source_is_made_for(spark, options, client, topic, tmp_path):
+def test_the_order_of_sparks_calls_is_the_one_that_the_source_is_made_for(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     stream = Stream(spark, stream_options(options, topic, maxMessagesPerTrigger="4"), tmp_path)
     publish(client, topic, numbered(0, 10))
     stream.drain()
@@ -80,7 +86,9 @@ def test_the_order_of_sparks_calls_is_the_one_that_the_source_is_made_for(spark,
 
 
 @pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": "50"}, {"maxBytesPerTrigger": "2k"}])
-def test_limited_batches_add_up_to_one_batch_read_of_the_same_offsets(spark, options, client, topic, tmp_path, limit):
+def test_limited_batches_add_up_to_one_batch_read_of_the_same_offsets(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path, limit: dict[str, str]
+) -> None:
     publish(client, topic, numbered(0, 230))
     stream = Stream(spark, stream_options(options, topic, **limit), tmp_path)
     stream.drain()
@@ -93,7 +101,9 @@ def test_limited_batches_add_up_to_one_batch_read_of_the_same_offsets(spark, opt
     assert sorted(stream.values()) == sorted(bytes(row["value"]) for row in whole) == numbered(0, 230)
 
 
-def test_partitions_of_different_length_lose_no_row_behind_a_watermark(spark, options, server, client, topic, tmp_path):
+def test_partitions_of_different_length_lose_no_row_behind_a_watermark(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     make_partitions(server, topic, 4)
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     for number in range(600):  # one a tenth of a second, three quarters of them in one partition
@@ -116,14 +126,18 @@ def test_partitions_of_different_length_lose_no_row_behind_a_watermark(spark, op
 @pytest.mark.parametrize(
     "trigger", [{"availableNow": True}, {"processingTime": "1 second"}], ids=["available now", "processing time"]
 )
-def test_a_wrong_option_of_a_stream_is_named(spark, options, topic, tmp_path, trigger):
+def test_a_wrong_option_of_a_stream_is_named(
+    spark: Any, options: dict[str, str], topic: str, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
     frame = spark.readStream.format("quire").options(**stream_options(options, topic, endingOffsets="latest")).load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(StreamingQueryException, match="option 'endingOffsets' is 'latest': a stream has no end"):
         query.trigger(**trigger).start().awaitTermination(60)
 
 
-def test_limits_count_the_messages_of_batches(spark, options, client, topic, tmp_path):
+def test_limits_count_the_messages_of_batches(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     for first in range(0, 100, 10):
         publish(client, topic, numbered(first, first + 10), batching_enabled=True, batching_max_publish_delay_ms=1000)
     stream = Stream(spark, stream_options(options, topic, maxMessagesPerTrigger="30"), tmp_path)
@@ -131,7 +145,14 @@ def test_limits_count_the_messages_of_batches(spark, options, client, topic, tmp
     assert stream.batches == [30, 30, 30, 10]
 
 
-def test_available_now_ends_at_what_was_there_when_it_began(spark, options, client, topic, tmp_path, monkeypatch):
+def test_available_now_ends_at_what_was_there_when_it_began(
+    spark: Any,
+    options: dict[str, str],
+    client: pulsar.Client,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     publish(client, topic, numbered(0, 10))
     stream = Stream(spark, stream_options(options, topic, maxMessagesPerTrigger="5"), tmp_path)
     taken = stream._take
@@ -145,7 +166,9 @@ def test_available_now_ends_at_what_was_there_when_it_began(spark, options, clie
     assert stream.values() == numbered(0, 10)
 
 
-def test_a_running_stream_sees_new_rows_and_new_partitions(spark, options, server, client, topic, tmp_path):
+def test_a_running_stream_sees_new_rows_and_new_partitions(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     make_partitions(server, topic, 1)
     stream = Stream(spark, stream_options(options, topic, topicsRefreshMs="100"), tmp_path, ("value", "__partition"))
     query = stream.start()
@@ -171,7 +194,9 @@ def test_a_running_stream_sees_new_rows_and_new_partitions(spark, options, serve
         query.stop()
 
 
-def test_a_stream_starts_at_the_latest_entry_unless_told_otherwise(spark, options, client, topic, tmp_path):
+def test_a_stream_starts_at_the_latest_entry_unless_told_otherwise(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 10))
     asked = stream_options(options, topic)
     del asked["startingOffsets"]
@@ -217,7 +242,9 @@ def test_the_hold_is_made_at_the_first_offset_and_moves_only_behind_the_checkpoi
     wait_for(lambda: mark_delete(server, topic, "hold") == (ledger, 8), "the commit of batch 1")
 
 
-def test_a_second_query_on_the_same_subscription_is_refused(spark, options, client, topic, tmp_path):
+def test_a_second_query_on_the_same_subscription_is_refused(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 3))
     asked = stream_options(options, topic, operationTimeoutMs="1500")
     first, second = Stream(spark, asked, tmp_path / "one"), Stream(spark, asked, tmp_path / "two")
@@ -232,7 +259,9 @@ def test_a_second_query_on_the_same_subscription_is_refused(spark, options, clie
         query.stop()
 
 
-def test_a_query_that_ends_leaves_its_subscription_and_nothing_else(spark, options, server, client, topic, tmp_path):
+def test_a_query_that_ends_leaves_its_subscription_and_nothing_else(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+) -> None:
     publish(client, topic, numbered(0, 30))
     stream = Stream(spark, stream_options(options, topic, maxMessagesPerTrigger="10"), tmp_path)
     stream.drain()

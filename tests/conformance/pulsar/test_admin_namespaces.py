@@ -61,7 +61,9 @@ def received_until(consumer: pulsar.Consumer, last: bytes) -> set[bytes]:
         earlier.add(message.data())
 
 
-def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(http, client, topic):
+def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(
+    http: httpx2.Client, client: pulsar.Client, topic: str
+) -> None:
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     path = f"/persistent/{topic.removeprefix('persistent://')}/unload"
     for number in range(3):
@@ -71,7 +73,9 @@ def test_producer_and_consumer_go_on_after_their_topic_was_unloaded(http, client
     assert http.put("/persistent/public/default/nobody-made-it/unload").status_code == 404
 
 
-def test_retention_keeps_what_was_consumed_and_takes_it_away_again(http, client, topic):
+def test_retention_keeps_what_was_consumed_and_takes_it_away_again(
+    http: httpx2.Client, client: pulsar.Client, topic: str
+) -> None:
     path = f"/persistent/{topic.removeprefix('persistent://')}"
 
     def ledgers() -> int:
@@ -96,7 +100,9 @@ def test_retention_keeps_what_was_consumed_and_takes_it_away_again(http, client,
     }
 
 
-def test_more_copies_than_there_are_bookies_are_refused_and_the_topic_goes_on(http, client, topic):
+def test_more_copies_than_there_are_bookies_are_refused_and_the_topic_goes_on(
+    http: httpx2.Client, client: pulsar.Client, topic: str
+) -> None:
     producer = client.create_producer(topic)
     producer.send(b"m0")
     path = f"/persistent/{topic.removeprefix('persistent://')}"

@@ -47,14 +47,18 @@ def http_put(url: str, data: str) -> None:
 # Partitions
 
 
-def test_partitions_are_made_as_the_official_suites_make_them(server, client, topic):
+def test_partitions_are_made_as_the_official_suites_make_them(
+    server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     url = f"{server.web}/admin/v2/persistent/public/default/{topic.rpartition('/')[2]}/partitions"
     http_put(url, "3")
     http_put(url, "3")
     assert client.get_topic_partitions(topic) == [f"{topic}-partition-{index}" for index in range(3)]
 
 
-def test_a_partitioned_topic_is_made_once_and_seen_on_both_sides(admin: Admin, client: pulsar.Client, topic: str):
+def test_a_partitioned_topic_is_made_once_and_seen_on_both_sides(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     admin.do("PUT", topic, "/partitions", json=4)
     again = admin.ask("PUT", topic, "/partitions", json=4)
     assert (again.status_code, list(again.json())) == (409, ["reason"])
@@ -67,7 +71,9 @@ def test_a_partitioned_topic_is_made_once_and_seen_on_both_sides(admin: Admin, c
     assert topic not in names
 
 
-def test_growth_is_seen_by_a_producer_and_missed_by_no_subscription(admin: Admin, client: pulsar.Client, topic: str):
+def test_growth_is_seen_by_a_producer_and_missed_by_no_subscription(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     admin.do("PUT", topic, "/partitions", json=2)
     client.subscribe(topic, "s").close()
     assert admin.ask("POST", topic, "/partitions", json=1).status_code == 422
@@ -126,14 +132,18 @@ def test_a_subscription_made_at_a_position_delivers_from_there(admin: Admin, cli
     assert found == {"earliest": b"m0", "third": b"m2", "fourth": b"m3", "latest": b"m0"}
 
 
-def test_a_subscription_is_made_once_and_listed_with_those_of_consumers(admin, client, topic):
+def test_a_subscription_is_made_once_and_listed_with_those_of_consumers(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     client.subscribe(topic, "of a consumer").close()
     admin.do("PUT", topic, "/subscription/of%20an%20operator", json=EARLIEST)
     assert admin.ask("PUT", topic, "/subscription/of%20an%20operator", json=EARLIEST).status_code == 409
     assert admin.get(topic, "/subscriptions") == ["of a consumer", "of an operator"]
 
 
-def test_a_subscription_of_a_partitioned_topic_is_on_every_partition(admin: Admin, client: pulsar.Client, topic: str):
+def test_a_subscription_of_a_partitioned_topic_is_on_every_partition(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     admin.do("PUT", topic, "/partitions", json=3)
     admin.do("PUT", topic, "/subscription/s", json="earliest")
     for partition in client.get_topic_partitions(topic):
@@ -225,7 +235,9 @@ def test_a_message_is_found_by_its_time_and_read_from_there(admin: Admin, client
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_a_client_that_looks_up_over_http_publishes_and_receives(server, admin, topic, partitions):
+def test_a_client_that_looks_up_over_http_publishes_and_receives(
+    server: StandaloneProcess, admin: Admin, topic: str, partitions: int
+) -> None:
     if partitions:
         admin.do("PUT", topic, "/partitions", json=partitions)
     client = pulsar.Client(
@@ -250,7 +262,9 @@ def test_a_lookup_tells_where_the_server_is(server: StandaloneProcess, admin: Ad
 
 
 @pytest.mark.parametrize("name", ["a/b", "50% off", "a+b", "größe", "x&y=?"])
-def test_a_name_that_needs_escaping_is_the_same_topic_on_both_sides(server, admin, topic, name):
+def test_a_name_that_needs_escaping_is_the_same_topic_on_both_sides(
+    server: StandaloneProcess, admin: Admin, topic: str, name: str
+) -> None:
     full, subscription = f"{topic}-{name}", f"s {name}"
     admin.do("PUT", full)
     with RawClient(server.port) as client:
@@ -289,7 +303,9 @@ def test_a_body_that_is_too_large_is_refused_and_the_next_one_read(admin: Admin,
     admin.do("PUT", topic, "/partitions", json=1)
 
 
-def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(server: StandaloneProcess, admin: Admin, topic: str):
+def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(
+    server: StandaloneProcess, admin: Admin, topic: str
+) -> None:
     with socket.create_connection(("127.0.0.1", server.web_port), timeout=10) as gone:
         gone.sendall(request_head(topic, size=2) + b"16")
     wait_until(lambda: bool(admin.get(topic, "/partitions")["partitions"] == 16))

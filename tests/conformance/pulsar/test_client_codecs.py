@@ -70,7 +70,9 @@ ROWS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "unbatched"])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_the_official_client_sends_is_opened(client, raw, topic, compression, batched):
+def test_what_the_official_client_sends_is_opened(
+    client: pulsar.Client, raw: RawClient, topic: str, compression: str, batched: bool
+) -> None:
     producer = client.create_producer(
         topic,
         compression_type=COMPRESSIONS[compression],
@@ -99,7 +101,9 @@ def test_what_the_official_client_sends_is_opened(client, raw, topic, compressio
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_chunked_message_of_the_official_client_is_put_together(client, raw, topic, compression):
+def test_a_chunked_message_of_the_official_client_is_put_together(
+    client: pulsar.Client, raw: RawClient, topic: str, compression: str
+) -> None:
     producer = client.create_producer(
         topic, compression_type=COMPRESSIONS[compression], batching_enabled=False, chunking_enabled=True
     )
@@ -137,7 +141,9 @@ def publish(raw: RawClient, topic: str, packed: list[Packed]) -> None:
 
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "unbatched"])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_is_packed_is_read_by_the_official_client(client, raw, topic, compression, batched):
+def test_what_is_packed_is_read_by_the_official_client(
+    client: pulsar.Client, raw: RawClient, topic: str, compression: str, batched: bool
+) -> None:
     values: list[bytes | None] = [b"", b"plain" * 100, b"a", b"b", b"c" * 300, None, b"d"]
     keys: list[bytes | None] = [None, b"k", "k\u00e4y".encode(), b"k", None, b"k", b"\xff\x00"]
     properties = [[], [("a", "1"), ("b", "\u00e4")], [], [("c", "")], [], [], []]

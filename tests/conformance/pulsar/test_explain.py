@@ -8,6 +8,7 @@ import sys
 import pulsar
 
 from tests.support.admin_rest import Admin, publish
+from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
 
 RECEIVE_MS = 10_000
@@ -37,7 +38,9 @@ def test_the_cause_is_named_until_messages_arrive(admin: Admin, client: pulsar.C
     wait_until(lambda: cause(admin, topic) == "caught-up")
 
 
-def test_a_topic_tells_of_producers_ledgers_and_subscriptions(admin, client, topic, server):
+def test_a_topic_tells_of_producers_ledgers_and_subscriptions(
+    admin: Admin, client: pulsar.Client, topic: str, server: StandaloneProcess
+) -> None:
     client.subscribe(topic, "s").close()
     producer = client.create_producer(topic, "p")
     producer.send(b"x")

@@ -34,7 +34,9 @@ def backlog_of(client: pulsar.Client, topic: str, count: int) -> pulsar.Producer
     return producer
 
 
-def test_above_its_quota_a_topic_refuses_producers_until_its_backlog_is_consumed(admin, client, topic):
+def test_above_its_quota_a_topic_refuses_producers_until_its_backlog_is_consumed(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     producer = backlog_of(client, topic, 30)
     admin.do("POST", topic, "/backlogQuota", json=QUOTA)
     assert admin.http.get(CHECK).status_code == 204
@@ -109,7 +111,9 @@ def test_a_subscription_is_not_made_where_that_is_not_allowed(admin: Admin, clie
     client.subscribe(topic, "s")
 
 
-def test_a_deleted_topic_stays_deleted_while_its_clients_reconnect(admin: Admin, client: pulsar.Client, topic: str):
+def test_a_deleted_topic_stays_deleted_while_its_clients_reconnect(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     producer, consumer = client.create_producer(topic, send_timeout_millis=3000), client.subscribe(topic, "s")
     admin.do("DELETE", topic, "?force=true")
     refuses(pulsar.PulsarException, lambda: producer.send(b"y"))

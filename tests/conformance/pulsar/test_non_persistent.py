@@ -43,7 +43,9 @@ def wait_for_permits(server: StandaloneProcess, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Failover])
-def test_what_is_published_reaches_those_who_listen(server, client, news, kind):
+def test_what_is_published_reaches_those_who_listen(
+    server: StandaloneProcess, client: pulsar.Client, news: str, kind: ConsumerType
+) -> None:
     one, other = (client.subscribe(news, name, consumer_type=kind) for name in "ab")
     wait_for_permits(server, news, 2)
     producer = client.create_producer(news)
@@ -61,7 +63,9 @@ def test_what_is_published_reaches_those_who_listen(server, client, news, kind):
         late.receive(500)
 
 
-def test_shared_and_key_shared_consumers_share_and_keys_stay_together(server, client, news):
+def test_shared_and_key_shared_consumers_share_and_keys_stay_together(
+    server: StandaloneProcess, client: pulsar.Client, news: str
+) -> None:
     got: dict[str, list[tuple[int, bytes]]] = {"shared": [], "keyed": []}
     lock = threading.Lock()
 
@@ -89,7 +93,9 @@ def test_shared_and_key_shared_consumers_share_and_keys_stay_together(server, cl
         consumer.close()
 
 
-def test_a_full_queue_loses_messages_and_the_rate_says_so(server: StandaloneProcess, client: pulsar.Client, news: str):
+def test_a_full_queue_loses_messages_and_the_rate_says_so(
+    server: StandaloneProcess, client: pulsar.Client, news: str
+) -> None:
     consumer = client.subscribe(news, "s", receiver_queue_size=5)
     wait_for_permits(server, news, 1)
     producer = client.create_producer(news, batching_enabled=False)
@@ -100,7 +106,9 @@ def test_a_full_queue_loses_messages_and_the_rate_says_so(server: StandaloneProc
     assert [consumer.receive(RECEIVE_MS).data() for _ in range(5)] == [b"%d" % number for number in range(5)]
 
 
-def test_a_partitioned_topic_is_made_used_and_deleted(server: StandaloneProcess, client: pulsar.Client, news: str):
+def test_a_partitioned_topic_is_made_used_and_deleted(
+    server: StandaloneProcess, client: pulsar.Client, news: str
+) -> None:
     base = f"{server.web}/admin/v2/{news.replace('://', '/')}"
     assert httpx2.put(f"{base}/partitions", json=3, timeout=20).status_code == 204
     consumer = client.subscribe(news, "s")
@@ -121,7 +129,9 @@ def test_a_partitioned_topic_is_made_used_and_deleted(server: StandaloneProcess,
     assert httpx2.delete(f"{base}/partitions", timeout=20).status_code == 204
 
 
-def test_clients_go_on_when_their_topic_is_unloaded(server: StandaloneProcess, client: pulsar.Client, news: str):
+def test_clients_go_on_when_their_topic_is_unloaded(
+    server: StandaloneProcess, client: pulsar.Client, news: str
+) -> None:
     consumer = client.subscribe(news, "s")
     producer = client.create_producer(news)
     unloaded = httpx2.put(f"{server.web}/admin/v2/{news.replace('://', '/')}/unload", timeout=20)

@@ -449,7 +449,9 @@ def test_a_listener_hears_at_once(client: pulsar.Client, topic: str) -> None:
     consumer.close()
 
 
-def test_an_unacknowledged_message_of_a_closed_client_goes_to_another_client(client, server, topic):
+def test_an_unacknowledged_message_of_a_closed_client_goes_to_another_client(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
     other = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
     leaving = [other.subscribe(topic, "s", consumer_type=ConsumerType.Shared) for _ in range(3)]
     publish(client, topic, numbers(30))
@@ -486,7 +488,9 @@ def test_chunked_messages_arrive_whole_on_two_shared_consumers(client: pulsar.Cl
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
-def test_delayed_messages_are_delivered_when_they_are_due(kind: ConsumerType, client: pulsar.Client, topic: str):
+def test_delayed_messages_are_delivered_when_they_are_due(
+    kind: ConsumerType, client: pulsar.Client, topic: str
+) -> None:
     """With the batching that this client uses by default: it sends delayed messages by themselves."""
     consumer = client.subscribe(topic, "s", kind)
     at_once = client.subscribe(topic, "exclusive", ConsumerType.Exclusive)
@@ -505,7 +509,9 @@ def test_delayed_messages_are_delivered_when_they_are_due(kind: ConsumerType, cl
     assert nothing_more(consumer)
 
 
-def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(client: pulsar.Client, topic: str):
+def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(
+    client: pulsar.Client, topic: str
+) -> None:
     consumer = client.subscribe(topic, "s", ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
     client.create_producer(topic).send(b"x", deliver_after=timedelta(seconds=2))
     first = consumer.receive(RECEIVE_MS)
@@ -518,7 +524,9 @@ def test_a_delayed_message_that_is_refused_by_its_consumer_comes_again_at_once(c
     assert nothing_more(consumer)
 
 
-def test_what_is_delayed_survives_an_unload_and_its_consumers(client, server, topic):
+def test_what_is_delayed_survives_an_unload_and_its_consumers(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
     consumer = client.subscribe(topic, "s", ConsumerType.Shared)
     producer = client.create_producer(topic)
     sent = time.time()
@@ -537,7 +545,9 @@ def test_what_is_delayed_survives_an_unload_and_its_consumers(client, server, to
     assert sorted(message.data() for message in found) == sorted(b"%d" % number for number in range(20))
 
 
-def test_an_unreadable_entry_does_not_get_into_a_topic(client: pulsar.Client, server: StandaloneProcess, topic: str):
+def test_an_unreadable_entry_does_not_get_into_a_topic(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
     consumers = [client.subscribe(topic, kind.name, kind) for kind in (ConsumerType.Exclusive, ConsumerType.Shared)]
     with RawClient(server.port) as raw:
         raw.producer(topic)
@@ -548,7 +558,9 @@ def test_an_unreadable_entry_does_not_get_into_a_topic(client: pulsar.Client, se
         assert [message.data() for message in receive_all(consumer, 3)] == numbers(3)
 
 
-def test_unloading_a_topic_under_load_stores_nothing_twice(client, server, topic):
+def test_unloading_a_topic_under_load_stores_nothing_twice(
+    client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
     unload = f"{server.web}/admin/v2/persistent/{topic.removeprefix('persistent://')}/unload"
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     results: list[object] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -59,7 +60,9 @@ def received(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
     return messages
 
 
-def test_a_producer_spreads_over_the_partitions_and_a_consumer_gets_everything_of_a_key_in_order(server, client, topic):
+def test_a_producer_spreads_over_the_partitions_and_a_consumer_gets_everything_of_a_key_in_order(
+    server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     make(server, topic, 3)
     assert client.get_topic_partitions(topic) == [f"{topic}-partition-{index}" for index in range(3)]
     consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
@@ -99,7 +102,9 @@ def test_one_partition_is_a_topic_of_its_own(server: StandaloneProcess, client: 
     refuses(pulsar.PulsarException, lambda: client.create_producer(f"{topic}-partition-2"))
 
 
-def test_a_pattern_finds_plain_and_partitioned_topics(server: StandaloneProcess, client: pulsar.Client, topic: str):
+def test_a_pattern_finds_plain_and_partitioned_topics(
+    server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
     make(server, f"{topic}-many", 2)
     client.create_producer(f"{topic}-one").send(b"one")
     client.create_producer(f"{topic}-many").send(b"many")
@@ -110,7 +115,9 @@ def test_a_pattern_finds_plain_and_partitioned_topics(server: StandaloneProcess,
     assert sorted(message.data() for message in received(consumer, 2)) == [b"many", b"one"]
 
 
-def test_clients_that_are_connected_take_to_new_partitions_and_miss_nothing(server, connect, topic):
+def test_clients_that_are_connected_take_to_new_partitions_and_miss_nothing(
+    server: StandaloneProcess, connect: Callable[..., pulsar.Client], topic: str
+) -> None:
     make(server, topic, 1)
     client = connect()
     consumer = client.subscribe(topic, "s", initial_position=InitialPosition.Latest)
@@ -132,7 +139,9 @@ def test_clients_that_are_connected_take_to_new_partitions_and_miss_nothing(serv
     assert sorted(int(message.data()) for message in received(again, 9)) == list(range(9))
 
 
-def test_what_is_connected_to_a_topic_that_is_deleted_never_sees_the_old_messages_again(server, connect, topic):
+def test_what_is_connected_to_a_topic_that_is_deleted_never_sees_the_old_messages_again(
+    server: StandaloneProcess, connect: Callable[..., pulsar.Client], topic: str
+) -> None:
     client = connect()
     producer = client.create_producer(topic, batching_enabled=False)
     client.subscribe(topic, "s", initial_position=InitialPosition.Earliest)
@@ -146,7 +155,9 @@ def test_what_is_connected_to_a_topic_that_is_deleted_never_sees_the_old_message
     assert [message.data() for message in received(fresh, 1)] == [b"new"]
 
 
-def test_a_partitioned_topic_goes_with_everything_in_it(server, connect, topic):
+def test_a_partitioned_topic_goes_with_everything_in_it(
+    server: StandaloneProcess, connect: Callable[..., pulsar.Client], topic: str
+) -> None:
     make(server, topic, 3)
     client = connect()
     producer = client.create_producer(topic)
@@ -162,7 +173,9 @@ def test_a_partitioned_topic_goes_with_everything_in_it(server, connect, topic):
     assert [message.data() for message in received(consumer, 1)] == [b"new"]
 
 
-def test_topics_are_made_partitioned_where_the_configuration_says_so(partitioning, connect, topic):
+def test_topics_are_made_partitioned_where_the_configuration_says_so(
+    partitioning: StandaloneProcess, connect: Callable[..., pulsar.Client], topic: str
+) -> None:
     client = connect(partitioning)
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(
@@ -175,7 +188,9 @@ def test_topics_are_made_partitioned_where_the_configuration_says_so(partitionin
     assert rest(partitioning, "GET", topic, "/partitions").json()["partitions"] == 3
 
 
-def test_partitions_growth_and_subscriptions_are_there_after_a_kill(tmp_path, connect, topic):
+def test_partitions_growth_and_subscriptions_are_there_after_a_kill(
+    tmp_path: Path, connect: Callable[..., pulsar.Client], topic: str
+) -> None:
     with standalone(tmp_path) as server:
         make(server, topic, 2)
         name = f"{topic}-partition-0"

@@ -85,7 +85,9 @@ def test_a_cursor_is_reset_to_a_time_on_every_partition(admin: Admin, client: pu
     assert admin.ask("POST", topic, "/subscription/none/skip_all").status_code == 404
 
 
-def test_messages_are_skipped_and_those_acknowledged_do_not_count(admin: Admin, client: pulsar.Client, topic: str):
+def test_messages_are_skipped_and_those_acknowledged_do_not_count(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     publish(client, topic, 10)
     messages = [consumer.receive(RECEIVE_MS) for _ in range(10)]
@@ -173,7 +175,9 @@ def test_properties_of_a_subscription_are_replaced(admin: Admin, client: pulsar.
     assert admin.ask("PUT", topic, "/subscription/s/properties", json={"a": 1}).status_code == 400
 
 
-def test_a_terminated_topic_takes_nothing_and_is_read_to_its_end(admin: Admin, client: pulsar.Client, topic: str):
+def test_a_terminated_topic_takes_nothing_and_is_read_to_its_end(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     client.subscribe(topic, "s").close()
     ids = publish(client, topic, 3)
     producer = client.create_producer(topic, batching_enabled=False)
@@ -323,7 +327,9 @@ def test_a_backlog_is_counted_in_entries_and_messages(admin: Admin, client: puls
     assert (found["entries"], found["filterAcceptedMessages"]) == (2, 6)
 
 
-def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topic(admin, client, topic):
+def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topic(
+    admin: Admin, client: pulsar.Client, topic: str
+) -> None:
     space = "/admin/v2/namespaces/public/expiring"
     assert admin.http.put(space, json={}).status_code == 204
     for resource in ("messageTTL", "subscriptionExpirationTime"):

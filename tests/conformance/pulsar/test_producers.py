@@ -92,7 +92,9 @@ def messages(client: pulsar.Client, topic: str, last: bytes) -> list[bytes]:
     return found
 
 
-def test_exclusive_producers_exclude_fence_and_follow_each_other(client, other, topic):
+def test_exclusive_producers_exclude_fence_and_follow_each_other(
+    client: pulsar.Client, other: pulsar.Client, topic: str
+) -> None:
     first = producer(client, topic, ALONE, producer_name="first")
     refuses(pulsar.ProducerFenced, lambda: producer(other, topic, ALONE))
     refuses(pulsar.ProducerBusy, lambda: other.create_producer(topic))
@@ -118,7 +120,9 @@ def test_producers_wait_for_their_turn(client: pulsar.Client, other: pulsar.Clie
     assert messages(client, topic, b"4") == [b"1", b"2", b"3", b"4"]
 
 
-def test_an_exclusive_producer_keeps_its_topic_over_an_unload(client: pulsar.Client, topic: str, http: httpx2.Client):
+def test_an_exclusive_producer_keeps_its_topic_over_an_unload(
+    client: pulsar.Client, topic: str, http: httpx2.Client
+) -> None:
     for mode in (ALONE, WAITING, FENCING):
         mine = producer(client, topic, mode)
         mine.send(b"1")
@@ -127,7 +131,9 @@ def test_an_exclusive_producer_keeps_its_topic_over_an_unload(client: pulsar.Cli
         mine.close()
 
 
-def test_a_producer_that_was_followed_while_it_was_away_is_fenced(client, other, topic, http):
+def test_a_producer_that_was_followed_while_it_was_away_is_fenced(
+    client: pulsar.Client, other: pulsar.Client, topic: str, http: httpx2.Client
+) -> None:
     mine = producer(client, topic, ALONE)
     mine.send(b"1")
     theirs = producer(other, topic, FENCING)
@@ -137,7 +143,9 @@ def test_a_producer_that_was_followed_while_it_was_away_is_fenced(client, other,
     theirs.send(b"4")
 
 
-def test_duplicates_are_dropped_by_sequence_id_and_producer_name(client, other, once, http):
+def test_duplicates_are_dropped_by_sequence_id_and_producer_name(
+    client: pulsar.Client, other: pulsar.Client, once: str, http: httpx2.Client
+) -> None:
     mine = client.create_producer(once, "mine", batching_enabled=False)
     assert mine.last_sequence_id() == -1
     for sequence_id in (0, 1, 1, 0, 2):
@@ -172,7 +180,9 @@ def test_duplicates_of_batches_and_of_chunked_messages_are_dropped(client: pulsa
     assert messages(client, once, b"end") == [*[b"%d" % number for number in range(10)], large, b"end"]
 
 
-def test_deduplication_is_switched_by_namespace_and_topic(client: pulsar.Client, topic: str, http: httpx2.Client):
+def test_deduplication_is_switched_by_namespace_and_topic(
+    client: pulsar.Client, topic: str, http: httpx2.Client
+) -> None:
     path = f"/persistent/{topic.removeprefix('persistent://')}"
     mine = client.create_producer(topic, "mine", batching_enabled=False)
     applied = f"{path}/deduplicationEnabled?applied=true"

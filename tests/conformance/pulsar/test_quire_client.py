@@ -48,7 +48,9 @@ async def read(reader: Reader, count: int) -> list[bytes]:
     return found
 
 
-async def test_what_is_sent_is_read_by_ours_and_by_the_official_client(ours: Client, client: pulsar.Client, topic: str):
+async def test_what_is_sent_is_read_by_ours_and_by_the_official_client(
+    ours: Client, client: pulsar.Client, topic: str
+) -> None:
     values = [b"%d" % number + bytes(number % 50 * 40) for number in range(3000)] + [bytes(2 << 20)]
     last = await publish(ours, topic, values)
     reader = await ours.reader(topic, MessageId.EARLIEST)

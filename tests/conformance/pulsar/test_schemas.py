@@ -105,7 +105,9 @@ def test_partitions_share_a_schema_which_goes_with_the_topic(client: pulsar.Clie
     again.send(Other(z="x"))
 
 
-def test_a_schema_posted_over_rest_is_what_clients_have_to_match(client, topic, http):
+def test_a_schema_posted_over_rest_is_what_clients_have_to_match(
+    client: pulsar.Client, topic: str, http: httpx2.Client
+) -> None:
     path = f"/schemas/{topic.removeprefix('persistent://')}/schema"
     text = json.dumps(First.schema(), indent=2)
     posted = http.post(path, json={"type": "JSON", "schema": text, "properties": {}})

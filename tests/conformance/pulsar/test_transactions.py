@@ -101,7 +101,9 @@ STEPS = ("open", "named", "sent", "acknowledged", "asked", "ended")
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_kill_at_each_step_leaves_all_or_nothing(serving: StandaloneProcess, topic: str, step: str, commit: bool):
+def test_a_kill_at_each_step_leaves_all_or_nothing(
+    serving: StandaloneProcess, topic: str, step: str, commit: bool
+) -> None:
     """The transaction sends and acknowledges: `asked` is killed while the end is under way."""
     source, sink = f"{topic}-in", f"{topic}-out"
     reached = STEPS.index(step)

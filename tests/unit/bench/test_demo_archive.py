@@ -140,7 +140,9 @@ def test_the_command_names_topic_hold_and_folders(tmp_path: Path) -> None:
         assert command[command.index(option) + 1] == str(value)
 
 
-def test_without_java_the_stage_is_left_out_with_a_plain_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_java_the_stage_is_left_out_with_a_plain_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     shown, out = progress()

@@ -121,7 +121,9 @@ def test_the_archive_is_held_before_the_first_line_and_made_after_the_last(tmp_p
         (lambda lines: [*lines, Line("other", 1, b"x")], "archive: other: delivered, but never published"),
     ],
 )
-def test_an_archive_that_is_not_what_was_published_is_a_failure(tmp_path, spoil, told):
+def test_an_archive_that_is_not_what_was_published_is_a_failure(
+    tmp_path: Path, spoil: Callable[[list[Line]], list[Line]], told: str
+) -> None:
     server = FakeProcess()
     archiving = FakeArchive(server)
     archiving.spoil = spoil

@@ -7,7 +7,7 @@ are measured in milliseconds of CPU time.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -146,7 +146,9 @@ async def measured(room: Room) -> None:
 
 
 @pytest.mark.parametrize("walk", [lost, unloaded, measured])
-async def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(walk):
+async def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_may(
+    walk: Callable[[Room], Awaitable[None]],
+) -> None:
     counted = Counted()
     has = Bundle.has
 

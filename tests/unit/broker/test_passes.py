@@ -37,7 +37,9 @@ def most_per_pass(subscription: Subscription) -> int:
 
 
 @pytest.mark.parametrize("kind", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover, SHARED, KEY_SHARED])
-async def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_and_others_come_between(kind):
+async def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_and_others_come_between(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
     async with on_stage(kind, **NO_LIMIT) as stage:
         consumer = stage.join()
         fill(stage)
@@ -71,7 +73,9 @@ async def test_the_passes_of_many_subscriptions_share_one_bound() -> None:
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-async def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_nothing_overtakes_it(kind):
+async def test_what_a_consumer_held_that_is_gone_is_taken_back_in_steps_and_nothing_overtakes_it(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
     async with on_stage(kind, **NO_LIMIT) as stage:
         gone = stage.join("gone")
         fill(stage)
@@ -149,7 +153,9 @@ async def test_a_read_that_comes_while_entries_are_taken_back_overtakes_nothing(
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
-async def test_an_ack_set_longer_than_its_batch_is_refused_and_stored_nowhere(kind: pb.CommandSubscribe.SubType):
+async def test_an_ack_set_longer_than_its_batch_is_refused_and_stored_nowhere(
+    kind: pb.CommandSubscribe.SubType,
+) -> None:
     async with on_stage(kind) as stage:
         consumer, other = stage.join(), stage.join()
         positions = stage.publish(b"0", b"1", b"2", num_messages_in_batch=10, partition_key="k")

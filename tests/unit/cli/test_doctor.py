@@ -111,7 +111,9 @@ def test_an_entry_log_that_was_cut_or_is_missing_is_named(folders, capsys, size,
 
 
 @pytest.mark.parametrize(("existing", "loses"), [({7}, False), ({7, 8}, True), (None, True)])
-def test_damage_to_an_entry_of_a_deleted_ledger_loses_nothing(folders: Path, existing: set[int] | None, loses: bool):
+def test_damage_to_an_entry_of_a_deleted_ledger_loses_nothing(
+    folders: Path, existing: set[int] | None, loses: bool
+) -> None:
     log = folders / "ledgers/current/0.log"
     flip(log, log.read_bytes().index(entry(8, 3)) + 40)
     ledgers, journal = str(folders / "ledgers"), str(folders / "journal")

@@ -19,7 +19,9 @@ from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session
 pytestmark = pytest.mark.seeded
 
 
-async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made(client, broker):
+async def test_entries_arrive_in_order_with_consecutive_sequence_ids_under_the_name_the_broker_made(
+    client: Client, broker: FakeBroker
+) -> None:
     producer = await client.producer(TOPIC)
     assert producer.name == "made-by-broker"
     assert producer.last_ids == MessageId.EARLIEST

@@ -33,7 +33,9 @@ async def take(reader: Reader, count: int) -> Deliveries:
     return found
 
 
-async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken(client, broker):
+async def test_the_broker_may_send_no_more_than_the_window_before_something_is_taken(
+    client: Client, broker: FakeBroker
+) -> None:
     broker.append(*entries(100))
     reader = await client.reader(TOPIC, MessageId.EARLIEST, window=10)
     consumer = broker.consumers[0]

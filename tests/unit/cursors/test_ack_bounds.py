@@ -145,7 +145,9 @@ async def node_size(bench: Bench) -> int:
     return len(found.value)
 
 
-async def test_a_hundred_thousand_batches_in_part_keep_the_node_below_64_kb_and_come_back_from_the_ledger(bench: Bench):
+async def test_a_hundred_thousand_batches_in_part_keep_the_node_below_64_kb_and_come_back_from_the_ledger(
+    bench: Bench,
+) -> None:
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     for entry in range(100_000):
         made.ack_batch(Position(1, 2 * entry + 1), [0b1011])

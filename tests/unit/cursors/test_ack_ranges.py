@@ -27,7 +27,9 @@ def model_ranges(model: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 
 @given(st.lists(CALL, max_size=12), LEDGER, ENTRY, ENTRY)
-def test_it_holds_what_a_set_would_hold(calls: list[tuple[str, int, int, int]], ledger: int, probe: int, other: int):
+def test_it_holds_what_a_set_would_hold(
+    calls: list[tuple[str, int, int, int]], ledger: int, probe: int, other: int
+) -> None:
     ranges = AckRanges()
     model: set[tuple[int, int]] = set()
     for kind, where, first, length in calls:

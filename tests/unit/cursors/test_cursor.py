@@ -91,7 +91,9 @@ def test_skipping_all_leaves_no_backlog() -> None:
         (Position(6, 1), (5, 2), (9, 0)),
     ],
 )
-async def test_seek_delivers_next_what_stands_there_and_is_durable_on_return(target, mark_delete, read, bench):
+async def test_seek_delivers_next_what_stands_there_and_is_durable_on_return(
+    target: Position, mark_delete: tuple[int, int], read: tuple[int, int], bench: Bench
+) -> None:
     cursor = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(2, 1), [], bench.on_fenced)
     await acked(cursor, (5, 1), (9, 0))
     await cursor.seek(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -59,7 +60,9 @@ def closing(cluster: Cluster, log: ManagedLedger) -> None:
 
 @pytest.mark.parametrize("waited_s", [0.0, 0.4, 0.9, 1.4, 2.4])
 @pytest.mark.parametrize("prepare", [nothing, full, failed, fenced, ahead, closing])
-async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(factory, prepare, waited_s, cluster):
+async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
+    factory: ManagedLedgerFactory, prepare: Callable[[Cluster, ManagedLedger], None], waited_s: float, cluster: Cluster
+) -> None:
     """This holds in every state. Only a close or a recovery that was in transit takes effect."""
     log = await factory.open(NAME)
     cursor = await log.open_cursor("sub", initial="earliest")
@@ -136,7 +139,9 @@ async def test_while_the_metadata_is_known_to_be_away_the_open_ledger_serves_on_
     assert log.state is State.OPEN
 
 
-async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(cluster: Cluster):
+async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_makes_nothing_invisible(
+    cluster: Cluster,
+) -> None:
     """B6, with shortened timers: overlapping rollovers on request, by age and by entries."""
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
@@ -158,7 +163,9 @@ async def test_a_roll_that_is_asked_for_while_the_next_ledger_is_being_made_make
         assert await read_all(await factory.open(NAME)) == numbered(0, 420)
 
 
-async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(cluster, log):
+async def test_a_list_that_has_nearly_the_size_that_zookeeper_refuses_is_not_made_longer_and_serves_on(
+    cluster: Cluster, log: ManagedLedger
+) -> None:
     """M9. Trimming makes room again."""
     await publish(log, *numbered(0, 12))
     listed = await cluster.stored_list()

@@ -43,7 +43,9 @@ async def test_between_a_ledgers_close_and_the_list_and_at_every_other_point_of_
     assert await killed_everywhere(story, open_and_check) >= 12
 
 
-async def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_roll_without_a_ledger_ahead():
+async def test_between_a_ledgers_making_and_the_list_and_at_every_other_point_of_a_roll_without_a_ledger_ahead() -> (
+    None
+):
     async def story(factory: ManagedLedgerFactory, tale: Tale) -> None:
         await tale.publish(await factory.open(NAME), numbered(0, 35))
 

@@ -66,7 +66,9 @@ async def test_a_roll_without_enough_bookies_is_tried_again_and_nothing_is_confi
         assert await read_all(log) == numbered(0, 9)
 
 
-async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on():
+async def test_without_an_ack_quorum_nothing_is_confirmed_and_the_producer_is_told_and_with_one_the_log_goes_on() -> (
+    None
+):
     cluster = FakeCluster(3)
     async with broker(cluster) as factory:
         log = await factory.open(NAME)

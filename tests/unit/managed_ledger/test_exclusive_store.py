@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 
@@ -38,7 +40,9 @@ async def write(cluster: Cluster, count: int, *, killed: bool = False) -> None:
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("killed", [False, True])
-async def test_opens_without_anything_to_prove_store_nothing_and_the_first_append_stores_the_end(killed, cluster):
+async def test_opens_without_anything_to_prove_store_nothing_and_the_first_append_stores_the_end(
+    killed: bool, cluster: Cluster
+) -> None:
     await write(cluster, 12, killed=killed)
     before = await node_of(cluster)
     for _ in range(3):
@@ -72,7 +76,9 @@ async def failed(cluster: Cluster, factory: ManagedLedgerFactory) -> None:
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("ended", [closed, abandoned, failed])
-async def test_a_log_that_this_process_had_before_is_taken_over_by_a_write(ended, cluster):
+async def test_a_log_that_this_process_had_before_is_taken_over_by_a_write(
+    ended: Callable[[Cluster, ManagedLedgerFactory], Awaitable[None]], cluster: Cluster
+) -> None:
     """Writes of its former life may be on their way."""
     await write(cluster, 3)
     async with cluster.broker() as factory:
@@ -83,7 +89,9 @@ async def test_a_log_that_this_process_had_before_is_taken_over_by_a_write(ended
 
 
 @pytest.mark.usefixtures("alone")
-async def test_beyond_the_names_that_are_kept_every_log_is_taken_over_by_a_write(cluster, monkeypatch):
+async def test_beyond_the_names_that_are_kept_every_log_is_taken_over_by_a_write(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("managed_ledger.factory.ENDED_MAX", 1)
     await write(cluster, 3)
     async with cluster.broker() as factory:

@@ -131,7 +131,9 @@ async def test_many_logs_are_opened_at_once_but_not_all_at_once(cluster: Cluster
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["stays open", "fails"])
-async def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_it(fails: bool, cluster: Cluster):
+async def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_it(
+    fails: bool, cluster: Cluster
+) -> None:
     full = ""
     async with cluster.broker(no_room=lambda: full, retention_minutes=0, retention_mb=0) as factory:
         log = await factory.open(NAME)

@@ -89,7 +89,9 @@ async def test_m15_a_log_with_a_damaged_list_fails_by_name_and_the_others_serve_
 
 
 @pytest.mark.expect_error("next ledger not created")
-async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_and_the_next_refuses_used_ids(cluster):
+async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_and_the_next_refuses_used_ids(
+    cluster: Cluster,
+) -> None:
     """ZooKeeper restored from an old snapshot: versions and ledger ids regress."""
     async with cluster.broker() as factory:
         log = await factory.open(NAME)
@@ -121,7 +123,9 @@ async def test_m11_an_owner_whose_list_was_set_back_in_time_writes_nothing_more_
 
 
 @pytest.mark.parametrize("skew_s", [-3600 * 24 * 365, -3600, 3600, 3600 * 24 * 365])
-async def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_nothing_unconsumed(skew_s, cluster):
+async def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_nothing_unconsumed(
+    skew_s: int, cluster: Cluster
+) -> None:
     async with cluster.broker(retention_minutes=60, retention_mb=-1, retention_check_s=1) as factory:
         log = await factory.open(NAME)
         cursor = await log.open_cursor("sub", initial="earliest")
@@ -145,7 +149,9 @@ async def test_o9_a_broker_with_a_wrong_clock_changes_no_id_no_order_and_loses_n
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
-async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metadata_service(count, cluster):
+async def test_m13_very_many_logs_are_opened_at_once_without_crowding_the_metadata_service(
+    count: int, cluster: Cluster
+) -> None:
     """Each takes the time of a few round trips, and at most the configured number is in progress."""
     names = [f"{NAME}-{number}" for number in range(count)]
     calls = most = 0

@@ -66,7 +66,9 @@ async def test_n2_links_to_all_bookies_that_flap_make_no_storm_of_ledgers_and_lo
 
 
 @pytest.mark.parametrize("late", [1, 5])
-async def test_n9_m6_what_an_owner_writes_that_was_cut_off_and_replaced_is_refused_when_the_network_heals(late: int):
+async def test_n9_m6_what_an_owner_writes_that_was_cut_off_and_replaced_is_refused_when_the_network_heals(
+    late: int,
+) -> None:
     """{A} | {B, bookies, metadata}. A does not detect the partition: its requests arrive at the bookies when all is
     healed."""
     cluster = FakeCluster(4)

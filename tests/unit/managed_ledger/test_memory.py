@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
-from tests.unit.managed_ledger.cluster import NAME, publish
+from managed_ledger.factory import ManagedLedgerFactory
+from tests.unit.managed_ledger.cluster import NAME, Cluster, publish
 
 LOGS = 200
 BYTES_MAX = 5400
@@ -13,7 +14,9 @@ BYTES_MAX = 5400
 Much of it belongs to the fake ledgers and the metadata."""
 
 
-async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(factory, cluster):
+async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
     await publish(await factory.open(NAME), b"x")  # objects that are created once
     gc.collect()
     tracemalloc.start()
@@ -27,7 +30,9 @@ async def test_an_open_log_that_one_entry_was_written_to_takes_little_memory(fac
     assert taken / LOGS < BYTES_MAX
 
 
-async def test_logs_without_cursors_share_an_empty_table_and_one_with_a_cursor_has_its_own(factory, cluster):
+async def test_logs_without_cursors_share_an_empty_table_and_one_with_a_cursor_has_its_own(
+    factory: ManagedLedgerFactory, cluster: Cluster
+) -> None:
     one, other = await factory.open(NAME), await factory.open(f"{NAME}-2")
     assert one.cursors is other.cursors is one.reader_cursors
     reader = one.new_reader_cursor(one.last_confirmed)

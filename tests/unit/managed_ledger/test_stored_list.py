@@ -91,7 +91,9 @@ class Owner:
 
 @pytest.mark.parametrize("happens", [False, True], ids=["not done", "done"])
 @pytest.mark.parametrize("step", [make_first, make_next, make_ahead, open_ahead, put])
-async def test_a_write_that_nothing_was_learned_of_is_looked_for_before_the_next(step, happens, cluster):
+async def test_a_write_that_nothing_was_learned_of_is_looked_for_before_the_next(
+    step: Step, happens: bool, cluster: Cluster
+) -> None:
     owner = Owner(cluster)
     if step is not make_first:
         await owner.do(make_first)

@@ -31,7 +31,9 @@ def trim(slowest: Position | None, retention: Retention = NOTHING_KEPT, now_ms: 
         (None, [1, 2, 3]),
     ],
 )
-def test_a_ledger_goes_when_the_slowest_durable_cursor_has_passed_all_of_it(slowest: Position | None, gone: list[int]):
+def test_a_ledger_goes_when_the_slowest_durable_cursor_has_passed_all_of_it(
+    slowest: Position | None, gone: list[int]
+) -> None:
     assert trim(slowest) == gone
 
 
@@ -83,7 +85,9 @@ def test_the_defaults_keep_nothing_that_is_consumed() -> None:
         (None, NOTHING_KEPT, [1, 2, 3], Kept.CURRENT),
     ],
 )
-def test_the_choice_says_why_the_next_ledger_is_kept(slowest, retention, found, kept):
+def test_the_choice_says_why_the_next_ledger_is_kept(
+    slowest: Position | None, retention: Retention, found: list[int], kept: Kept
+) -> None:
     choice = trimmable(LEDGERS, 4, slowest, retention, total_size=350, now_ms=10_000)
     assert (choice.found, choice.kept) == (found, kept)
 

@@ -19,6 +19,7 @@ from quire.servers.bookie.process import exit_code as bookie_exit_code
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import SWITCH_INTERVAL_S, closing, run_server
 from quire.service.errors import ConfigError
+from quire.service.log import Event
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +129,9 @@ async def test_a_store_is_closed_though_the_process_is_cut() -> None:
 
 
 @pytest.mark.expect_error("internal error, the server ends")
-def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(log_events, capsys):
+def test_our_mistakes_have_an_exit_code_and_keep_their_traceback_in_the_log(
+    log_events: list[Event], capsys: pytest.CaptureFixture[str]
+) -> None:
     serve = failing(ZeroDivisionError("by nothing"))
     assert run_server("test", serve) == 1
     said = capsys.readouterr().err

@@ -180,7 +180,9 @@ async def test_a_machine_out_of_descriptors_is_given_a_pause_with_one_line_for_a
     ]
 
 
-async def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line(nursery, monkeypatch):
+async def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals_are_one_line(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeListener, "capacity", 20)
     with captured() as lines:
         server = Served(nursery, until_closed, connections_max=10_000)
@@ -196,7 +198,9 @@ async def test_connections_are_bounded_by_the_descriptors_there_are_and_refusals
     ]
 
 
-async def test_without_a_configured_limit_the_descriptors_bound_connections_too(nursery, monkeypatch):
+async def test_without_a_configured_limit_the_descriptors_bound_connections_too(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeListener, "capacity", 2)
     server = Served(nursery, until_closed)
     for number in range(3):

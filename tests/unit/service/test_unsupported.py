@@ -95,7 +95,9 @@ def test_every_rule_has_a_reason_and_is_of_a_key_that_exists(process: str) -> No
     ids=lambda versions: "-".join(versions.values()),
 )
 @pytest.mark.parametrize("process", LOADERS)
-def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(tmp_path, process, versions):
+def test_a_file_with_every_key_of_a_version_at_each_of_its_values_starts(
+    tmp_path: Path, process: str, versions: dict[str, str]
+) -> None:
     keys = known(process, versions)
     assert len(keys) > 200
     path = tmp_path / "original.conf"

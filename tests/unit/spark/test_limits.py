@@ -93,7 +93,9 @@ def test_a_trigger_is_within_its_limits_or_one_entry(backlogs: list[Backlog], li
 
 @settings(deadline=None)
 @given(BACKLOGS, LIMITS, st.integers(0, 10))
-def test_one_more_entry_of_every_unfinished_partition_would_be_too_much(backlogs, limits, turn):
+def test_one_more_entry_of_every_unfinished_partition_would_be_too_much(
+    backlogs: list[Backlog], limits: Limits, turn: int
+) -> None:
     taken = share(backlogs, limits, turn=turn)
     more = [min(n + 1, each.entries) for n, each in zip(taken, backlogs, strict=True)]
     assert more == taken or not is_within(

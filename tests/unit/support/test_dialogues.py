@@ -90,7 +90,9 @@ async def test_answers_may_be_awaited(file: Path) -> None:
         (1, "quiet", "quiet -> no"),
     ],
 )
-def test_a_wrong_answer_fails_and_is_written_if_asked(file, monkeypatch, wrong, old, new):
+def test_a_wrong_answer_fails_and_is_written_if_asked(
+    file: Path, monkeypatch: pytest.MonkeyPatch, wrong: int, old: str, new: str
+) -> None:
     file.write_text(GOOD.replace(old, new))
     monkeypatch.setenv(REWRITE, "1")
     for number, each in enumerate(held(file)):

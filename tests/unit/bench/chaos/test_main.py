@@ -48,7 +48,9 @@ def test_a_folder_that_was_named_stays_with_what_is_in_it(tmp_path: Path, failur
 
 
 @pytest.mark.parametrize(("failed", "kept"), [(False, []), (True, ["chaos"])])
-def test_a_new_folder_stays_only_if_the_run_failed(tmp_path, failures, monkeypatch, failed, kept):
+def test_a_new_folder_stays_only_if_the_run_failed(
+    tmp_path: Path, failures: list[str], monkeypatch: pytest.MonkeyPatch, failed: bool, kept: list[str]
+) -> None:
     made = tmp_path / "chaos"
     made.mkdir()
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(made))

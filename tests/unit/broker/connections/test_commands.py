@@ -88,7 +88,9 @@ async def test_where_no_topic_may_be_made_one_that_is_not_there_is_not_found(roo
     await peer.producer(f"{TOPIC}-partition-1")
 
 
-async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(room, peer, monkeypatch):
+async def test_a_count_that_is_known_is_answered_in_the_pass_that_asks(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await room.broker.administration.create_partitioned_topic(TopicName.parse(TOPIC), 2)
     assert await partition_count(peer, TOPIC) == 2
     assert await partition_count(peer, "persistent://public/default/plain") == 0
@@ -169,7 +171,9 @@ async def test_lookups_fail_in_their_own_answers(peer: Peer) -> None:
     assert (await peer.lookup()).brokerServiceUrl == "pulsar://test:6650"
 
 
-async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry(peer: Peer):
+async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_code_that_clients_do_not_retry(
+    peer: Peer,
+) -> None:
     """The official C++ and Python clients retry InvalidTopicName until their timeout, and stop at
     NotAllowedError."""
     for topic in ("a\\b", "a%2Fb", "a\x07b"):
@@ -179,7 +183,9 @@ async def test_a_name_that_pulsar_takes_and_quire_does_not_is_refused_with_a_cod
         ).partitionMetadataResponse.error == pb.NotAllowedError
 
 
-async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(room, peer, monkeypatch):
+async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = room.cluster.stores[0]
 
     async def away(path: str) -> None:
@@ -190,7 +196,9 @@ async def test_metadata_that_is_away_is_not_answered_so_that_clients_hang_up(roo
 
 
 @pytest.mark.expect_error("request failed")
-async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives(room, peer, monkeypatch):
+async def test_our_own_mistake_in_a_request_is_answered_and_logged_and_the_connection_lives(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     async def wrong(*_: object) -> None:
         raise ZeroDivisionError
@@ -329,7 +337,9 @@ async def test_the_policies_of_a_topic_are_known_from_memory_when_a_producer_has
         nursery.cancel_scope.cancel()
 
 
-async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up(room, peer, monkeypatch):
+async def test_a_producer_of_a_topic_that_is_served_needs_no_namespace_to_be_looked_up(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await peer.producer()
     asked: list[str] = []
     room.broker.topics.namespaces._seen.forget("public/default")

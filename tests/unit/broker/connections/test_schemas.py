@@ -63,7 +63,9 @@ async def test_a_schema_that_is_too_large_is_refused_without_a_look_at_it(peer: 
 
 
 @pytest.mark.parametrize("used_by", ["producer", "consumer", "entry"])
-async def test_a_consumer_with_a_schema_is_refused_by_a_topic_that_is_in_use_without_one(peer: Peer, used_by: str):
+async def test_a_consumer_with_a_schema_is_refused_by_a_topic_that_is_in_use_without_one(
+    peer: Peer, used_by: str
+) -> None:
     if used_by == "consumer":
         await peer.subscribe(consumer_id=8, name="bytes")
     else:

@@ -121,7 +121,9 @@ async def test_the_same_id_again_replaces_the_watcher(room: Room, peer: Peer) ->
     assert watched(room) == 0
 
 
-async def test_a_connection_that_ends_while_its_watcher_is_made_leaves_nothing(room, monkeypatch):
+async def test_a_connection_that_ends_while_its_watcher_is_made_leaves_nothing(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(namespaces, "RETRY_MIN_S", 0.1)
     store = room.cluster.stores[0]
     children = store.children
@@ -144,7 +146,9 @@ async def test_a_connection_that_ends_while_its_watcher_is_made_leaves_nothing(r
     assert list((await watch(closing)).topic) == []
 
 
-async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_missed(room, peer, monkeypatch):
+async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_missed(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await watch(peer)
     store = room.cluster.stores[0]
     children = store.children

@@ -122,7 +122,9 @@ async def test_a_transaction_is_all_or_nothing_over_a_crash(room: Room, commit: 
     assert await other.silent()
 
 
-async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(room, monkeypatch):
+async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_back(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, sender = await Client.of(room), await producer(room)
     txn = await client.new()
     await client.add_partition(txn, TOPIC)
@@ -145,7 +147,9 @@ async def test_a_decision_is_carried_out_after_a_crash_though_no_client_comes_ba
     assert await reader.payloads(1) == [b"a"]
 
 
-async def test_a_second_commit_does_not_run_ahead_of_the_decision_in_the_log(room, monkeypatch):
+async def test_a_second_commit_does_not_run_ahead_of_the_decision_in_the_log(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, again, sender, reader = (
         await Client.of(room),
         await Client.of(room),
@@ -200,7 +204,9 @@ async def test_a_message_of_a_transaction_that_is_over_holds_nothing_back_for_ev
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("crashes", [False, True])
-async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(room, kind, commit, crashes):
+async def test_acknowledgements_of_a_transaction_count_when_it_is_committed(
+    room: Room, kind: Any, commit: bool, crashes: bool
+) -> None:
     client, sender, reader = await Client.of(room), await producer(room), await consumer(room, subType=kind)
     ids = [await publish(sender, b"%d" % number, number) for number in range(3)]
     assert await reader.payloads(3) == [b"0", b"1", b"2"]
@@ -433,7 +439,9 @@ async def compacted(room: Room) -> None:
     assert (compaction.status, compaction.error) == (SUCCESS, "")
 
 
-async def test_a_compacted_topic_has_no_message_of_an_aborted_transaction_and_none_behind_an_open_one(room: Room):
+async def test_a_compacted_topic_has_no_message_of_an_aborted_transaction_and_none_behind_an_open_one(
+    room: Room,
+) -> None:
     client, sender = await Client.of(room), await producer(room)
 
     async def put(value: bytes, sequence_id: int, txn: tuple[int, int] | None = None) -> None:

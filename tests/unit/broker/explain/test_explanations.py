@@ -225,7 +225,9 @@ async def test_another_room_joins_with_a_cause_of_its_own(room: Room, monkeypatc
 
 
 @pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
-async def test_a_dispatcher_that_is_not_woken_is_told_as_stalled(room, peer, monkeypatch, kind):
+async def test_a_dispatcher_that_is_not_woken_is_told_as_stalled(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch, kind: Sub.SubType
+) -> None:
     await peer.subscribe(subType=kind, consumer_name="c")
     await publisher(room, b"0")
     topic = await room.topic()

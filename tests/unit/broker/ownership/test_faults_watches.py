@@ -56,7 +56,9 @@ async def test_m8_an_owner_that_was_not_told_of_its_loss_sees_it_within_half_a_m
     assert (await a.lookup()).broker_url == b.me.broker_url
 
 
-async def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_within_half_a_minute(cluster, monkeypatch):
+async def test_m8_a_broker_that_was_not_told_of_a_new_owner_answers_with_it_within_half_a_minute(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = await cluster.start_many("a", "b")
     deaf = await start_deaf(cluster, "deaf", monkeypatch)
     assert (await a.lookup(authoritative=True)).mine

@@ -159,7 +159,9 @@ async def test_a_killed_owner_s_topic_is_served_by_the_other_with_everything_tha
     assert await b.payloads(3) == [b"m0", b"m1", b"m2"]
 
 
-async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_is_written(scene, monkeypatch):
+async def test_on_confirmed_loss_every_topic_of_the_bundle_closes_at_once_and_nothing_is_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = await scene.a.connect(), await scene.b.connect()
     await a.lookup()
     await a.producer()
@@ -313,7 +315,9 @@ async def test_a_broker_that_stops_hands_its_topics_over(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("how", ["unloaded", "lost"])
-async def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(how, monkeypatch, scene):
+async def test_a_bundle_that_goes_while_its_topic_is_opened_leaves_nothing_open(
+    how: str, monkeypatch: pytest.MonkeyPatch, scene: Scene
+) -> None:
     a = await scene.a.connect()
     await a.lookup()
     factory, ownership = scene.a.factory, scene.a.host.ownership

@@ -69,7 +69,9 @@ def test_options_before_the_command_are_told_from_its_own() -> None:
     assert split(["-h"]) == ([], "-h", [])
 
 
-def test_the_configuration_is_the_named_one_or_the_environments_or_the_default(tmp_path, monkeypatch):
+def test_the_configuration_is_the_named_one_or_the_environments_or_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("named", "variable", "conf"):
         (tmp_path / name / "l/current").mkdir(parents=True)

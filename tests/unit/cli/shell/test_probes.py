@@ -53,7 +53,9 @@ async def test_too_few_bookies_fail_the_test() -> None:
         assert await ledgers_left(cluster) == ""
 
 
-async def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with with_bookies() as cluster:
         check = probes._check
 

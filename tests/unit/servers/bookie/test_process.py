@@ -88,7 +88,9 @@ def test_exit_codes_are_the_originals(error: BaseException, code: int | None) ->
     assert exit_code(error) == code
 
 
-def test_a_wrong_configuration_is_exit_code_1_with_the_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_wrong_configuration_is_exit_code_1_with_the_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     conf = tmp_path / "bk_server.conf"
     conf.write_text("journalWriteData=false\n")
     assert run_bookie(conf, "error") == 1

@@ -209,7 +209,9 @@ async def test_a_bookie_that_must_stay_writable_cannot_be_made_read_only(tmp_pat
         assert not bookie.read_only
 
 
-async def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(tmp_path):
+async def test_calls_that_were_made_to_the_original_are_answered_with_the_same_status_and_the_same_names(
+    tmp_path: Path,
+) -> None:
     calls = json.loads((GOLDEN / "http.json").read_text())
     served = [call for call in calls if not call["path"].startswith(NOT_SERVED)]
     assert len(served) > 20

@@ -16,7 +16,9 @@ from quire.servers.zookeeper.process import (
 from tests.support.refusals import refuses
 
 
-def test_a_missing_java_is_one_clear_line(tmp_path, monkeypatch, capsys):
+def test_a_missing_java_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     code = run_zookeeper(tmp_path / "data", host="127.0.0.1", port=1, conf=None, log_level="warn")
@@ -68,7 +70,9 @@ def test_a_fetch_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "--fetch-jars needs --jars" in capsys.readouterr().err
 
 
-def test_a_fetch_without_maven_is_one_clear_line(tmp_path, monkeypatch, capsys):
+def test_a_fetch_without_maven_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code = run_zookeeper(tmp_path, host="", port=0, conf=None, log_level="warn", jars=tmp_path / "jars", fetch=True)
     assert code == 1
@@ -78,7 +82,9 @@ def test_a_fetch_without_maven_is_one_clear_line(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "does", ["exit 1", 'for f in "$@"; do case $f in -DoutputDirectory=*) mkdir ${f#*=};; esac; done']
 )
-def test_what_maven_does_not_fetch_is_an_error_and_leaves_nothing(tmp_path, monkeypatch, does):
+def test_what_maven_does_not_fetch_is_an_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
     maven = tmp_path / "mvn"
     maven.write_text(f"#!/bin/sh\n{does}\n")
     maven.chmod(0o755)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -14,10 +16,13 @@ from quire.servers.autorecovery import process as autorecovery
 from quire.servers.bookie import process as bookie
 from quire.servers.broker import process as broker
 from quire.servers.zookeeper import wait as zookeeper_wait
+from quire.service.log import Event
 from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 
-async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(log_events, monkeypatch):
+async def test_a_zookeeper_that_is_away_is_waited_for_until_the_process_is_stopped(
+    log_events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop = trio.Event()
     attempts = []
 
@@ -49,7 +54,9 @@ async def never_there(waited: list[object], world: object, config: ZooKeeperConf
     ],
     ids=["broker", "bookie", "autorecovery"],
 )
-def test_every_server_waits_by_the_same_rule_and_ends_well_when_it_is_stopped(module, run, tmp_path, monkeypatch):
+def test_every_server_waits_by_the_same_rule_and_ends_well_when_it_is_stopped(
+    module: object, run: Callable[[Path], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited: list[object] = []
     monkeypatch.setattr(module, "open_when_there", partial(never_there, waited))
     monkeypatch.setattr(process, "_serve_with_signals", lambda serve: serve(trio.Event()))

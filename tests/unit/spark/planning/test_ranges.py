@@ -142,7 +142,9 @@ def test_no_partition_starves_under_a_limit_of_one_message() -> None:
     st.none() | st.integers(1, 60 * SIZE),
     st.floats(0.5, 20),
 )
-def test_triggers_end_at_the_target_with_every_entry_taken_once(partitions, messages_max, bytes_max, rate):
+def test_triggers_end_at_the_target_with_every_entry_taken_once(
+    partitions: list[tuple[int, int]], messages_max: int | None, bytes_max: int | None, rate: float
+) -> None:
     names = (A, B, C)
     logs = {name: log_of((5, one), (8, other)) for name, (one, other) in zip(names, partitions, strict=False)}
     target = Offsets({name: log.end() for name, log in logs.items()})
@@ -239,7 +241,9 @@ def test_a_held_stream_reads_every_entry_once_while_the_log_rolls_and_is_trimmed
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans())
-def test_a_stream_that_nothing_holds_is_told_when_what_it_has_not_read_is_trimmed(read, unread, restart):
+def test_a_stream_that_nothing_holds_is_told_when_what_it_has_not_read_is_trimmed(
+    read: int, unread: int, restart: bool
+) -> None:
     broker = Broker()
     broker.append(read)
     start = broker.log().end()

@@ -65,7 +65,9 @@ def test_the_pieces_have_every_entry_once_in_order(tasks: list[TopicRange], task
 
 @settings(deadline=None)
 @given(TASKS, st.integers(1, 30), st.integers(0, 20))
-def test_what_is_looked_back_at_ends_right_before_the_piece(tasks: list[TopicRange], tasks_min: int, earlier_max: int):
+def test_what_is_looked_back_at_ends_right_before_the_piece(
+    tasks: list[TopicRange], tasks_min: int, earlier_max: int
+) -> None:
     for whole in tasks:
         everything = entries_of((*whole.earlier, *whole.ranges))
         for piece in split([whole], tasks_min, earlier_max=earlier_max)[1:]:

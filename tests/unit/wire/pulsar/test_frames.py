@@ -88,7 +88,9 @@ def test_send_frames_are_byte_for_byte_what_protobuf_writes(producer_id: int, fi
 
 @settings(max_examples=effort(quick=50, full=150), deadline=None)
 @given(ids, ids, ids, ids, partitions, st.integers(1, 400))
-def test_receipts_of_a_steady_run_are_what_protobuf_writes(producer_id, first, ledger_id, entry_id, partition, count):
+def test_receipts_of_a_steady_run_are_what_protobuf_writes(
+    producer_id: int, first: int, ledger_id: int, entry_id: int, partition: int, count: int
+) -> None:
     encoder = ReceiptEncoder(producer_id, partition)
     expected = [
         receipt(producer_id, first + n, None, message_id(ledger_id, entry_id + n, partition)) for n in range(count)
@@ -99,7 +101,9 @@ def test_receipts_of_a_steady_run_are_what_protobuf_writes(producer_id, first, l
 
 @settings(max_examples=effort(quick=66, full=200), deadline=None)
 @given(ids, st.lists(st.tuples(ids, ids), min_size=1, max_size=20), st.booleans(), ids, ids, partitions)
-def test_receipts_of_any_run_are_what_protobuf_writes(producer_id, pairs, highest, ledger_id, entry_id, partition):
+def test_receipts_of_any_run_are_what_protobuf_writes(
+    producer_id: int, pairs: list[tuple[int, int]], highest: bool, ledger_id: int, entry_id: int, partition: int
+) -> None:
     encoder = ReceiptEncoder(producer_id, partition)
     encoder.encode([1], None, 3, 4)  # whatever it remembers of another ledger must not matter
     expected = [
@@ -132,7 +136,16 @@ def test_the_receipt_of_a_duplicate_has_no_place() -> None:
     st.booleans(),
     st.data(),
 )
-def test_messages_are_what_protobuf_writes(consumer_id, ledger_id, first, partition, count, epoch, scattered, data):
+def test_messages_are_what_protobuf_writes(
+    consumer_id: int,
+    ledger_id: int,
+    first: int,
+    partition: int,
+    count: int,
+    epoch: int | None,
+    scattered: bool,
+    data: st.DataObject,
+) -> None:
     payloads = [bytes([n & 0xFF]) * (n * 7 % 90) for n in range(count)]
     entry_ids = data.draw(st.lists(ids, min_size=count, max_size=count)) if scattered else None
     counts = acks = None
