@@ -11,7 +11,7 @@ import trio.testing
 
 from cursors.errors import CursorFencedError
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
-from managed_ledger.factory import open_factory
+from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
 from managed_ledger.writing.state import State
