@@ -14,9 +14,9 @@ from managed_ledger.places import Places
 from quire.ledger.position import Position
 
 NO_LEDGER = -2
+"""A ledger id below those of all positions, including those before the first entry."""
 _NONE_BEFORE = (0,)
 """Entries before the first ledger, shared by all logs with one ledger, which are most."""
-"""A ledger id below those of all positions, including those before the first entry."""
 
 
 class LogIndex:
