@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import trio
 
 from quire.service import log
-from simulation.cluster.history import run_cluster_history, run_transacting_history
+from simulation.cluster.history import run_cluster_history, run_living_history, run_transacting_history
 from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
 from simulation.ledger.checkers import LedgerViolationError
@@ -47,6 +47,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
     "transacting": run_transacting_history,
+    "living": run_living_history,
 }
 """Histories by name: `run(seed, *, lines=None, steps=False)`."""
 

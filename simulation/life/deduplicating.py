@@ -86,6 +86,8 @@ class Deduplicating(Part):
 
     async def _produce(self, world: World, connection: Connection) -> None:
         rng, model = world.rng, self.model
+        if self.finished.is_set():
+            await trio.sleep_forever()
         made = await connection.producer(self.topic("d"), 1, PRODUCER)
         model.connected(made.last_sequence_id)
         number = max(0, model.confirmed + 1 - rng.choice((0, 0, 1, 4)))
@@ -93,6 +95,7 @@ class Deduplicating(Part):
             await self._send(connection, number, rng.randrange(1, self.window + 1))
             number = model.confirmed + 1 - (1 if rng.random() < 0.2 else 0)
             await trio.sleep(rng.uniform(0, 0.3))
+        await connection.close_producer(1)
         await trio.sleep_forever()
 
     async def _send(self, connection: Connection, first: int, count: int) -> None:

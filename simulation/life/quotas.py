@@ -31,6 +31,8 @@ SIZE = 150
 OVERHEAD = 40
 """Bytes of an entry beside its payload, at least."""
 PACE_S = 0.12
+TAKEN_MAX = 200
+"""Messages after which a consumer acknowledges and leaves, though more may come."""
 REFUSALS = {
     "producer_request_hold": pb.ProducerBlockedQuotaExceededError,
     "producer_exception": pb.ProducerBlockedQuotaExceededException,
@@ -100,18 +102,17 @@ class Quota(Part):
             await trio.sleep(rng.uniform(0, 8))
         while self.resting:
             await trio.sleep(0.2)
-        await self._drain(connection)
+        await self._drain(connection, [])
         await connection.close_consumer(1)
 
-    async def _drain(self, connection: Connection) -> list[Place]:
-        """Take everything and acknowledge it; return what came."""
+    async def _drain(self, connection: Connection, found: list[Place], quiet_s: float = 2 * PACE_S) -> None:
+        """Take everything and acknowledge it. `found` gets what comes."""
         await connection.subscribe(self.topic("q"), SUBSCRIPTION, 1, pb.CommandSubscribe.Exclusive)
         self.subscribed.set()
         connection.flow(1, 1_000_000)
-        found: list[Place] = []
-        async for got in arriving(connection, quiet_s=2 * PACE_S):
+        async for got in arriving(connection, quiet_s):
             found.append((got.ledger_id, got.entry_id))
-            if len(found) >= 200:
+            if len(found) >= TAKEN_MAX or (self.resting and quiet_s < 1):
                 break
         if found:
             sent = self.sent_since
@@ -121,7 +122,6 @@ class Quota(Part):
             # Sent after what came, and before the acknowledgement: still behind.
             self.sent_since += len([place for place in self.confirmed if place > self.acked]) + 1
             self.counts["taken"] += len(found)
-        return found
 
     def _behind(self) -> list[Place]:
         return sorted(place for place in self.confirmed if place > self.acked)
@@ -156,7 +156,7 @@ class Quota(Part):
         behind, found = self._behind(), list[Place]()
 
         async def drain(world: World, connection: Connection) -> None:
-            found.extend(await self._drain(connection))
+            await self._drain(connection, found, SLACK_S)
 
         await self.once("drainer", self.topic("q"), drain)
         self.require(bool(found), "OnlyTheOldestAreEvicted", "everything was evicted")

@@ -59,6 +59,8 @@ class Retaining(Part):
     async def settle(self) -> None:
         rest_s = self.begun + KEPT_MS / 1000 + 2 * SLACK_S - trio.current_time()
         await trio.sleep(max(3 * SLACK_S, rest_s))
+        self.finished.set()
+        await trio.sleep(1.5)
         with trio.fail_after(LIVENESS_S):
             found, now_ms = await self._read()
         there = {(each.ledger_id, each.entry_id) for each in found}
@@ -80,7 +82,6 @@ class Retaining(Part):
             times.append(world.clock.wall_ms())
 
         found = await self.read(self.topic("k"))
-        self.finished.set()
         await self.once("clock", self.topic("k"), look)
         return found, times[-1]
 
