@@ -35,7 +35,9 @@ from simulation.common.histories import watched
 from simulation.common.leaks import named_by_schemas
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import Node
+from simulation.common.patching import patched
 from simulation.common.tale import Tale
+from simulation.common.transactions import rounds_of
 from simulation.ledger.observing import cluster_observed, recoveries_observed
 from simulation.machines.world import Universe, run
 
@@ -381,4 +383,5 @@ def run_living_history(seed: int, *, lines: list[str] | None = None, steps: bool
 
 def run_transacting_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ClusterSummary:
     """Run one history of a cluster with transactions. Raises as `run_cluster_history`."""
-    return run_cluster_history(seed, lines=lines, steps=steps, transactions=True)
+    with patched(rounds_of(seed)):
+        return run_cluster_history(seed, lines=lines, steps=steps, transactions=True)

@@ -40,6 +40,8 @@ class StagedCluster(Protocol):
 class ClusterStage:
     """`Stage` of a cluster."""
 
+    single = False
+
     def __init__(self, story: StagedCluster) -> None:
         self.universe = story.universe
         self._story = story

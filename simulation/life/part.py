@@ -40,6 +40,8 @@ class Stage(Protocol):
     """History as its parts use it."""
 
     universe: Universe
+    single: bool
+    """True if there is one broker: none answers for a topic that it has lost unknowingly."""
 
     @property
     def clients(self) -> Clients: ...

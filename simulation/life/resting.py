@@ -39,15 +39,32 @@ class Resting(Part):
         clients, busy = self.stage.clients, self.busy
         for history in (busy, self.idle):
             self.stage.follow(history)
-        subscribed = [trio.Event()]
+        subscribed = [trio.Event(), trio.Event()]
         kind = self.rng.choice(KINDS)
         self.run("consumer", busy.topic, partial(clients.consume, busy, "busy", kind, subscribed[0]))
-        self.run("producer", busy.topic, partial(self._produce, subscribed[0]))
+        self.run("prompt", busy.topic, partial(self._follow, subscribed[1]))
+        self.run("producer", busy.topic, partial(self._produce, subscribed))
         self.run("visitor", self.idle.topic, self._visit)
         self.stage.universe.nursery.start_soon(self._unload, name="unloads under load")
 
-    async def _produce(self, subscribed: trio.Event, world: World, connection: Connection) -> None:
-        await subscribed.wait()
+    async def _follow(self, subscribed: trio.Event, world: World, connection: Connection) -> None:
+        """Acknowledge every message at once, so that nothing but a message or the server's word ends a wait."""
+        history = self.busy
+        history.subscriptions.setdefault("prompt", SubscriptionHistory("all"))
+        await connection.subscribe(history.topic, "prompt", 1, pb.CommandSubscribe.Exclusive)
+        over = self.stage.clients.settled(history, "prompt", connection)
+        subscribed.set()
+        connection.flow(1, 1_000_000)
+        async for got in arriving(connection, quiet_s=1e6):
+            place = (got.ledger_id, got.entry_id)
+            history.delivery("prompt", place, got.payload, done=over)
+            history.ack_sent("prompt", [place])
+            await connection.ack(1, [place])
+            self.stage.clients.answered(history, "prompt", connection, {place})
+
+    async def _produce(self, subscribed: list[trio.Event], world: World, connection: Connection) -> None:
+        for each in subscribed:
+            await each.wait()
         await connection.producer(self.busy.topic, 1, "b")
         while not self.finished.is_set():
             await self._publish(self.busy, "b", world.rng.randrange(1, 8), connection)

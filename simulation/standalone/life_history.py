@@ -63,6 +63,8 @@ class LifeSummary:
 class LifeStory:
     """One run of the history."""
 
+    single = True
+
     def __init__(self, universe: Universe, explained: Explained) -> None:
         self.universe = universe
         self.explained = explained

@@ -21,8 +21,9 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.histories import watched
 from simulation.common.moving import Sink
+from simulation.common.patching import patched
 from simulation.common.pulsar_client import Connection
-from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
+from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, rounds_of, send
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
 
@@ -219,6 +220,7 @@ def run_transaction_history(seed: int, *, lines: list[str] | None = None, steps:
                 universe.trace.lines = lines
             return await Story(universe).run()
 
-        summary = run(seed, main, keep=lines is not None, steps=steps)
+        with patched(rounds_of(seed)):
+            summary = run(seed, main, keep=lines is not None, steps=steps)
         log.check([])
         return summary
