@@ -24,6 +24,7 @@ from simulation.standalone.explain_history import run_explain_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
 from simulation.standalone.life_history import run_life_history
+from simulation.standalone.limits_history import run_limits_history
 from simulation.standalone.reuse_history import run_reuse_history
 from simulation.standalone.transaction_history import run_transaction_history
 
@@ -43,6 +44,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "transactions": run_transaction_history,
     "client": run_client_history,
     "explain": run_explain_history,
+    "limits": run_limits_history,
     "life": run_life_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
