@@ -30,7 +30,7 @@ from simulation.cluster.faults import ClusterNemesis
 from simulation.cluster.record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster.summary import ClusterSummary
 from simulation.common.checkers import TopicHistory, ViolationError, require
-from simulation.common.explained import Explained, explanations_checked
+from simulation.common.explained import explanations_checked
 from simulation.common.histories import watched
 from simulation.common.leaks import named_by_schemas
 from simulation.common.nemesis import FULL_DISK_ERRORS
@@ -67,7 +67,6 @@ class ClusterStory(ClusterRecord):
         super().__init__(universe, tale, transactions=transactions, parts=parts)
         self.rng = universe.derive("story")
         self.users.enough = self._has_entries
-        self.explained = Explained()
         self.nemesis = ClusterNemesis(self)
         if self.swarm.begin_anew:
             self.users.own_front = universe.derive("front").choice(self.brokers).name

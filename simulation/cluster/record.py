@@ -29,6 +29,7 @@ from simulation.cluster.own_clients import OwnClients
 from simulation.cluster.stage import ClusterStage
 from simulation.cluster.transacting import Movers
 from simulation.common.checkers import TopicHistory, ViolationError
+from simulation.common.explained import Explained
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger.checkers import LedgerHistory
@@ -56,6 +57,7 @@ class ClusterRecord:
         self.universe = universe
         self.tale = tale
         self.swarm = cluster_swarm.draw(universe.derive("swarm"))
+        self.explained = Explained()
         self.tree = WatchedTree(self._metadata_changed)
         self.checker = ClusterChecker(self._has, self._fenced)
         self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]

@@ -45,6 +45,7 @@ class ClusterStage:
     def __init__(self, story: StagedCluster) -> None:
         self.universe = story.universe
         self._story = story
+        self._rng = story.universe.derive("operators")
 
     @property
     def clients(self) -> ClusterClients:
@@ -63,21 +64,26 @@ class ClusterStage:
         return {node.name: known[node.name] for node in self._story.brokers if node.up is not None}
 
     async def operate(self, what: str, topic: TopicName, job: Callable[[Broker], Awaitable[None]]) -> bool:
-        """Ask a broker that serves the topic, or any of them, which then has to be its owner."""
+        """Ask a broker that serves the topic, or any of them, which takes it if nobody has it."""
         running = self._running
-        host = next((name for name, broker in running.items() if serves(broker, topic)), next(iter(running), None))
-        if host is None:
+        if not running:
             return False
+        host = next((name for name, broker in running.items() if serves(broker, topic)), "")
+        host = host or self._rng.choice(list(running))
         node = next(each for each in self._story.brokers if each.name == host)
         incarnation = node.host.incarnation
 
         def is_up() -> bool:
             return node.host.running and node.host.incarnation == incarnation
 
-        def failed(error: Exception) -> None:
+        def failed(error: BaseException) -> None:
             self.tell(host, "Failed", work=what, error=f"{type(error).__name__}: {error}")
 
-        return await operate(host, is_up, partial(job, running[host]), failed, what)
+        async def at_owner(broker: Broker) -> None:
+            await broker.ownership.lookup(topic, authoritative=True)
+            await job(broker)
+
+        return await operate(host, is_up, partial(at_owner, running[host]), failed, what)
 
     async def exists(self, topic: TopicName) -> bool:
         await trio.lowlevel.checkpoint()

@@ -15,14 +15,14 @@ from simulation.machines.scheduler import HOST
 
 JOB_S = 20.0
 """Virtual seconds that an operator waits for an answer; a broker that crashes meanwhile gives none."""
-FAILURES = (BrokerError, MetadataError, OSError, PowerCut)
+FAILURES: tuple[type[BaseException], ...] = (BrokerError, MetadataError, OSError, PowerCut)
 
 
 async def operate(
     host: str,
     is_up: Callable[[], bool],
     job: Callable[[], Awaitable[None]],
-    failed: Callable[[Exception], None],
+    failed: Callable[[BaseException], None],
     name: str,
 ) -> bool:
     """Do an operator's job in a process of a host; return whether it was answered. `is_up`: whether that process

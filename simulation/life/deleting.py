@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
@@ -22,7 +22,7 @@ from quire.wire.pulsar.names import TopicName
 from quire.world.doors import World
 from simulation.common.checkers import Place, message
 from simulation.common.pulsar_client import ClientError, Connection
-from simulation.life.part import QUIET_S, SLACK_S, Part, arriving, receipts
+from simulation.life.part import QUIET_S, SLACK_S, Arriving, Part, receipts
 
 ROUNDS = 4
 CLIENTS = 2
@@ -46,7 +46,7 @@ class Round:
 
 class Deleting(Part):
     name = "deleting"
-    keys = {"brokerDeleteInactiveTopicsFrequencySeconds": 1}
+    keys: ClassVar[Mapping[str, object]] = {"brokerDeleteInactiveTopicsFrequencySeconds": 1}
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
@@ -89,7 +89,7 @@ class Deleting(Part):
         await connection.subscribe(topic, "idle", 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found: set[Place] = set()
-        async for got in arriving(connection, quiet_s=QUIET_S):
+        async for got in Arriving(connection, quiet_s=QUIET_S):
             found.add((got.ledger_id, got.entry_id))
             if self.unacked <= found:
                 break

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
@@ -19,7 +19,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import message
 from simulation.common.pulsar_client import Connection
-from simulation.life.part import SLACK_S, Part, arriving, receipts
+from simulation.life.part import SLACK_S, Arriving, Part, receipts
 
 LIFE_S = 60.0
 MESSAGES = 5
@@ -28,7 +28,7 @@ NAMES = ("kept", "returning", "left")
 
 class Leaving(Part):
     name = "leaving"
-    keys = {"subscriptionExpiryCheckIntervalInMinutes": 0.05}
+    keys: ClassVar[Mapping[str, object]] = {"subscriptionExpiryCheckIntervalInMinutes": 0.05}
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
@@ -81,7 +81,7 @@ class Leaving(Part):
         await connection.subscribe(self.topic("l"), name, 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found = set()
-        async for got in arriving(connection, quiet_s=0.5):
+        async for got in Arriving(connection, quiet_s=0.5):
             found.add((got.ledger_id, got.entry_id))
             if len(found) >= MESSAGES:
                 break

@@ -124,7 +124,7 @@ class Part(ABC):
             found.clear()
             await connection.subscribe(topic, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
             connection.flow(1, 1_000_000)
-            async for message in arriving(connection):
+            async for message in Arriving(connection):
                 found.append(message)
 
         await self.once("reader", topic, work)
@@ -142,7 +142,7 @@ class Part(ABC):
         require(holds, name, f"{self.name}: {details}")
 
 
-class arriving:  # noqa: N801: read like a generator, which would outlive a cancelled connection
+class Arriving:
     """Messages of a consumer until none has come for `quiet_s`. Raises ClientError if the connection ends, or the
     server closes the consumer."""
 
@@ -150,7 +150,7 @@ class arriving:  # noqa: N801: read like a generator, which would outlive a canc
         self._connection = connection
         self._quiet_s = quiet_s
 
-    def __aiter__(self) -> arriving:
+    def __aiter__(self) -> Arriving:
         return self
 
     async def __anext__(self) -> Message:

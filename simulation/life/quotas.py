@@ -23,7 +23,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import Place, message
 from simulation.common.pulsar_client import ClientError, Connection
-from simulation.life.part import LIVENESS_S, SLACK_S, Part, arriving, receipts
+from simulation.life.part import LIVENESS_S, SLACK_S, Arriving, Part, receipts
 
 SUBSCRIPTION = "slow"
 LIMIT = 6000
@@ -43,7 +43,7 @@ class Quota(Part):
     """A namespace with one of the three policies."""
 
     policy: ClassVar[str]
-    keys = {"backlogQuotaCheckIntervalInSeconds": 1}
+    keys: ClassVar[Mapping[str, object]] = {"backlogQuotaCheckIntervalInSeconds": 1}
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
@@ -70,11 +70,12 @@ class Quota(Part):
 
     async def _produce(self, world: World, connection: Connection) -> None:
         await self.subscribed.wait()
+        sent = self.sent_since
         try:
             await connection.producer(self.topic("q"), 1, "p")
         except ClientError as error:
             if error.code in REFUSALS.values():
-                self._refused(error.code)
+                self._refused(error.code, max(sent, self.sent_since))
                 await trio.sleep(0.2)
             raise
         number = 0
@@ -87,7 +88,8 @@ class Quota(Part):
             await trio.sleep(world.rng.uniform(0, PACE_S))
         await trio.sleep_forever()
 
-    def _refused(self, code: int) -> None:
+    def _refused(self, code: int, sent: int) -> None:
+        """Check a refusal. `sent`: messages that may be behind, when it was asked for or answered."""
         self.refused += 1
         self.counts["refused"] += 1
         wanted = REFUSALS.get(self.policy)
@@ -95,7 +97,7 @@ class Quota(Part):
         self.require(code == wanted, "RefusedAboveTheQuotaOnly", f"the error is {pb.ServerError.Name(code)}")
         if not (self.stage.single or self.healed):
             return  # by a broker that does not know yet what another one was acknowledged
-        behind = self.sent_since * (2 * OVERHEAD + SIZE)
+        behind = sent * (2 * OVERHEAD + SIZE)
         self.require(behind >= LIMIT // 2, "RefusedAboveTheQuotaOnly", f"at most {behind} of {LIMIT} bytes are behind")
 
     async def _consume(self, world: World, connection: Connection) -> None:
@@ -112,7 +114,7 @@ class Quota(Part):
         await connection.subscribe(self.topic("q"), SUBSCRIPTION, 1, pb.CommandSubscribe.Exclusive)
         self.subscribed.set()
         connection.flow(1, 1_000_000)
-        async for got in arriving(connection, quiet_s):
+        async for got in Arriving(connection, quiet_s):
             found.append((got.ledger_id, got.entry_id))
             if len(found) >= TAKEN_MAX or (self.resting and quiet_s < 1):
                 break

@@ -6,8 +6,9 @@ Producers, consumers and what they may observe are those of the histories withou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
@@ -17,7 +18,7 @@ from quire.wire.pulsar.names import TopicName
 from quire.world.doors import World
 from simulation.common.checkers import Place, SubscriptionHistory, TopicHistory, message, require
 from simulation.common.pulsar_client import Connection
-from simulation.life.part import LIVENESS_S, Part, arriving, receipts
+from simulation.life.part import LIVENESS_S, Arriving, Part, receipts
 from simulation.standalone.clients import key_of
 
 KINDS = (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared)
@@ -26,7 +27,10 @@ UNLOADS_MIN = 3
 
 class Resting(Part):
     name = "resting"
-    keys = {"quireIdleTopicUnloadSeconds": 1, "brokerDeleteInactiveTopicsFrequencySeconds": 1}
+    keys: ClassVar[Mapping[str, object]] = {
+        "quireIdleTopicUnloadSeconds": 1,
+        "brokerDeleteInactiveTopicsFrequencySeconds": 1,
+    }
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
@@ -55,7 +59,7 @@ class Resting(Part):
         over = self.stage.clients.settled(history, "prompt", connection)
         subscribed.set()
         connection.flow(1, 1_000_000)
-        async for got in arriving(connection, quiet_s=1e6):
+        async for got in Arriving(connection, quiet_s=1e6):
             place = (got.ledger_id, got.entry_id)
             history.delivery("prompt", place, got.payload, done=over)
             history.ack_sent("prompt", [place])
@@ -91,7 +95,7 @@ class Resting(Part):
         connection.flow(1, 1000)
         await self._publish(history, "i", rng.randrange(1, 4), connection)
         taken: list[Place] = []
-        async for got in arriving(connection, quiet_s=0.3):
+        async for got in Arriving(connection, quiet_s=0.3):
             place = (got.ledger_id, got.entry_id)
             history.delivery("idle", place, got.payload, done=over)
             taken.append(place)

@@ -8,7 +8,7 @@ A subscription acknowledges everything at once. What holds:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
@@ -16,14 +16,14 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import Place, message
 from simulation.common.pulsar_client import Connection, Message
-from simulation.life.part import LIVENESS_S, SKEW_MS, SLACK_S, Part, arriving, receipts
+from simulation.life.part import LIVENESS_S, SKEW_MS, SLACK_S, Arriving, Part, receipts
 
 KEPT_MS = 60_000
 
 
 class Retaining(Part):
     name = "retaining"
-    keys = {"retentionCheckIntervalInSeconds": 2}
+    keys: ClassVar[Mapping[str, object]] = {"retentionCheckIntervalInSeconds": 2}
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
@@ -53,7 +53,7 @@ class Retaining(Part):
     async def _consume(self, world: World, connection: Connection) -> None:
         await connection.subscribe(self.topic("k"), "prompt", 1, pb.CommandSubscribe.Exclusive)
         connection.flow(1, 1_000_000)
-        async for got in arriving(connection, quiet_s=1e6):
+        async for got in Arriving(connection, quiet_s=1e6):
             await connection.ack(1, [(got.ledger_id, got.entry_id)], cumulative=True)
 
     async def settle(self) -> None:

@@ -6,7 +6,8 @@ They are events of the log `__change_events`, which is compacted meanwhile. What
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import trio
 
@@ -34,7 +35,10 @@ class PolicyModel:
 
 class Ruling(Part):
     name = "ruling"
-    keys = {"brokerServiceCompactionMonitorIntervalInSeconds": 1}
+    keys: ClassVar[Mapping[str, object]] = {
+        "quireSystemTopicCompactionThresholdInBytes": 700,
+        "brokerServiceCompactionMonitorIntervalInSeconds": 1,
+    }
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)

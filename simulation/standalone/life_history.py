@@ -117,19 +117,19 @@ class LifeStory:
         def is_up() -> bool:
             return self.server.running and self.server.incarnation == incarnation
 
-        def failed(error: Exception) -> None:
+        def failed(error: BaseException) -> None:
             self.tell(SERVER, "Failed", work=what, error=f"{type(error).__name__}: {error}")
 
         return await operate(SERVER, is_up, partial(job, broker), failed, what)
 
     async def exists(self, topic: TopicName) -> bool:
+        found: list[bool] = []
         while True:
             await self.ready.wait()
-            found: list[bool] = []
 
             async def look(broker: Broker) -> None:
                 node = await broker.metadata.get(log_path(topic.managed_ledger_path))
-                found.append(node is not None)  # noqa: B023: called in this round
+                found.append(node is not None)
 
             if await self.operate("look for a topic", topic, look):
                 return found[-1]

@@ -300,7 +300,7 @@ class LimitsStory:
         def is_up() -> bool:
             return self.server.running and self.server.incarnation == incarnation
 
-        def failed(error: Exception) -> None:
+        def failed(error: BaseException) -> None:
             self.universe.trace.event(SERVER, "Failed", error=f"{type(error).__name__}: {error}")
 
         return await operate(SERVER, is_up, partial(job, broker), failed, "set a policy")
