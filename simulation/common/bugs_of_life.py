@@ -21,6 +21,7 @@ from broker.topics.schemas.schema import Schema, Version
 from broker.topics.schemas.strategies import Strategy
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.kinds import BacklogQuota
+from broker.topics.topic_policies.known import Defaults, Held, NamespaceFields
 from broker.transactions import pending_acks
 from broker.transactions.buffer_state import Snapshot
 from broker.transactions.snapshots import formats
@@ -147,6 +148,17 @@ def _held_acks_forgotten() -> list[Patch]:
     return [(pending_acks, "pending_ack_records", none)]
 
 
+def _trimmed_uncompacted() -> list[Patch]:
+    """Ledgers of topics of the servers are trimmed before anything is compacted."""
+    make = Held.__init__
+
+    def made(self: Held, defaults: Defaults, namespace: NamespaceFields, name: TopicName) -> None:
+        make(self, defaults, namespace, name)
+        self.is_compacted = True
+
+    return [(Held, "__init__", made)]
+
+
 BUGS_OF_LIFE: dict[str, Callable[[], list[Patch]]] = {
     "sequence-ids-forgotten": _sequence_ids_forgotten,
     "expired-early": _expired_early,
@@ -160,5 +172,6 @@ BUGS_OF_LIFE: dict[str, Callable[[], list[Patch]]] = {
     "consumers-left-behind": _consumers_left_behind,
     "snapshot-without-aborted": _snapshot_without_aborted,
     "held-acks-forgotten": _held_acks_forgotten,
+    "trimmed-uncompacted": _trimmed_uncompacted,
 }
 """Bugs by name; the docstring describes each."""

@@ -15,6 +15,14 @@ from simulation.common.pulsar_client import ClientError, Connection, entry
 Txn: TypeAlias = tuple[int, int]
 
 
+def compaction_keys(rng: random.Random) -> dict[str, object]:
+    """Return keys by which topics with snapshots are compacted while they are used, or are not."""
+    return {
+        "quireSystemTopicCompactionThresholdInBytes": rng.choice((1, 300, 1 << 20)),
+        "brokerServiceCompactionMonitorIntervalInSeconds": 1,
+    }
+
+
 def rounds_of(seed: int) -> list[Patch]:
     """Return the patch that draws the time between rounds of transactions, in which snapshots are stored, so that
     histories, which are short, have many of them."""

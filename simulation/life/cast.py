@@ -56,6 +56,7 @@ class Cast:
         self.keys: dict[str, object] = {**KEYS, "brokerDeduplicationEntriesInterval": rng.choice((2, 7, 1000))}
         for part in self.parts:
             self.keys.update(part.keys)
+            self.keys.update(part.drawn_keys)
 
     async def prepare(self, store: MetadataStore, cluster: str) -> None:
         """Make the namespaces of the parts."""

@@ -82,6 +82,11 @@ class Part(ABC):
         """Return policies of its namespace."""
         return {}
 
+    @property
+    def drawn_keys(self) -> Mapping[str, object]:
+        """Return keys of the brokers' configuration that its seed draws."""
+        return {}
+
     def topic(self, local: str) -> str:
         return f"persistent://public/{self.name}/{local}"
 

@@ -36,24 +36,30 @@ class PolicyModel:
 class Ruling(Part):
     name = "ruling"
     keys: ClassVar[Mapping[str, object]] = {
-        "quireSystemTopicCompactionThresholdInBytes": 700,
         "brokerServiceCompactionMonitorIntervalInSeconds": 1,
     }
 
     def __init__(self, stage: Any) -> None:
         super().__init__(stage)
-        self.models = [PolicyModel() for _ in range(TOPICS)]
+        self.models = [PolicyModel() for _ in range(TOPICS + 1)]
+        """The last one's policy is set once, at the beginning."""
         self.log = TopicName.parse(self.topic("__change_events"))
         self.ended = trio.Event()
+
+    @property
+    def drawn_keys(self) -> Mapping[str, object]:
+        return {"quireSystemTopicCompactionThresholdInBytes": self.rng.choice((700, 3000, 1 << 20))}
 
     def start(self) -> None:
         self.stage.universe.nursery.start_soon(self._rule, name="operator of policies")
 
     async def _rule(self) -> None:
         rng = self.rng
+        while not await self._change(TOPICS):
+            await trio.sleep(0.1)
         while not self.finished.is_set():
-            number = rng.randrange(TOPICS)
-            if rng.random() < 0.7:
+            number = rng.randrange(TOPICS + 1)
+            if number < TOPICS and rng.random() < 0.8:
                 await self._change(number)
             else:
                 await self._check(number)
@@ -97,3 +103,6 @@ class Ruling(Part):
             with trio.fail_after(60):
                 while not (await self._change(number) and await self._check(number)):
                     await trio.sleep(0.2)
+        with trio.fail_after(60):
+            while not await self._check(TOPICS):
+                await trio.sleep(0.2)

@@ -23,7 +23,17 @@ from simulation.common.histories import watched
 from simulation.common.moving import Sink
 from simulation.common.patching import patched
 from simulation.common.pulsar_client import Connection
-from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, rounds_of, send
+from simulation.common.transactions import (
+    acknowledge,
+    begin,
+    compaction_keys,
+    connect,
+    end,
+    name_participants,
+    produce,
+    rounds_of,
+    send,
+)
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
 
@@ -96,6 +106,7 @@ class Story:
                 "logSizeLimit": 1 << 20,
                 "brokerShutdownTimeoutMs": 2000,
                 "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
+                **compaction_keys(universe.derive("compaction")),
             }
         )
 
