@@ -104,13 +104,14 @@ async def test_what_was_known_counts_until_a_compacted_log_is_read() -> None:
 
 
 async def test_the_threshold_is_the_policies_else_the_broker_s_else_that_of_topics_of_the_servers() -> None:
-    for options, wanted in (
+    cases: list[tuple[dict[str, Any], bool]] = [
         ({"system_compaction_threshold_bytes": 0}, False),
         ({"system_compaction_threshold_bytes": 1 << 20}, False),
         ({"system_compaction_threshold_bytes": 10}, True),
         ({"system_compaction_threshold_bytes": 10, "compaction_threshold_bytes": 1 << 20}, False),
         ({"system_compaction_threshold_bytes": 0, "compaction_threshold_bytes": 10}, True),
-    ):
+    ]
+    for options, wanted in cases:
         async with in_broker(log=SMALL, **options) as room:
             await room.broker.policies.update(NAME, with_ttl(1))
             topic = await room.broker.topics.get(EVENTS)
