@@ -9,7 +9,7 @@ from quire.wire.pulsar.names import TopicName
 
 _TOPICS = ("__change_events", "__transaction_buffer_snapshot", "__transaction_log_")
 _KEYED = ("__change_events", "__transaction_buffer_snapshot")
-"""Of these the last message of each key counts."""
+"""Topics of which the last message of each key counts."""
 _CURSORS = ("__compaction", "pulsar.dedup")
 
 

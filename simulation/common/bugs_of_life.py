@@ -85,7 +85,7 @@ def _quota_not_enforced() -> list[Patch]:
 
 
 def _retention_forgotten() -> list[Patch]:
-    """What is consumed may be trimmed at once."""
+    """Consumed ledgers may be trimmed at once, whatever the retention says."""
 
     def none(config: LogConfig) -> Retention:
         return Retention()
