@@ -40,6 +40,8 @@ class Round:
         self.deleted = False
         """True from the answer to the deletion on, until somebody makes the topic anew."""
         self.deleting = False
+        self.buried: set[str] = set()
+        """Clients that the owner had when it deleted the topic; a client may still be connected to an earlier one."""
         self.over = False
         self.refused = 0
 
@@ -129,13 +131,13 @@ class Deleting(Part):
             await trio.sleep(rng.uniform(0, 1))
             # A deletion without an answer may be done, or not; its clients may be connected again, to a new topic.
             made.deleting = True
-            if await self.stage.operate("delete by force", name, _delete(name)):
+            if await self.stage.operate("delete by force", name, _delete(made, name)):
                 made.here.clear()
                 made.deleted = True
             made.deleting = False
         self.counts["deleted"] += 1
         await trio.sleep(rng.uniform(3, 10))
-        if made.refused:
+        if made.refused and len(made.buried) == CLIENTS + 1:
             self.require(
                 not await self.stage.exists(name), "TheDeletedStaysDeleted", f"{name.full} is there after its deletion"
             )
@@ -198,7 +200,9 @@ class Deleting(Part):
                 raise
             return False
         self.require(
-            not (was_deleted and made.deleted), "TheDeletedStaysDeleted", f"{name} is let on to {made.local} again"
+            not (was_deleted and made.deleted and name in made.buried),
+            "TheDeletedStaysDeleted",
+            f"{name} is let on to {made.local} again",
         )
         if not made.deleting:
             made.here.add(name)
@@ -218,8 +222,12 @@ class Deleting(Part):
         self.require(False, "UnusedTopicsAreDeleted", f"{name.full} is still there")
 
 
-def _delete(name: TopicName) -> Any:
+def _delete(made: Round, name: TopicName) -> Any:
     async def job(broker: Broker) -> None:
+        topic = broker.topics.find(name)
+        if topic is not None:
+            consumers = [each.name for found in topic.subscriptions.values() for each in found.consumers]
+            made.buried = {*topic.producers, *consumers}
         await broker.administration.delete_topic(name, force=True)
 
     return job
