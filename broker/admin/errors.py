@@ -66,6 +66,14 @@ class ForbiddenError(AdminError):
     status = 403
 
 
+class NotAuthorizedError(AdminError):
+    """The role of the request is not permitted to do this, whether or not it exists. Permanent."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class NotThereError(AdminError):
     """There is no such cluster, broker or policy. Permanent."""
 

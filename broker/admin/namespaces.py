@@ -32,6 +32,7 @@ from broker.admin.errors import (
     NotPermittedError,
     PreconditionError,
 )
+from broker.admin.permissions import used
 from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import AdminCall
@@ -50,6 +51,7 @@ from broker.ownership.errors import NamespaceBusyError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
+from broker.security.authorization.grants import GrantsError, read_grants
 from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import (
     DEDUPLICATION,
@@ -124,7 +126,12 @@ async def create(call: AdminCall) -> None:
             given[key] = check_policy(call, checked, given[key])
     options = call.cluster.policies.defaults.options
     given |= check_policy(call, lambda value: checked_namespace(given, options), given)
+    try:
+        read_grants(given)
+    except GrantsError as error:
+        raise PreconditionError(str(error)) from error
     await call.cluster.namespaces.create(namespace, given)
+    await used(call, str(namespace))
 
 
 def _check_bundles(data: object) -> None:

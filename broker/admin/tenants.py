@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from broker.admin import clusters, namespaces
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
+from broker.admin.permissions import used
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 
@@ -30,11 +31,15 @@ async def get(call: AdminCall) -> Response:
 
 
 async def create(call: AdminCall) -> None:
-    await call.cluster.namespaces.create_tenant(call.tenant(), await _info(call))
+    tenant = call.tenant()
+    await call.cluster.namespaces.create_tenant(tenant, await _info(call))
+    await used(call, tenant)
 
 
 async def update(call: AdminCall) -> None:
-    await call.cluster.namespaces.put_tenant(call.tenant(), await _info(call))
+    tenant = call.tenant()
+    await call.cluster.namespaces.put_tenant(tenant, await _info(call))
+    await used(call, tenant)
 
 
 async def delete(call: AdminCall) -> None:

@@ -35,7 +35,7 @@ from starlette.types import Receive, Scope, Send
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
-from quire.service.routes import original_route, route
+from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.real_network import check_descriptors
 
@@ -62,8 +62,16 @@ class Health:
     """Reason why the server accepts nothing new, "" otherwise. It still serves its data, so it counts as ready."""
 
 
-def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return a site of a process with a broker: the resources above, and behind them `routes`."""
+def make_app(
+    metrics: Metrics,
+    health: Health,
+    routes: Sequence[BaseRoute] = (),
+    *,
+    guard: Callable[[str], Check] | None = None,
+) -> Starlette:
+    """Return a site of a process with a broker: the resources above, and behind them `routes`.
+
+    `guard`: returns the check of requests to a path; None: the health check and the levels of loggers are open."""
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -89,9 +97,9 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         routes=[
             route("/status.html", GET=status),
             route("/admin/v2/brokers/ready", GET=ready),
-            route("/admin/v2/brokers/health", GET=check),
+            route("/admin/v2/brokers/health", GET=guarded("/admin/v2/brokers/health", check, guard)),
             route("/metrics", GET=partial(_scrape, metrics)),
-            *log_routes(),
+            *log_routes(guard),
             *routes,
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},

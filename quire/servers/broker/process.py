@@ -118,6 +118,7 @@ async def run_broker_on(
             incarnation=await next_incarnation(metadata),
             ownership=ownership,
             policies=policies,
+            authorization=config.authorization,
         )
         others = OtherBrokers(ownership, world.network)
         broker.administration.others = broker.change_events.elsewhere = others

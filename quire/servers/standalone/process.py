@@ -122,6 +122,7 @@ async def run_standalone(
             turn=turn,
             incarnation=await next_incarnation(metadata),
             policies=policies,
+            authorization=config.authorization,
             no_room=disks.room.why_full,
         )
         with naming("brokerServicePort", listen.bind_address, listen.broker_port):

@@ -89,8 +89,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     ),
     "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
     "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
-    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles "
-    "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
+    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters athenzDomainNames sasl* "
     "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
     "bookkeeperClientAuthenticationParameters*",
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
@@ -184,7 +183,6 @@ _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
     "authenticationEnabled": refused(is_true, _AUTH),
-    "authorizationEnabled": refused(is_true, _AUTH),
     "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
     "encryptionRequireOnProducer": refused(
         is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"
