@@ -128,6 +128,18 @@ async def revoke_many(call: AdminCall) -> None:
     await _change(call, found[0][0].namespace_name, grants.revoke_on_topics(revoked))
 
 
+async def forget_topic(call: AdminCall, name: TopicName) -> None:
+    """Take away the grants on a topic that was deleted, so that they do not hold for another one of its name.
+
+    Source: Pulsar's PulsarAuthorizationProvider.removePermissionsAsync."""
+    if call.service.cluster is None:
+        return
+    try:
+        await _change(call, name.namespace_name, grants.forget_topic(name.full))
+    except TopicNotFoundError:
+        pass  # its namespace was deleted too
+
+
 async def _many(call: AdminCall, pattern: str) -> list[tuple[TopicName, str, Mapping[str, Any]]]:
     """Return the topics and roles of a body, at least one; permitted, and of one namespace."""
     body = await call.json(MANY_BYTES_MAX)

@@ -60,6 +60,16 @@ class Resource(BaseRoute):
         if "GET" in handlers:
             handlers["HEAD"] = handlers["GET"]
 
+    @property
+    def pattern(self) -> str:
+        """Return the path with its parameters."""
+        return self._pattern.pattern
+
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods that are served."""
+        return sorted(self._handlers)
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
@@ -77,7 +87,7 @@ class Resource(BaseRoute):
         handler = self._handlers.get(request.method)
         if handler is None:
             text = f"{request.method} is not allowed at {request.url.path}"
-            return reason(405, text, headers={"Allow": ", ".join(sorted(self._handlers))})
+            return reason(405, text, headers={"Allow": ", ".join(self.methods)})
         call = AdminCall(self._service, request, request.path_params)
         if self._service.under_way >= self._service.requests_max:
             return reason(
@@ -86,7 +96,7 @@ class Resource(BaseRoute):
         self._service.under_way += 1
         try:
             with trio.fail_after(self._service.deadline_s):
-                await check_access(call, self._pattern.pattern)
+                await check_access(call, self.pattern)
                 response = await handler(call)
         except RedirectError as error:
             return Response(status_code=error.status, headers={"Location": str(error)})

@@ -163,8 +163,8 @@ class Coordinator:
     # Requests
 
     async def new(self, timeout_ms: int, owner: str = "") -> TxnId:
-        """Open a transaction of a role. Durable on return. Raises CoordinatorNotFoundError, ServiceNotReadyError (the limit is
-        reached)."""
+        """Open a transaction of a role. Durable on return. Raises CoordinatorNotFoundError, ServiceNotReadyError (the
+        limit is reached)."""
         self._check()
         if 0 < self._transactions_max <= len(self.state.transactions):
             raise ServiceNotReadyError(f"coordinator {self.state.coordinator_id} has {self._transactions_max} open")

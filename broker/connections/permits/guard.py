@@ -43,9 +43,7 @@ class Guard:
         """Return whether a command may go to its handler; False: a refusal was answered; None: it has to be
         awaited."""
         try:
-            count = 0
-            for need in needs_of(connection, command):
-                count += 1
+            for count, need in enumerate(needs_of(connection, command), 1):
                 if count > NEEDS_IN_PASS or self._decided(connection, command, need) is None:
                     return None
             return True
@@ -56,12 +54,10 @@ class Guard:
     async def check(self, connection: Connection, command: pb.BaseCommand) -> None:
         """Raise AuthorizationError, TransactionNotFoundError if the command is not permitted; ServiceNotReadyError if
         this cannot be decided now."""
-        count = 0
-        for need in needs_of(connection, command):
+        for count, need in enumerate(needs_of(connection, command), 1):
             if self._decided(connection, command, need) is None:
                 user = connection if command.type in KEPT_BY_TYPE else None
                 await self._authorizer.require(connection.principal, need, user)
-            count += 1
             if not count % NEEDS_IN_STEP:
                 await trio.lowlevel.checkpoint()
 

@@ -1,7 +1,8 @@
 """Table of the permission that each command of the binary protocol needs (pure).
 
 A command without a row is refused where authorization is on. docs/security.md has this table as text.
-Source: Pulsar's ServerCnx. There GET_SCHEMA, GET_OR_CREATE_SCHEMA and the participants of a transaction are not checked.
+Source: Pulsar's ServerCnx. There GET_SCHEMA, GET_OR_CREATE_SCHEMA and the participants of a transaction are not
+checked, nor is a command about a consumer that exists.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Decisions: may a principal do something (pure).
 
 Why this is hard: many rules permit, and only some restrict, so their order matters. A super user may do everything, and
-an admin of the tenant everything in it; neither is restricted by lists of subscriptions. For all others a list of roles
-of the subscription, and the mode Prefix, restrict first; after that one grant suffices, of the namespace or of the
-topic, by the exact role or by a wildcard. With a proxy this holds for each of two roles by itself. A tenant or
-namespace that does not exist has no admins and no grants, so the answer is that of one that exists and permits nothing:
-the caller cannot distinguish them.
+an admin of the tenant everything in it; neither is restricted by lists of subscriptions. All others need one grant, of
+the namespace or of the topic, by the exact role or by a wildcard, and beside it a list of roles of the subscription,
+and the mode Prefix, restrict them. With a proxy this holds for each of two roles by itself. A tenant or namespace that
+does not exist has no admins and no grants, so the answer is that of one that exists and permits nothing: the caller
+cannot distinguish them.
 
 Source: Pulsar's PulsarAuthorizationProvider, AuthorizationService. There a wildcard in a grant on a partitioned topic
 does not hold for partitions that were added later; here it does.
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from broker.security.authorization.config import AuthorizationOptions
 from broker.security.authorization.grants import CONSUME, NONE, PRODUCE, Actions, Grants
-from broker.security.authorization.permissions import OF_NAMESPACE, OF_TOPIC, Need, Permission
+from broker.security.authorization.permissions import OF_TOPIC, Need, Permission
 from broker.security.principal import Principal
 
 
@@ -119,15 +119,15 @@ class Rules:
             return Decision(True, "any role may do this")
         if permission not in (Permission.SUPER_USER, Permission.TRANSACTION_OWNER) and role in facts.admins:
             return Decision(True, f"role {role!a} is an admin of tenant {need.tenant}")
+        found = [each for each in _ACTIONS.get(permission, ()) if self._is_granted(role, each, need, facts.grants)]
+        if not found:
+            return Decision(False, f"role {role!a} is not permitted: it needs {permission.value} ({need.place or '-'})")
+        # Behind the grants, so that a role without one does not learn of the list.
         if permission is Permission.CONSUME and need.subscription:
             refused = self._restricted(role, need.subscription, facts.grants)
             if refused:
                 return Decision(False, refused)
-        if permission in OF_NAMESPACE or permission in OF_TOPIC:
-            for action in _ACTIONS[permission]:
-                if self._is_granted(role, action, need, facts.grants):
-                    return Decision(True, f"role {role!a} has {action}")
-        return Decision(False, f"role {role!a} is not permitted: it needs {permission.value} ({need.place or '-'})")
+        return Decision(True, f"role {role!a} has {found[0]}")
 
     @staticmethod
     def _restricted(role: str, subscription: str, grants: Grants) -> str:

@@ -161,6 +161,20 @@ def revoke_on_topics(revoked: Iterable[tuple[str, str]]) -> Change:
     return lambda policies: _with(policies, OF_TOPICS, changed)
 
 
+def forget_topic(full: str) -> Change:
+    """Return a change that takes away all grants on a deleted topic and on its partitions."""
+
+    def changed(kept: Json) -> Json:
+        partition = f"{full}-partition-"
+        return {
+            name: roles
+            for name, roles in kept.items()
+            if name != full and not (name.startswith(partition) and name.removeprefix(partition).isdecimal())
+        }
+
+    return lambda policies: _with(policies, OF_TOPICS, changed) if _has_topics(policies) else policies
+
+
 def grant_on_subscription(subscription: str, roles: Sequence[str]) -> Change:
     """Return a change that lets only these roles use a subscription of the namespace."""
     return lambda policies: _with(policies, OF_SUBSCRIPTIONS, lambda kept: {**kept, subscription: list(roles)})
@@ -183,6 +197,10 @@ def revoke_on_subscription(subscription: str, role: str) -> Change:
 def _with(policies: Json, part: str, changed: Callable[[Json], Json]) -> Json:
     auth = dict(_object(policies.get(AUTH), AUTH))
     return {**policies, AUTH: {**auth, part: changed(dict(_object(auth.get(part), part)))}}
+
+
+def _has_topics(policies: Json) -> bool:
+    return bool(_object(policies.get(AUTH), AUTH).get(OF_TOPICS))
 
 
 def _without(kept: Mapping[str, Any], key: str) -> Json:

@@ -4,8 +4,8 @@
     /admin/policies/<tenant>/<namespace>     grants
 
 A node that was used once is followed from then on, also one that does not exist, so that a decision needs no read. The
-number of them is bounded. One on which a producer, consumer or watcher of a living connection depends is kept beyond the
-bound: otherwise a change of it would not reach them.
+number of them is bounded. One on which a producer, consumer or watcher of a living connection depends is kept beyond
+the bound: otherwise a change of it would not reach them.
 
 While the metadata service is away, the last known value holds, and a node that is not known cannot be decided on.
 """

@@ -27,18 +27,8 @@ class Permission(Enum):
     TRANSACTION_OWNER = "owner of the transaction"
 
 
-OF_NAMESPACE = frozenset(
-    (
-        Permission.LOOKUP_NAMESPACE,
-        Permission.CONSUME_NAMESPACE,
-        Permission.FUNCTIONS,
-        Permission.SOURCES,
-        Permission.SINKS,
-        Permission.PACKAGES,
-    )
-)
-"""Permissions that only a grant on the namespace gives, beside its admins."""
 OF_TOPIC = frozenset((Permission.LOOKUP, Permission.PRODUCE, Permission.CONSUME))
+"""Permissions that a grant on the topic gives too."""
 
 
 class Need(NamedTuple):

@@ -2,8 +2,8 @@
 
 A call without a row is refused where authorization is on. docs/security.md has this table as text.
 
-Each line of `_TABLE` is a permission, a kind, methods, and routes that begin with one of the names in `_PLACES`. The kind
-decides the statuses of a refusal, which are the original's and do not depend on what exists:
+Each line of `_TABLE` is a permission, a kind, methods, and routes that begin with one of the names in `_PLACES`. The
+kind decides the statuses of a refusal, which are the original's and do not depend on what exists:
 
     kind          no role   not permitted
     super-user    401       401
