@@ -76,7 +76,7 @@ class Takeaway:
         left = CHECKED_IN_STEP
         for connection in list(node.users):
             assert isinstance(connection, Connection), "connections depend on nodes"
-            for need, end in list(held_by(connection)):
+            for need, end in held_by(connection):
                 decision = self._authorizer.at_once(connection.principal, need, connection)
                 if decision is None:
                     decision = await self._authorizer.decide(connection.principal, need, connection)
@@ -91,23 +91,24 @@ class Takeaway:
 
 
 def held_by(connection: Connection) -> Iterator[Held]:
-    """Yield what a connection has that needs a permission, with what ends it. An end that comes too late does
-    nothing."""
-    for key, pending in connection.creating.items():
+    """Yield what a connection has that needs a permission, with what ends it. An end that comes too late does nothing.
+
+    It may have changed from one element to the next. What is made later is checked when it is made."""
+    for key, pending in list(connection.creating.items()):
         if isinstance(pending, Creation):
             for need in needs_of(connection, pending.command):
                 yield need, partial(_withdraw, connection, key, pending)
     produce = COMMANDS[pb.BaseCommand.PRODUCER].permission
-    for producer in connection.producers.values():
+    for producer in list(connection.producers.values()):
         yield on_topic(produce, producer.topic.name), partial(_end_producer, producer)
-    for consumer in connection.consumers.values():
+    for consumer in list(connection.consumers.values()):
         subscription = consumer.subscription
         need = of_consumer(subscription.topic.name.full, subscription.name)
         yield need, partial(subscription.disconnect, consumer)
-    for direct in connection.direct.values():
+    for direct in list(connection.direct.values()):
         other = direct.subscription
         yield of_consumer(other.topic.name.full, other.name), partial(other.disconnect, direct)
-    for watcher in connection.watchers.values():
+    for watcher in list(connection.watchers.values()):
         if isinstance(watcher, TopicListWatcher):
             yield of_topic_list(watcher.namespace), watcher.withdraw
 

@@ -77,7 +77,7 @@ class Authorizer:
             if need.namespace and self._rules.needs_grants(principal, facts):
                 namespace = await self._namespaces.get(f"{POLICIES}/{need.namespace}")
                 facts = Facts(tenant.value, namespace.value)
-            if self._tenants.known(tenant.path) is None:  # nothing is followed yet, so nothing is kept
+            if not (self._tenants.is_running and self._namespaces.is_running):  # nothing is kept
                 return self._rules.decide(principal, need, facts)
 
     async def require(self, principal: Principal | None, need: Need, user: object = None) -> None:

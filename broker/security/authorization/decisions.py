@@ -71,7 +71,7 @@ class Rules:
             return Decision(True, "any role may do this")
         if all(role in self._super_users for role in roles):
             return Decision(True, "a super user may do everything")
-        if need.permission in (Permission.SUPER_USER, Permission.TRANSACTION_OWNER):
+        if not need.tenant or need.permission in (Permission.SUPER_USER, Permission.TRANSACTION_OWNER):
             return self.decide(principal, need, NO_FACTS)
         return None
 

@@ -74,6 +74,10 @@ class Nodes(Generic[T]):
             self._followed.clear()
 
     @property
+    def is_running(self) -> bool:
+        return self._tasks.nursery is not None
+
+    @property
     def count(self) -> int:
         return len(self._followed)
 
@@ -93,7 +97,7 @@ class Nodes(Generic[T]):
             return found  # another task was faster
         self._followed[path] = made
         self._tasks.nursery.start_soon(self._follow, made, name=f"permissions of {path}")
-        self._drop_unused()
+        self._drop_unused(made)
         return made
 
     async def reread(self, path: str) -> None:
@@ -102,15 +106,17 @@ class Nodes(Generic[T]):
             async with found.lock:
                 self._changed(found, await self._asked(path))
 
-    def _drop_unused(self) -> None:
+    def _drop_unused(self, made: Followed[T]) -> None:
+        """Drop the oldest nodes that no connection depends on while there are too many. One that was just made is for a
+        decision, after which a connection may depend on it."""
         for _ in range(LOOKS_MAX):
             if len(self._followed) <= FOLLOWED_MAX:
                 return
             oldest = self._followed.pop(next(iter(self._followed)))
-            if not oldest.users:
-                oldest.scope.cancel()
-            else:
+            if oldest is made or oldest.users:
                 self._followed[oldest.path] = oldest
+            else:
+                oldest.scope.cancel()
 
     async def _asked(self, path: str) -> T:
         try:
