@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from broker.errors import (
+    AuthorizationError,
     BrokerError,
     CompactionRunningError,
     ConsumerBusyError,
@@ -149,6 +150,7 @@ STATUSES: Statuses = {
     SubscriptionNotFoundError: 404,
     UnsupportedPoliciesError: 412,
     NotAllowedError: 405,
+    AuthorizationError: 403,
     PartitionCountError: 406,
     TopicExistsError: 409,
     SubscriptionExistsError: 409,

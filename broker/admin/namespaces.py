@@ -32,7 +32,7 @@ from broker.admin.errors import (
     NotPermittedError,
     PreconditionError,
 )
-from broker.admin.permissions import used
+from broker.admin.permissions.handlers import used
 from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import AdminCall

@@ -26,7 +26,7 @@ from starlette.responses import Response
 
 from broker.admin.administration import Administration
 from broker.admin.other_brokers import OtherBrokers
-from broker.admin.permissions import forget_topic
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer

@@ -11,7 +11,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, Statuses
-from broker.admin.permissions import forget_topic
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError

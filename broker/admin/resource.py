@@ -3,7 +3,7 @@
 A handler returns a response, or None for 204. It has a deadline. What it raises becomes a status and a reason:
 
     RedirectError              307, and where to
-    AdminError, BrokerError    its status (errors.py); also where the request is not permitted (access.py)
+    AdminError, BrokerError    its status (errors.py); also where the request is not permitted (permissions.access)
     deadline passed            504
     anything else              500, and an ERROR in the log: an internal error
 
@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from broker.admin.access import check_access
 from broker.admin.errors import AdminError, NotServedError, OverloadedError, RedirectError, Statuses, status_of
+from broker.admin.permissions.access import check_access
 from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError

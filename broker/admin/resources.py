@@ -18,7 +18,6 @@ from broker.admin import (
     namespaces,
     non_persistent,
     partitions,
-    permissions,
     policies,
     policy_resources,
     properties,
@@ -29,6 +28,7 @@ from broker.admin import (
     topics,
 )
 from broker.admin.errors import Statuses
+from broker.admin.permissions import handlers as permissions
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from broker.admin import clusters, namespaces
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
-from broker.admin.permissions import used
+from broker.admin.permissions.handlers import used
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 

@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
-from broker.admin.permissions import forget_topic
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT64_MAX, AdminCall

@@ -9,7 +9,7 @@ import trio
 from broker.errors import AuthorizationError
 from broker.ownership.tenants import POLICIES
 from broker.security.authorization.config import AuthorizationOptions
-from broker.security.authorization.decisions import Decision, Facts, Rules
+from broker.security.authorization.decisions import Decision, Facts, RoleRules
 from broker.security.authorization.grants import Grants, read_admins, read_grants
 from broker.security.authorization.nodes import Followed, Nodes
 from broker.security.authorization.permissions import Need
@@ -29,7 +29,7 @@ class Authorizer:
         """Called when the permissions in a tenant or namespace have changed."""
         self.refused = 0
         """Number of refusals."""
-        self._rules = Rules(options)
+        self._rules = RoleRules(options)
         self._tenants: Nodes[frozenset[str]] = Nodes(metadata, read_admins, lambda node: self.on_change(node))
         self._namespaces: Nodes[Grants] = Nodes(metadata, read_grants, lambda node: self.on_change(node))
 

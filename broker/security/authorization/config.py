@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from quire.service.config import conf_key
-
-PROVIDER: Final = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +15,6 @@ class AuthorizationOptions:
         "authorizationEnabled",
         False,
         doc="true: each command and each call of the admin REST needs a permission, as docs/security.md lists them.",
-    )
-    provider: str = conf_key(
-        "authorizationProvider",
-        PROVIDER,
-        choices=(PROVIDER,),
-        doc="Place of the permissions: the policies of tenants and namespaces, as the admin REST sets them.",
     )
     super_users: tuple[str, ...] = conf_key(
         "superUserRoles", (), doc="Roles that may do everything. Brokers of a cluster need one for each other."

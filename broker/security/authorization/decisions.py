@@ -52,8 +52,8 @@ _ACTIONS: Final[Mapping[Permission, tuple[str, ...]]] = {
 """Actions of which one is needed."""
 
 
-class Rules:
-    """Rules of one broker."""
+class RoleRules:
+    """RoleRules of one broker."""
 
     def __init__(self, options: AuthorizationOptions) -> None:
         self._super_users = frozenset(options.super_users)

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.security.authorization.commands import COMMANDS
 from broker.security.authorization.permissions import Permission
-from broker.security.authorization.routes import ROUTES, Kind
+from broker.security.authorization.routes import ROUTES, CallKind
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 BEGIN: Final = "<!-- permissions: written by scripts/configuration -->\n"
@@ -39,10 +39,10 @@ def _commands() -> Iterator[str]:
 def _calls() -> Iterator[str]:
     yield "| permission | no role, not permitted | calls |"
     yield "|---|---|---|"
-    methods: dict[tuple[Permission, Kind], dict[str, list[str]]] = {}
+    methods: dict[tuple[Permission, CallKind], dict[str, list[str]]] = {}
     for (method, pattern), route in ROUTES.items():
         methods.setdefault((route.permission, route.kind), {}).setdefault(pattern, []).append(method)
     for (permission, kind), patterns in methods.items():
         calls = ", ".join(f"{' '.join(each)} `{pattern}`" for pattern, each in patterns.items())
-        statuses = "-" if kind is Kind.OPEN else f"{kind.value[1]}, {kind.value[2]}"
+        statuses = "-" if kind is CallKind.OPEN else f"{kind.value[1]}, {kind.value[2]}"
         yield f"| {permission.value} | {statuses} | {calls} |"

@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 from broker.security.authorization.permissions import Permission
 
 
-class Kind(Enum):
-    """Kind of a call; the value has the statuses without a role, and without the permission."""
+class CallKind(Enum):
+    """CallKind of a call; the value has the statuses without a role, and without the permission."""
 
     OPEN = ("open", 401, 401)
     SUPER_USER = ("super-user", 401, 401)
@@ -44,7 +44,7 @@ class Route(NamedTuple):
     """Permission of one call."""
 
     permission: Permission
-    kind: Kind
+    kind: CallKind
 
     def status(self, *, has_role: bool) -> int:
         """Return the status of a refusal."""
@@ -182,7 +182,7 @@ CONSUME topic GET TRANSACTIONS/transactionInPendingAckStats/{tenant}/{namespace}
 
 
 def _rows() -> Iterator[tuple[tuple[str, str], Route]]:
-    kinds = {each.value[0]: each for each in Kind}
+    kinds = {each.value[0]: each for each in CallKind}
     for line in _TABLE.split("\n"):
         if not line:
             continue

@@ -7,8 +7,8 @@ from functools import partial
 import trio
 from starlette.applications import Starlette
 
-from broker.admin.access import checked_route
 from broker.admin.other_brokers import OtherBrokers
+from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.errors import ServiceNotReadyError

@@ -10,7 +10,7 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
-from broker.admin.access import checked_route
+from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.metrics import register

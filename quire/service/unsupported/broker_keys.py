@@ -183,6 +183,11 @@ _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
     "authenticationEnabled": refused(is_true, _AUTH),
+    "authorizationProvider": refused(
+        lambda value: value.rpartition(".")[2] != "PulsarAuthorizationProvider",
+        "permissions are stored and decided as PulsarAuthorizationProvider does, and other providers cannot be loaded; "
+        "remove the key",
+    ),
     "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
     "encryptionRequireOnProducer": refused(
         is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"

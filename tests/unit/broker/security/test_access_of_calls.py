@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import trio
 
-from broker.admin import access, resource
-from broker.admin.access import checked_route
+from broker.admin import resource
+from broker.admin.permissions.access import checked_route
 from broker.security.authorization import routes
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.permissions import Permission
-from broker.security.authorization.routes import BY_BODY, ROUTES, Kind, Route
+from broker.security.authorization.routes import BY_BODY, ROUTES, CallKind, Route
 from tests.support.datadriven import Line, check, read
 from tests.unit.broker.admin.cluster_fakes import ClusterRest
 from tests.unit.broker.security.roles import OPTIONS, ROLES, principal, store_roles
@@ -123,8 +123,8 @@ def expected(method: str, pattern: str) -> list[str]:
 
 
 FLIPS = [
-    ("PUT", "/admin/v2/tenants/{tenant}", Permission.TENANT_ADMIN, Kind.TENANT),
-    ("GET", "/admin/v2/tenants/{tenant}", Permission.SUPER_USER, Kind.TENANT),
+    ("PUT", "/admin/v2/tenants/{tenant}", Permission.TENANT_ADMIN, CallKind.TENANT),
+    ("GET", "/admin/v2/tenants/{tenant}", Permission.SUPER_USER, CallKind.TENANT),
     ("POST", "/admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}", Permission.LOOKUP_NAMESPACE, None),
     ("GET", "/admin/v2/persistent/{tenant}/{namespace}", Permission.CONSUME_NAMESPACE, None),
     ("GET", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", Permission.PRODUCE, None),
@@ -133,13 +133,13 @@ FLIPS = [
     ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", Permission.ANY_ROLE, None),
     ("GET", "/admin/v2/brokers/health", Permission.NOTHING, None),
     ("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", Permission.ANY_ROLE, None),
-    ("GET", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", Permission.LOOKUP, Kind.POLICY),
+    ("GET", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/stats", Permission.LOOKUP, CallKind.POLICY),
 ]
 
 
 @pytest.mark.parametrize(("method", "pattern", "permission", "kind"), FLIPS)
 async def test_a_flip_of_the_table_is_caught(
-    method: str, pattern: str, permission: Permission, kind: Kind | None, monkeypatch: pytest.MonkeyPatch
+    method: str, pattern: str, permission: Permission, kind: CallKind | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = ROUTES[method, pattern]
     flipped = Route(permission, row.kind if kind is None else kind)
@@ -189,7 +189,3 @@ async def test_while_the_metadata_service_is_away_nothing_unknown_is_permitted(m
         rest.store.reconnect()
         rest.principal = principal("consumer")
         assert await rest.status("GET", pattern.format("other")) == 401
-
-
-def test_this_file_uses_the_row_that_requests_use() -> None:
-    assert access.row_of is routes.row_of

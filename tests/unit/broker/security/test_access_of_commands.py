@@ -13,6 +13,7 @@ import pytest
 from broker.connections.permits import needs
 from broker.security.authorization.commands import COMMANDS, CommandRow
 from broker.security.authorization.permissions import Permission
+from broker.transactions.txn_id import TxnId
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.datadriven import Line, check, read
@@ -90,7 +91,7 @@ async def room() -> AsyncIterator[Room]:
 def made(kind: int, request_id: int, **more: Any) -> pb.BaseCommand:
     """Return a command."""
     field, fields = (FIELDS | UNANSWERED)[kind]
-    command = C(type=kind)
+    command = C(type=C.Type.Name(kind))
     body = getattr(command, field)
     body.SetInParent()
     for name, value in ({"request_id": request_id} | fields | more).items():
@@ -285,7 +286,7 @@ async def test_the_owner_of_a_transaction_is_known_after_a_restart_of_its_coordi
     stranger.control = await room.connect(role="consumer")
     await stranger.connect()
     assert (await stranger.end(txn, commit=False)).error == pb.TransactionNotFound
-    assert service.owner_of(needs.TxnId(*txn)) == "producer"
+    assert service.owner_of(TxnId(*txn)) == "producer"
 
 
 async def test_with_authorization_off_the_handlers_are_those_of_the_table_itself() -> None:
@@ -308,8 +309,16 @@ async def test_nothing_is_read_for_what_is_known_and_a_sent_message_asks_nothing
     assert authorizer is not None
     asked: list[object] = []
     at_once, decide = authorizer.at_once, authorizer.decide
-    monkeypatch.setattr(authorizer, "at_once", lambda *args: asked.append("at once") or at_once(*args))
-    monkeypatch.setattr(authorizer, "decide", lambda *args: asked.append("read") or decide(*args))
+
+    def noted(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: object) -> Any:
+            asked.append(kind)
+            return call(*args)
+
+        return run
+
+    monkeypatch.setattr(authorizer, "at_once", noted("at once", at_once))
+    monkeypatch.setattr(authorizer, "decide", noted("read", decide))
     for number in range(10):
         peer.send_message(b"x", number, producer_id=4)
     for _ in range(10):

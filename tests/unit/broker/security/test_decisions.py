@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.security.authorization.config import AuthorizationOptions
-from broker.security.authorization.decisions import Facts, Rules
+from broker.security.authorization.decisions import Facts, RoleRules
 from broker.security.authorization.grants import Grants
 from broker.security.authorization.permissions import Need, Permission, on_topic
 from broker.security.principal import Principal
@@ -33,7 +33,7 @@ def decide(command: Line, steps: Sequence[Line]) -> list[str]:
         proxies=tuple(filter(None, command.option("proxies", "").split(","))),
         wildcards=command.option("wildcards", "off") == "on",
     )
-    rules = Rules(options)
+    rules = RoleRules(options)
     admins: frozenset[str] = frozenset()
     namespace: dict[str, frozenset[str]] = {}
     topics: dict[str, dict[str, frozenset[str]]] = {}

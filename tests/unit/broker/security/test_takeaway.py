@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from broker.connections.permits import takeaway
+from broker.errors import ServiceNotReadyError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
@@ -202,7 +203,7 @@ async def test_what_cannot_be_decided_is_decided_as_soon_as_it_can_be(
 
     async def away(path: str) -> Any:
         if fails:
-            raise takeaway.ServiceNotReadyError("away")
+            raise ServiceNotReadyError("away")
         return await read(path)
 
     monkeypatch.setattr(authorizer._namespaces, "_read", away)

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from broker.admin.access import check_tenant_admin
 from broker.admin.errors import MalformedRequestError, NotThereError
+from broker.admin.permissions.access import check_tenant_admin
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.errors import TopicNotFoundError
