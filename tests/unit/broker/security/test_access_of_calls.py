@@ -15,6 +15,7 @@ import trio
 
 from broker.admin import resource
 from broker.admin.permissions.access import checked_route
+from broker.admin.requests import AdminCall
 from broker.security.authorization import routes
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.permissions import Permission
@@ -39,8 +40,13 @@ BODIES: dict[str, Any] = {
 }
 
 
-async def do_nothing(call: object) -> None:
-    """Handler of all calls but those that check by themselves."""
+DONE: list[str] = []
+"""Methods of the handled calls."""
+
+
+async def do_nothing(call: AdminCall) -> None:
+    """Handle a call by noting it; all calls but those that check by themselves."""
+    DONE.append(call.request.method)
 
 
 @asynccontextmanager
@@ -189,3 +195,14 @@ async def test_while_the_metadata_service_is_away_nothing_unknown_is_permitted(m
         rest.store.reconnect()
         rest.principal = principal("consumer")
         assert await rest.status("GET", pattern.format("other")) == 401
+
+
+async def test_nothing_of_a_refused_call_is_done() -> None:
+    async with a_web_port() as rest:
+        DONE.clear()
+        rest.principal = principal("admin")
+        assert await rest.status("PUT", "/admin/v2/tenants/new") == 401
+        assert DONE == []
+        rest.principal = principal("super")
+        assert await rest.status("PUT", "/admin/v2/tenants/new") == 204
+        assert DONE == ["PUT"]
