@@ -43,6 +43,11 @@ HEALTH_CHECK_S = 60.0
 """Deadline of a health check, in seconds."""
 GRACE_S = 2.0
 """Time for requests in flight when the server stops, in seconds."""
+IDLE_S = 5.0
+"""Time from the begin of a connection, or from the last answer, to the end of the headers of a request, in seconds:
+bytes that complete none do not extend it."""
+SEND_S = 60.0
+"""Time for a client to take a part of an answer, in seconds."""
 CONNECTIONS_MAX = 2048
 """Maximum connections of one web port. Source: maxHttpServerConnections."""
 LINES_IN_STEP = 256
@@ -186,6 +191,7 @@ async def serve_web(
     config = Config()
     config.include_server_header = False
     config.logger_class = _ServerLog
+    config.keep_alive_timeout = IDLE_S
     wrapped = ASGIWrapper(cast(Any, app))
     counts = ConnectionCounts()
     serving: set[_Connection] = set()
@@ -232,7 +238,7 @@ class _Connection:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.context = WorkerContext(None)
         self.socket = stream.socket
-        self.send_all, self.send_eof, self.aclose = stream.send_all, stream.send_eof, stream.aclose
+        self.send_eof, self.aclose = stream.send_eof, stream.aclose
         self._stream = stream
         self.peer = ""
         with suppress(OSError):  # it may be closed already
@@ -244,6 +250,14 @@ class _Connection:
         if not received:
             await self.context.terminated.set()
         return received
+
+    async def send_all(self, data: bytes) -> None:
+        """Send a part of an answer. A client that does not take it in time is disconnected."""
+        with trio.move_on_after(SEND_S) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            log.debug("client of the web port too slow", connection=self.peer, deadline_s=SEND_S)
+            raise trio.BrokenResourceError("the client does not take the answer")
 
     def close(self) -> None:
         self.socket.close()

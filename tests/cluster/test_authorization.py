@@ -29,4 +29,3 @@ def test_without_a_role_nothing_is_permitted(tmp_path: Path) -> None:
             assert client.expect(C.ERROR).error.error == pb.AuthorizationError
             client.ask_lookup(TOPIC)
             assert client.expect(C.LOOKUP_RESPONSE).lookupTopicResponse.error == pb.AuthorizationError
-

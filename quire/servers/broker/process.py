@@ -127,7 +127,13 @@ async def run_broker_on(
         broker.start()
         counts = ConnectionCounts()
         serve = broker_port(
-            listener, broker, counts, grace_s=grace_s, connections_max=listen.connections_max, stop=stop
+            listener,
+            broker,
+            counts,
+            grace_s=grace_s,
+            connections_max=listen.connections_max,
+            connections_per_address_max=listen.connections_per_address_max,
+            stop=stop,
         )
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")

@@ -137,6 +137,7 @@ async def run_standalone(
             counts,
             grace_s=listen.shutdown_timeout_s,
             connections_max=listen.connections_max,
+            connections_per_address_max=listen.connections_per_address_max,
             stop=stop,
         )
         web: tuple[str, int] | None = None

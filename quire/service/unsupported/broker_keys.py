@@ -114,8 +114,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "no such limit": "brokerMaxConnectionsPerIp "
-    "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
+    "no such limit": "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
     "maxNamespacesPerTenant maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
