@@ -74,7 +74,7 @@ async def _require(authorizer: Authorizer, request: Request, row: Route, need: N
     principal = principal_of(request)
     decision = await authorizer.decide(principal, need)
     if not decision.allowed:
-        authorizer.refused += 1
+        authorizer.note_refusal(need, decision)
         raise NotAuthorizedError(row.status(has_role=principal is not None), decision.reason)
 
 

@@ -69,7 +69,7 @@ class Guard:
         decision = self._authorizer.at_once(connection.principal, need, user)
         if decision is None:
             return None
-        self._authorizer.judge(connection.principal, need, decision)
+        self._authorizer.judge(need, decision)
         return True
 
     def _owns(self, connection: Connection, command: pb.BaseCommand, need: Need) -> bool:
@@ -78,7 +78,7 @@ class Guard:
         any_role = need._replace(permission=Permission.ANY_ROLE)
         has_role = self._authorizer.at_once(connection.principal, any_role)
         assert has_role is not None, "a role needs no facts"
-        self._authorizer.judge(connection.principal, need, has_role)
+        self._authorizer.judge(need, has_role)
         txn = transaction_of(command)
         owner = None if txn is None else self._owner_of(txn)
         if not owner or owner == acting_role(connection.principal):
@@ -86,7 +86,7 @@ class Guard:
         decision = self._authorizer.at_once(connection.principal, need)
         assert decision is not None, "super users need no facts"
         try:
-            self._authorizer.judge(connection.principal, need, decision)
+            self._authorizer.judge(need, decision)
         except AuthorizationError as error:
             raise TransactionNotFoundError(f"there is no transaction {txn}, or it is over") from error
         return True

@@ -82,14 +82,18 @@ class Authorizer:
 
     async def require(self, principal: Principal | None, need: Need, user: object = None) -> None:
         """Raise AuthorizationError if it is not permitted; ServiceNotReadyError if this cannot be decided now."""
-        self.judge(principal, need, await self.decide(principal, need, user))
+        self.judge(need, await self.decide(principal, need, user))
 
-    def judge(self, principal: Principal | None, need: Need, decision: Decision) -> None:
-        """Raise AuthorizationError for a refusal, which is counted and logged."""
+    def judge(self, need: Need, decision: Decision) -> None:
+        """Raise AuthorizationError for a refusal."""
         if not decision.allowed:
-            self.refused += 1
-            log.debug("not permitted", permission=need.permission.value, on=need.place, reason=decision.reason)
+            self.note_refusal(need, decision)
             raise AuthorizationError(decision.reason)
+
+    def note_refusal(self, need: Need, decision: Decision) -> None:
+        """Count and log a refusal."""
+        self.refused += 1
+        log.debug("not permitted", permission=need.permission.value, on=need.place, reason=decision.reason)
 
     async def refresh(self, path: str) -> None:
         """Use the permissions of a tenant, or of tenant/namespace, that were just stored. Raises

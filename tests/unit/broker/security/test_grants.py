@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from broker.security.authorization.grants import Grants, GrantsError, read_admin
 from quire.wire.pulsar.names import NamespaceName
 
 TOPIC = "persistent://public/default/a"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden/pulsar/zk-running.json"
 DEFAULTS = default_policies(even(NamespaceName("public", "default"), 4), ["c"])
 STORED = {
     "auth_policies": {
@@ -34,6 +38,18 @@ def test_what_pulsar_stores_is_read() -> None:
     assert found.topics == {TOPIC: {"app": frozenset(["consume"])}}
     assert found.subscriptions == {"s": frozenset(["app"])}
     assert found.is_prefix_mode
+
+
+def test_what_a_running_pulsar_has_stored_can_be_read() -> None:
+    nodes = {
+        path: json.loads(b64decode(node["data"]))
+        for path, node in json.loads(GOLDEN.read_text()).items()
+        if path.startswith("/pulsar/admin/policies/") and path.count("/") == 5
+    }
+    assert nodes
+    for policies in nodes.values():
+        assert "auth_policies" in policies
+        assert read_grants(policies) == Grants()
 
 
 def test_a_new_namespace_and_a_missing_one_grant_nothing() -> None:

@@ -12,6 +12,9 @@ import trio.testing
 
 from broker.connections.permits import takeaway
 from broker.errors import ServiceNotReadyError
+from broker.metrics import register
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.support.waiting import until
@@ -247,5 +250,15 @@ async def test_many_are_checked_in_short_steps(room: Room, monkeypatch: pytest.M
         await told(peer, *[C.CLOSE_CONSUMER] * (count // 3))
     trio.lowlevel.remove_instrument(checks)
     assert checks.most == takeaway.CHECKED_IN_STEP
-    assert room.broker.takeaway is not None
-    assert room.broker.takeaway.ended == count
+    metrics = Metrics()
+    register(metrics, room.broker, ConnectionCounts(), "c")
+    assert values(metrics, "quire_permissions_taken_away") == [count]
+    before = values(metrics, "quire_requests_not_permitted")
+    assert await peers[0].refused_consumer() == pb.AuthorizationError
+    assert values(metrics, "quire_requests_not_permitted") == [before[0] + 1]
+
+
+def values(metrics: Metrics, name: str) -> list[float]:
+    """Return the samples of a metric."""
+    text = "".join(metrics.lines())
+    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)]
