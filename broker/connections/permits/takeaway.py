@@ -77,7 +77,7 @@ class Takeaway:
         for connection in list(node.users):
             assert isinstance(connection, Connection), "connections depend on nodes"
             for need, end in held_by(connection):
-                decision = self._authorizer.at_once(connection.principal, need, connection)
+                decision = self._authorizer.at_once(connection.principal, need, connection, relies_on_memory=True)
                 if decision is None:
                     decision = await self._authorizer.decide(connection.principal, need, connection)
                 if not decision.allowed:

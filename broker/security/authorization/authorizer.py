@@ -40,11 +40,14 @@ class Authorizer:
             await nursery.start(self._namespaces.run)
             task_status.started()
 
-    def at_once(self, principal: Principal | None, need: Need, user: object = None) -> Decision | None:
-        """Decide from memory; None: something has to be read first.
+    def at_once(
+        self, principal: Principal | None, need: Need, user: object = None, *, relies_on_memory: bool = False
+    ) -> Decision | None:
+        """Decide from memory; None: something has to be read first, also before a refusal.
 
         Args:
             user: what depends on the decision as long as it exists, and is checked again when it may have changed.
+            relies_on_memory: also refuse because of what is in memory.
         """
         found = self._rules.at_once(principal, need)
         if found is not None:
@@ -52,33 +55,47 @@ class Authorizer:
         tenant = self._tenants.known(f"{POLICIES}/{need.tenant}")
         if tenant is None:
             return None
-        facts = Facts(tenant.value)
         namespace: Followed[Grants] | None = None
-        if need.namespace and self._rules.needs_grants(principal, facts):
+        if self._needs_grants(principal, need, tenant):
             namespace = self._namespaces.known(f"{POLICIES}/{need.namespace}")
             if namespace is None:
                 return None
-            facts = Facts(tenant.value, namespace.value)
+        decision = self._decided(principal, need, user, tenant, namespace)
+        return decision if decision.allowed or relies_on_memory else None
+
+    async def decide(self, principal: Principal | None, need: Need, user: object = None) -> Decision:
+        """Decide; before a refusal what it relies on is read. Raises ServiceNotReadyError if it cannot be read now."""
+        while True:
+            found = self.at_once(principal, need, user)
+            if found is not None:
+                return found
+            tenant = await self._tenants.newer(f"{POLICIES}/{need.tenant}")
+            namespace: Followed[Grants] | None = None
+            if self._needs_grants(principal, need, tenant):
+                namespace = await self._namespaces.newer(f"{POLICIES}/{need.namespace}")
+            # A node that is no longer followed would not report its changes to the user.
+            is_kept = self._tenants.keeps(tenant) and (namespace is None or self._namespaces.keeps(namespace))
+            if is_kept:
+                return self._decided(principal, need, user, tenant, namespace)
+
+    def _needs_grants(self, principal: Principal | None, need: Need, tenant: Followed[frozenset[str]]) -> bool:
+        return bool(need.namespace) and self._rules.needs_grants(principal, Facts(tenant.value))
+
+    def _decided(
+        self,
+        principal: Principal | None,
+        need: Need,
+        user: object,
+        tenant: Followed[frozenset[str]],
+        namespace: Followed[Grants] | None,
+    ) -> Decision:
+        facts = Facts(tenant.value) if namespace is None else Facts(tenant.value, namespace.value)
         decision = self._rules.decide(principal, need, facts)
         if user is not None and decision.allowed:
             tenant.users.add(user)
             if namespace is not None:
                 namespace.users.add(user)
         return decision
-
-    async def decide(self, principal: Principal | None, need: Need, user: object = None) -> Decision:
-        """Decide, after reading what is not known. Raises ServiceNotReadyError if it cannot be read now."""
-        while True:
-            found = self.at_once(principal, need, user)
-            if found is not None:
-                return found
-            tenant = await self._tenants.get(f"{POLICIES}/{need.tenant}")
-            facts = Facts(tenant.value)
-            if need.namespace and self._rules.needs_grants(principal, facts):
-                namespace = await self._namespaces.get(f"{POLICIES}/{need.namespace}")
-                facts = Facts(tenant.value, namespace.value)
-            if not (self._tenants.is_running and self._namespaces.is_running):  # nothing is kept
-                return self._rules.decide(principal, need, facts)
 
     async def require(self, principal: Principal | None, need: Need, user: object = None) -> None:
         """Raise AuthorizationError if it is not permitted; ServiceNotReadyError if this cannot be decided now."""

@@ -7,7 +7,8 @@ A node that was used once is followed from then on, also one that does not exist
 number of them is bounded. One on which a producer, consumer or watcher of a living connection depends is kept beyond
 the bound: otherwise a change of it would not reach them.
 
-While the metadata service is away, the last known value holds, and a node that is not known cannot be decided on.
+While the metadata service is away, what the last known value permits is permitted. A node that is not known cannot be
+decided on, and no refusal relies on an old value.
 """
 
 from __future__ import annotations
@@ -34,22 +35,43 @@ LOOKS_MAX: Final = 100
 RECHECK_S: Final = 60.0
 """Time after which a node is read again in case its watch missed a change."""
 
+PAUSE_S: Final = 0.1
+"""Time between two reads of a node for refusals: a client that asks again and again waits, and makes few reads."""
+
 T = TypeVar("T")
 
 
 class Followed(Generic[T]):
     """One node."""
 
-    __slots__ = ("__weakref__", "lock", "path", "scope", "users", "value")
+    __slots__ = ("__weakref__", "lock", "path", "problem", "read_at", "reads", "scope", "users", "value")
 
     def __init__(self, path: str, value: T) -> None:
         self.path = path
         self.value = value
         """The last valid value."""
+        self.read_at = trio.current_time()
+        """When it was read last."""
+        self.reads = 0
+        """Reads that have begun."""
+        self.problem = ""
+        """Why the last read failed; empty if it did not."""
         self.users: WeakSet[object] = WeakSet()
         """Connections that depend on it."""
         self.scope = trio.CancelScope()
         self.lock = trio.Lock()
+        """Held by a read, so that none is overtaken."""
+
+
+class _FirstRead:
+    """The first read of a node, while it is under way."""
+
+    __slots__ = ("done", "problem")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.problem = ""
+        """Why it failed; empty if it did not."""
 
 
 class Nodes(Generic[T]):
@@ -64,6 +86,7 @@ class Nodes(Generic[T]):
         self._decode = decode
         self._on_change = on_change
         self._followed: dict[str, Followed[T]] = {}
+        self._first_reads: dict[str, _FirstRead] = {}
         self._tasks = Tasks()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,6 +100,10 @@ class Nodes(Generic[T]):
     def is_running(self) -> bool:
         return self._tasks.nursery is not None
 
+    def keeps(self, node: Followed[T]) -> bool:
+        """Return whether a node is followed. Before this runs none is."""
+        return not self.is_running or self._followed.get(node.path) is node
+
     @property
     def count(self) -> int:
         return len(self._followed)
@@ -87,24 +114,64 @@ class Nodes(Generic[T]):
 
     async def get(self, path: str) -> Followed[T]:
         """Return a node, which is followed from now on. Raises ServiceNotReadyError if it cannot be read now."""
-        found = self._followed.get(path)
-        if found is not None:
-            return found
-        made = Followed(path, await self._asked(path))
-        if self._tasks.nursery is None:
-            return made
-        if (found := self._followed.get(path)) is not None:
-            return found  # another task was faster
-        self._followed[path] = made
-        self._tasks.nursery.start_soon(self._follow, made, name=f"permissions of {path}")
-        self._drop_unused(made)
+        while (found := self._followed.get(path)) is None:
+            if not self.is_running:
+                return Followed(path, await self._asked(path))
+            reading = self._first_reads.get(path)
+            if reading is None:
+                return await self._first(path)
+            await reading.done.wait()
+            if reading.problem:
+                raise ServiceNotReadyError(reading.problem)
+        return found
+
+    async def _first(self, path: str) -> Followed[T]:
+        """Read a node for the first time, and follow it."""
+        reading = self._first_reads[path] = _FirstRead()
+        try:
+            made = Followed(path, await self._asked(path))
+            if self._tasks.nursery is not None:  # it may have ended meanwhile
+                self._followed[path] = made
+                self._tasks.nursery.start_soon(self._follow, made, name=f"permissions of {path}")
+                self._drop_unused(made)
+        except ServiceNotReadyError as error:
+            reading.problem = str(error)
+            raise
+        finally:
+            del self._first_reads[path]
+            reading.done.set()
         return made
+
+    async def newer(self, path: str) -> Followed[T]:
+        """Return what `get` does, from a read that begins after this call.
+
+        A refusal is final to a client, so it must not come from a moment before a grant that the client knows of. Calls
+        at the same time share a read, and its failure. Raises ServiceNotReadyError."""
+        found = self._followed.get(path)
+        if found is None:
+            return await self.get(path)
+        begun = found.reads
+        async with found.lock:
+            if found.reads == begun:
+                await trio.sleep_until(found.read_at + PAUSE_S)
+                await self._read_again(found)
+            elif found.problem:
+                raise ServiceNotReadyError(found.problem)
+        return found
 
     async def reread(self, path: str) -> None:
         """Read the current value of a followed node without waiting for its watch. Raises ServiceNotReadyError."""
         if (found := self._followed.get(path)) is not None:
             async with found.lock:
-                self._changed(found, await self._asked(path))
+                await self._read_again(found)
+
+    async def _read_again(self, found: Followed[T]) -> None:
+        found.reads += 1
+        try:
+            self._changed(found, await self._asked(found.path))
+        except ServiceNotReadyError as error:
+            found.problem = str(error)
+            raise
 
     def _drop_unused(self, made: Followed[T]) -> None:
         """Drop the oldest nodes that no connection depends on while there are too many. One that was just made is for a
@@ -133,6 +200,7 @@ class Nodes(Generic[T]):
         async def look() -> None:
             try:
                 async with found.lock:
+                    found.reads += 1
                     self._changed(found, await self._read(found.path))
             except (BrokerError, GrantsError) as error:
                 log.warning("permissions not read, the last ones hold", path=found.path, reason=str(error))
@@ -141,6 +209,7 @@ class Nodes(Generic[T]):
             await follow(self._metadata, found.path, look, recheck_s=RECHECK_S)
 
     def _changed(self, found: Followed[T], value: T) -> None:
+        found.read_at, found.problem = trio.current_time(), ""
         if found.value != value:
             found.value = value
             self._on_change(found)

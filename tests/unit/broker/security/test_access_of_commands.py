@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import trio
 
 from broker.connections.permits import needs
+from broker.security.authorization import nodes
 from broker.security.authorization.commands import COMMANDS, CommandRow
 from broker.security.authorization.permissions import Permission
 from broker.transactions.txn_id import TxnId
@@ -19,7 +21,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.datadriven import Line, check, read
 from tests.support.pulsar_frames import C
 from tests.unit.broker.peers import TOPIC, Peer, Room, in_broker
-from tests.unit.broker.security.roles import OPTIONS, ROLES, principal, store_roles
+from tests.unit.broker.security.roles import NAMESPACE, OPTIONS, ROLES, policies, principal, store, store_roles
 from tests.unit.broker.transacting import Client
 
 TABLE = Path(__file__).parent / "testdata" / "commands.txt"
@@ -336,3 +338,41 @@ async def test_what_cannot_be_decided_now_is_refused_as_not_ready(room: Room) ->
     assert await peer.refused_producer("persistent://public/other/t") == pb.ServiceNotReady
     store.reconnect()
     assert await peer.refused_producer("persistent://public/other/t") == pb.AuthorizationError
+
+
+async def test_a_refusal_does_not_rely_on_what_was_known_before_a_grant(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal is final to a client. The grant was made through another broker, and its watch has not come yet."""
+    authorizer: Any = room.broker.authorizer
+    peer = await room.connect(role="app")
+    assert await peer.refused_producer() == pb.AuthorizationError
+    await trio.sleep(1)
+    node = authorizer._namespaces.known(NAMESPACE)
+    node.scope.cancel()
+    await store(room.broker.metadata, NAMESPACE, policies({"app": ["produce"]}))
+    await peer.producer()
+
+
+async def test_a_client_that_is_refused_again_and_again_makes_few_reads(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer: Any = room.broker.authorizer
+    reads: list[str] = []
+    read = authorizer._namespaces._read
+
+    async def counted(path: str) -> Any:
+        reads.append(path)
+        return await read(path)
+
+    monkeypatch.setattr(authorizer._namespaces, "_read", counted)
+    peer = await room.connect(role="stranger")
+    begun = trio.current_time()
+    for number in range(200):
+        peer.ask_producer(producer_id=number)
+    for _ in range(200):
+        assert (await peer.error())[0] == pb.AuthorizationError
+    assert len(reads) < 10, "those that wait at the same time share a read"
+    for _ in range(20):
+        assert await peer.refused_producer() == pb.AuthorizationError
+    assert len(reads) <= 3 + (trio.current_time() - begun) / nodes.PAUSE_S

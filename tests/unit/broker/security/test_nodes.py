@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +12,7 @@ from broker.errors import ServiceNotReadyError
 from broker.security.authorization import nodes
 from broker.security.authorization.grants import read_admins
 from broker.security.authorization.nodes import Followed, Nodes
+from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.service.log import Event
 from tests.support.waiting import until
@@ -155,3 +156,55 @@ async def test_before_it_runs_every_call_reads() -> None:
     await rig.put("b")
     assert (await rig.nodes.get(PATH)).value == frozenset("b")
     assert rig.nodes.known(PATH) is None
+
+
+async def test_calls_at_the_same_time_share_a_read_and_its_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, fails, read = [0], [True], rig.nodes._read
+
+    async def slow(path: str) -> frozenset[str]:
+        reads[0] += 1
+        await trio.sleep(30)
+        if fails[0]:
+            raise MetadataUnavailableError("away")
+        return await read(path)
+
+    async def call(get: Callable[[str], Awaitable[object]], refused: list[bool]) -> None:
+        try:
+            await get(PATH)
+            refused.append(False)
+        except ServiceNotReadyError:
+            refused.append(True)
+
+    async def calls(get: Callable[[str], Awaitable[object]]) -> tuple[list[bool], float]:
+        refused: list[bool] = []
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(call, get, refused)
+        return refused, trio.current_time() - begun
+
+    monkeypatch.setattr(rig.nodes, "_read", slow)
+    assert await calls(rig.nodes.get) == ([True] * 10, 30)
+    assert reads == [1]
+    fails[0] = False
+    refused, _ = await calls(rig.nodes.get)
+    assert refused == [False] * 10
+    await trio.sleep(40)  # its watch looks once more
+    before, fails[0] = reads[0], True
+    refused, took = await calls(rig.nodes.newer)
+    assert (refused, reads[0] - before) == ([True] * 10, 1)
+    assert took <= 31
+    fails[0] = False
+    refused, _ = await calls(rig.nodes.newer)
+    assert refused == [False] * 10
+
+
+async def test_what_is_newer_was_read_after_the_call_and_not_too_often(rig: Rig) -> None:
+    await rig.put("a")
+    found = await rig.nodes.get(PATH)
+    found.scope.cancel()  # its watch is slow
+    begun = trio.current_time()
+    for role in "bcdef":
+        await rig.put(role)
+        assert (await rig.nodes.newer(PATH)).value == frozenset(role)
+    assert trio.current_time() - begun >= 4 * nodes.PAUSE_S
