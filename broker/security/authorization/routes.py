@@ -65,6 +65,7 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "BUNDLE": "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}",
         "TENANTS": "/admin/v2/tenants",
         "CLUSTERS": "/admin/v2/clusters",
+        "ISOLATION": "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies",
         "BROKERS": "/admin/v2/brokers",
         "BOOKIES": "/admin/v2/bookies",
         "TRANSACTIONS": "/admin/v3/transactions",
@@ -86,7 +87,10 @@ SUPER_USER super-user GET,PUT,POST,DELETE CLUSTERS/{cluster}
 NOTHING open GET BROKERS/version BROKERS/ready
 SUPER_USER super-user GET BROKERS BROKERS/leaderBroker BROKERS/internal-configuration BROKERS/configuration
 SUPER_USER super-user GET BROKERS/backlog-quota-check BROKERS/{cluster} BROKERS/{cluster}/{broker}/ownedNamespaces
-SUPER_USER super-user GET BROKERS/health BOOKIES/all
+SUPER_USER super-user GET BROKERS/health BOOKIES/all BOOKIES/racks-info
+SUPER_USER super-user GET,POST,DELETE BOOKIES/racks-info/{bookie}
+SUPER_USER super-user GET ISOLATION ISOLATION/brokers ISOLATION/brokers/{broker}
+SUPER_USER super-user GET,POST,DELETE ISOLATION/{policy}
 SUPER_USER super-user GET,PUT QUIRE/loggers
 SUPER_USER super-user PUT,DELETE QUIRE/loggers/{name}
 
