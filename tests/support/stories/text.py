@@ -148,8 +148,8 @@ def _variants(head: Line, steps: list[Step]) -> Iterator[Story]:
             text = step.text
             for parameters_together, (value, _) in given.items():
                 together = parameters_together.split("/")
-                values = value.split("/") if len(together) > 1 else [value]
-                for parameter, one in zip(together, values, strict=True):
+                parts = value.split("/") if len(together) > 1 else [value]
+                for parameter, one in zip(together, parts, strict=True):
                     text = text.replace(f"${parameter}", one)
             made.steps.append(Step(step.where, text))
         yield made

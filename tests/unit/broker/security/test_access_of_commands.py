@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -223,14 +224,17 @@ async def test_a_command_without_a_row_is_refused_to_all(room: Room, monkeypatch
 async def test_what_is_forbidden_is_not_looked_up_and_not_made(room: Room) -> None:
     """A topic that does not exist is not made by a lookup, a producer or a consumer of a stranger."""
     before = await room.broker.metadata.children("/managed-ledgers/public/default/persistent")
-    peer = await room.connect(role="stranger")
-    for topic in (MISSING, TOPIC, "persistent://public/none/t", "persistent://none/none/t"):
+    for role, topic in product(
+        ("stranger", ""), (MISSING, TOPIC, "persistent://public/none/t", "persistent://none/none/t")
+    ):
+        peer = await room.connect(role=role)
         peer.ask_lookup(topic)
         peer.send(made(C.PARTITIONED_METADATA, 5, topic=topic, metadata_auto_creation_enabled=True))
         peer.ask_producer(topic)
         peer.ask_subscribe(topic)
         errors = [error_of((await peer.receive())[0]) for _ in range(4)]
-        assert errors == ["AuthorizationError"] * 4, topic
+        assert errors == ["AuthorizationError"] * 4, (role, topic)
+        assert await peer.silent()
     assert await room.broker.metadata.children("/managed-ledgers/public/default/persistent") == before
 
 
