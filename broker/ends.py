@@ -39,6 +39,9 @@ class End(Enum):
     BLOCKED = auto()
     """The backlog of the topic is above its quota: its client is told behind the receipts, and refused when it
     returns."""
+    FORBIDDEN = auto()
+    """The role of its connection has lost the permission: its client is told behind the receipts of what is on its way,
+    and refused when it returns."""
     UNLOADED = auto()
     """The topic is closed: its client is told behind the receipts, as what it has no receipt for it sends again
     elsewhere."""
@@ -70,6 +73,7 @@ PRODUCER: Final[Table] = {
     (Life.OPEN, End.FAILED): (Life.CLOSING, Do.FORGET | Do.RELEASE),
     (Life.OPEN, End.FENCED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.BLOCKED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
+    (Life.OPEN, End.FORBIDDEN): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.UNLOADED): (Life.CLOSING, Do.FORGET | Do.RELEASE | Do.DRAIN),
     (Life.OPEN, End.CUT): (Life.GONE, Do.FORGET | Do.TELL | Do.RELEASE),
     (Life.OPEN, End.LOST): (Life.GONE, Do.RELEASE),

@@ -91,6 +91,12 @@ class NotAllowedError(BrokerError):
     code = pb.NotAllowedError
 
 
+class AuthorizationError(BrokerError):
+    """The role of the connection is not permitted to do this, whether or not it exists. Permanent."""
+
+    code = pb.AuthorizationError
+
+
 class UnsupportedPoliciesError(NotAllowedError):
     """Stored policies of the namespace or the topic ask for something this broker does not obey. Permanent. HTTP:
     412."""

@@ -95,6 +95,16 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     metrics.counter(
         "pulsar_connection_create_success_count", "Connections that said CONNECT", lambda: broker.context.connects
     )
+    metrics.counter(
+        "quire_requests_not_permitted",
+        "Commands and requests refused because their role lacks a permission",
+        lambda: 0 if broker.authorizer is None else broker.authorizer.refused,
+    )
+    metrics.counter(
+        "quire_permissions_taken_away",
+        "Producers, consumers and watchers ended because their role has lost a permission",
+        lambda: 0 if broker.takeaway is None else broker.takeaway.ended,
+    )
     metrics.gauge("pulsar_health", "What the last health check found: 1, 0; -1: none yet", lambda: broker.health)
     lookups, loaded = broker.lookups, broker.topics
     metrics.histogram("pulsar_broker_lookup", "Lookups over the binary protocol, in milliseconds", lookups.times)

@@ -49,9 +49,14 @@ from quire.world.doors import Stream, World
 from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
+    from broker.connections.permits.guard import Guard
+    from broker.connections.permits.takeaway import Takeaway
     from broker.connections.transactions import TransactionRequests
+    from broker.security.authorization.authorizer import Authorizer
+    from broker.security.authorization.config import AuthorizationOptions
     from broker.transactions.service import TransactionService
     from broker.transactions.snapshots.store import Snapshots
+    from broker.transactions.txn_id import TxnId
 
 CONNECTIONS_IN_STEP = 500
 TOPICS_IN_STEP = 200
@@ -88,6 +93,7 @@ class Broker:
         incarnation: int = 0,
         ownership: Owning | None = None,
         policies: TopicPolicies | None = None,
+        authorization: AuthorizationOptions | None = None,
         no_room: Callable[[], str] = str,
     ) -> None:
         """Take the parts the broker uses.
@@ -95,6 +101,7 @@ class Broker:
         Args:
             no_room: returns why nothing can be published, "" otherwise.
             ownership: decides which topics are this broker's; the caller runs it. None: all topics are.
+            authorization: None, or not enabled: every command is permitted.
             policies: the policies of topics, which the caller runs; None: they are read each time.
         """
         self.context = Context(
@@ -145,6 +152,18 @@ class Broker:
             self.topics.delete_acks = self.transactions.delete_acks
             self.administration.transactions = self.transactions
             requests = TransactionRequests(self.transactions)
+        self.authorizer: Authorizer | None = None
+        """Decisions about permissions; None: everything is permitted."""
+        self.takeaway: Takeaway | None = None
+        guard: Guard | None = None
+        if authorization is not None and authorization.enabled:
+            from broker.connections.permits.guard import Guard  # off by default
+            from broker.connections.permits.takeaway import Takeaway
+            from broker.security.authorization.authorizer import Authorizer
+
+            self.authorizer = Authorizer(metadata, authorization)
+            self.takeaway = Takeaway(self.authorizer)
+            guard = Guard(self.authorizer, self._owner_of)
         self._requests = request_table(
             Lookups(self.topics, self.direct, self.ownership, self.lookups),
             Creations(
@@ -156,6 +175,7 @@ class Broker:
             SchemaRequests(self.topics, self.direct),
             Watchers(self.topic_lists),
             requests,
+            guard,
         )
         self.health = -1
         """Result of the last health check: 1 healthy, 0 unhealthy, -1 none yet."""
@@ -170,6 +190,9 @@ class Broker:
 
             self._snapshots = Snapshots(self.context, self.topics, self.metadata, self.ownership)
         return self._snapshots
+
+    def _owner_of(self, txn: TxnId) -> str | None:
+        return None if self.transactions is None else self.transactions.owner_of(txn)
 
     @property
     def service_url(self) -> str:
@@ -191,6 +214,9 @@ class Broker:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
         if self.transactions is not None:
             self.context.nursery.start_soon(self.transactions.run, name="transactions")
+        if self.authorizer is not None and self.takeaway is not None:
+            self.context.nursery.start_soon(self.authorizer.run, name="permissions")
+            self.context.nursery.start_soon(self.takeaway.run, name="permissions taken away")
 
     async def handle(self, stream: Stream) -> None:
         """Serve one connection until it ends; the caller closes the stream."""

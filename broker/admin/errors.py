@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from broker.errors import (
+    AuthorizationError,
     BrokerError,
     CompactionRunningError,
     ConsumerBusyError,
@@ -64,6 +65,14 @@ class ForbiddenError(AdminError):
     """The request names something this cluster does not have, or that may not be named here. Permanent."""
 
     status = 403
+
+
+class NotAuthorizedError(AdminError):
+    """The role of the request is not permitted to do this, whether or not it exists. Permanent."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class NotThereError(AdminError):
@@ -141,6 +150,7 @@ STATUSES: Statuses = {
     SubscriptionNotFoundError: 404,
     UnsupportedPoliciesError: 412,
     NotAllowedError: 405,
+    AuthorizationError: 403,
     PartitionCountError: 406,
     TopicExistsError: 409,
     SubscriptionExistsError: 409,

@@ -35,6 +35,7 @@ from broker.admin.errors import (
     PreconditionError,
     Statuses,
 )
+from broker.admin.permissions.handlers import used
 from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
 from broker.admin.requests import AdminCall
@@ -53,6 +54,7 @@ from broker.ownership.errors import NamespaceBusyError, NoSuchBundleError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
+from broker.security.authorization.grants import GrantsError, read_grants
 from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import (
     DEDUPLICATION,
@@ -127,7 +129,12 @@ async def create(call: AdminCall) -> None:
             given[key] = check_policy(call, checked, given[key])
     options = call.cluster.policies.defaults.options
     given |= check_policy(call, lambda value: checked_namespace(given, options), given)
+    try:
+        read_grants(given)
+    except GrantsError as error:
+        raise PreconditionError(str(error)) from error
     await call.cluster.namespaces.create(namespace, given)
+    await used(call, str(namespace))
 
 
 def _check_bundles(data: object) -> None:

@@ -26,6 +26,7 @@ from starlette.responses import Response
 
 from broker.admin.administration import Administration
 from broker.admin.other_brokers import OtherBrokers
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
@@ -121,6 +122,7 @@ async def delete(call: AdminCall) -> None:
     if await call.administration.partitions(name):
         raise IsPartitionedError(f"topic {name.full} is partitioned")
     await call.administration.direct.delete(name, force=force)
+    await forget_topic(call, name)
 
 
 async def unload(call: AdminCall) -> None:

@@ -3,7 +3,6 @@
 GET, PUT   {namespace}/offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs (DELETE too)    -1; -1; nothing
 GET, POST  {namespace}/offloadPolicies; DELETE {namespace}/removeOffloadPolicies                         nothing
 GET, POST  {namespace}/replication, allowedClusters        names of clusters: this one alone
-GET, POST  {namespace}/subscriptionAuthMode                None
 GET, POST, DELETE  {namespace}/persistence/bookieAffinity, {namespace}/antiAffinity                      nothing
 GET, DELETE  {namespace}/resourcegroup; POST {namespace}/resourcegroup/{group}                           nothing
 GET, POST, DELETE  {namespace}/allowedTopicPropertyKeysForMetrics                                        []
@@ -39,7 +38,6 @@ _OF_NAMESPACE: Final[tuple[tuple[str, str, str, Any], ...]] = (
     ("offloadThresholdInSeconds", "PUT", "offload_threshold_in_seconds", -1),
     ("offloadDeletionLagMs", "PUT", "offload_deletion_lag_ms", None),
     ("offloadPolicies", "POST", "offload_policies", None),
-    ("subscriptionAuthMode", "POST", "subscription_auth_mode", "None"),
     ("allowedTopicPropertyKeysForMetrics", "POST", "allowed_topic_property_keys_for_metrics", []),
 )
 """Resources of a namespace: name, method that sets it, key of the policies, and what holds if nothing is stored."""

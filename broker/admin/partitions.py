@@ -12,6 +12,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, Statuses
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
 from broker.admin.resource import answer
 from broker.errors import (
@@ -59,6 +60,7 @@ async def count(call: AdminCall) -> Response:
 async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await call.administration.delete_partitioned_topic(name, force)
+    await forget_topic(call, name)
 
 
 def _count(body: object) -> tuple[int, dict[str, str]]:

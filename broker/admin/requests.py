@@ -22,6 +22,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.raw_paths import raw_path, unescape
 from broker.ownership.local import Owning
 from broker.ownership.namespaces import Namespaces
+from broker.security.authorization.authorizer import Authorizer
 from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.errors import InvalidNameError
@@ -70,6 +71,8 @@ class Service:
     """URLs as clients use them. Asked for each time, since a server may know its port only when it listens."""
     cluster: ClusterService | None = None
     """None: the resources of a cluster are not served, and this broker serves every topic."""
+    authorizer: Authorizer | None = None
+    """None: every request is permitted."""
     deadline_s: float
     """Deadline of each request."""
     requests_max: int = REQUESTS_MAX

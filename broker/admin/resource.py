@@ -4,7 +4,7 @@ A handler returns a response, or None: 200 without a body where something was re
 raises becomes a status and a reason:
 
     RedirectError              307, and where to
-    AdminError, BrokerError    its status (errors.py)
+    AdminError, BrokerError    its status (errors.py); also where the request is not permitted (permissions.access)
     deadline passed            504
     anything else              500, and an ERROR in the log: an internal error
 
@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from broker.admin.errors import AdminError, NotServedError, OverloadedError, RedirectError, Statuses, status_of
+from broker.admin.permissions.access import check_access
 from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
@@ -60,6 +61,16 @@ class Resource(BaseRoute):
         if "GET" in handlers:
             handlers["HEAD"] = handlers["GET"]
 
+    @property
+    def pattern(self) -> str:
+        """Return the path with its parameters."""
+        return self._pattern.pattern
+
+    @property
+    def methods(self) -> list[str]:
+        """Return the methods that are served."""
+        return sorted(self._handlers)
+
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
@@ -77,7 +88,7 @@ class Resource(BaseRoute):
         handler = self._handlers.get(request.method)
         if handler is None:
             text = f"{request.method} is not allowed at {request.url.path}"
-            return reason(405, text, headers={"Allow": ", ".join(sorted(self._handlers))})
+            return reason(405, text, headers={"Allow": ", ".join(self.methods)})
         call = AdminCall(self._service, request, request.path_params)
         if self._service.under_way >= self._service.requests_max:
             return reason(
@@ -86,6 +97,7 @@ class Resource(BaseRoute):
         self._service.under_way += 1
         try:
             with trio.fail_after(self._service.deadline_s):
+                await check_access(call, self.pattern)
                 response = await handler(call)
         except RedirectError as error:
             return Response(status_code=error.status, headers={"Location": str(error)})

@@ -1,6 +1,6 @@
 """All resources of the admin REST, as routes for the web port.
 
-The API has no authentication yet, so it is as open as the binary port beside it.
+Each of them has a row in broker.security.authorization.routes, which says what permission it needs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from broker.admin import (
 )
 from broker.admin.cluster import brokers, clusters, isolation, racks
 from broker.admin.errors import Statuses
+from broker.admin.permissions import handlers as permissions
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
@@ -107,6 +108,32 @@ def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
             PUT=non_persistent.create_subscription,
             DELETE=non_persistent.delete_subscription,
         ),
+    ]
+
+
+def permission_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of permissions."""
+    place = f"{_NAMESPACE}/permissions"
+    direct = f"{_NON_PERSISTENT}/{{topic}}"
+    return [
+        at(permissions.GRANT_MANY, POST=permissions.grant_many),
+        at(permissions.REVOKE_MANY, POST=permissions.revoke_many),
+        at(place, GET=permissions.of_namespace),
+        at(f"{place}/subscription", GET=permissions.of_subscriptions),
+        at(f"{place}/subscription/{{subscription}}", POST=permissions.grant_on_subscription),
+        at(f"{place}/{{role}}", POST=permissions.grant, DELETE=permissions.revoke),
+        at(f"{place}/{{subscription}}/{{role}}", DELETE=permissions.revoke_on_subscription),
+        at(f"{_NAMESPACE}/subscriptionAuthMode", GET=permissions.mode, POST=permissions.set_mode),
+        *[
+            each
+            for topic in (_TOPIC, direct)
+            for each in (
+                at(f"{topic}/permissions", GET=permissions.of_topic),
+                at(
+                    f"{topic}/permissions/{{role}}", POST=permissions.grant_on_topic, DELETE=permissions.revoke_on_topic
+                ),
+            )
+        ],
     ]
 
 
@@ -234,6 +261,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at_policy(f"{_TOPIC}/messageTTL", policies.TOPIC_TTL),
         *policy_resources.resources(at, _TOPIC, _NAMESPACE),
         *not_obeyed.resources(at, _TOPIC, _NAMESPACE),
+        *permission_routes(at),
         at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
         at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
         at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),

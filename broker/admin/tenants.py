@@ -18,6 +18,7 @@ from starlette.responses import Response
 from broker.admin import namespaces
 from broker.admin.cluster import clusters
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
+from broker.admin.permissions.handlers import used
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 
@@ -31,11 +32,15 @@ async def get(call: AdminCall) -> Response:
 
 
 async def create(call: AdminCall) -> None:
-    await call.cluster.namespaces.create_tenant(call.tenant(), await _info(call))
+    tenant = call.tenant()
+    await call.cluster.namespaces.create_tenant(tenant, await _info(call))
+    await used(call, tenant)
 
 
 async def update(call: AdminCall) -> None:
-    await call.cluster.namespaces.put_tenant(call.tenant(), await _info(call))
+    tenant = call.tenant()
+    await call.cluster.namespaces.put_tenant(tenant, await _info(call))
+    await used(call, tenant)
 
 
 async def delete(call: AdminCall) -> None:

@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
 from broker.admin.message_ids import message_id
+from broker.admin.permissions.handlers import forget_topic
 from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT64_MAX, AdminCall
@@ -71,6 +72,7 @@ async def delete(call: AdminCall) -> None:
     name, force = call.topic(), call.flag("force")
     await at_owner(call, name)
     await call.administration.delete_topic(name, force)
+    await forget_topic(call, name)
 
 
 async def unload(call: AdminCall) -> None:

@@ -27,6 +27,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
 from broker.errors import BrokerError
+from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.producer import Producer
 from quire.service.log import get_logger
@@ -90,6 +91,7 @@ class Connection:
         self.closed = False
         self.connected = False
         self.client_version = ""
+        self.principal: Principal | None = None
         self.takes_entry_metadata = False
         self.sends_in_flight = 0
         self.requests_in_flight = 0

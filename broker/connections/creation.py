@@ -58,6 +58,7 @@ class Creation:
 
     def __init__(self, connection: Connection, command: pb.BaseCommand) -> None:
         self._connection = connection
+        self.command = command
         if command.type == pb.BaseCommand.PRODUCER:
             self._key = ("producer", command.producer.producer_id)
         else:

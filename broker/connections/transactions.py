@@ -18,6 +18,7 @@ from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.errors import BrokerError, ConsumerNotFoundError, MetadataRefusedError, NotAllowedError
 from broker.positions import position_of
+from broker.security.roles import acting_role
 from broker.transactions.coordinator_state import ENDED_MAX
 from broker.transactions.errors import TransactionNotFoundError
 from broker.transactions.pending_state import Ack
@@ -73,7 +74,9 @@ class TransactionRequests:
         request = command.newTxn
         if request.txn_ttl_seconds > TTL_MAX_MS:
             raise NotAllowedError(f"a transaction of {request.txn_ttl_seconds} ms is too long")
-        txn = await self._service.coordinator_of(request.tc_id).new(request.txn_ttl_seconds)
+        txn = await self._service.coordinator_of(request.tc_id).new(
+            request.txn_ttl_seconds, acting_role(connection.principal)
+        )
         connection.write((replies.transaction_opened(request.request_id, *txn),))
 
     async def _add_partitions(self, connection: Connection, command: pb.BaseCommand) -> None:

@@ -162,9 +162,9 @@ class Coordinator:
 
     # Requests
 
-    async def new(self, timeout_ms: int) -> TxnId:
-        """Open a transaction. Durable on return. Raises CoordinatorNotFoundError, ServiceNotReadyError (the limit is
-        reached)."""
+    async def new(self, timeout_ms: int, owner: str = "") -> TxnId:
+        """Open a transaction of a role. Durable on return. Raises CoordinatorNotFoundError, ServiceNotReadyError (the
+        limit is reached)."""
         self._check()
         if 0 < self._transactions_max <= len(self.state.transactions):
             raise ServiceNotReadyError(f"coordinator {self.state.coordinator_id} has {self._transactions_max} open")
@@ -172,9 +172,11 @@ class Coordinator:
             await self._reserve()
             self._check()
         state, now_ms = self.state, self._context.world.clock.wall_ms()
-        transaction = state.open(now_ms, timeout_ms)
+        transaction = state.open(now_ms, timeout_ms, owner)
         record = coordinator_record(transaction.id, TransactionMetadataEntry.NEW, now_ms, state.last_id)
         record.start_time, record.timeout_ms = now_ms, timeout_ms
+        if owner:
+            record.owner = owner
 
         def applied(position: Position | None) -> None:
             if position is None:

@@ -39,10 +39,22 @@ status_name = formats.TxnStatus.Name
 class Transaction:
     """A transaction that is not over."""
 
-    __slots__ = ("id", "is_durable", "opened_ms", "partitions", "positions", "status", "subscriptions", "timeout_ms")
+    __slots__ = (
+        "id",
+        "is_durable",
+        "opened_ms",
+        "owner",
+        "partitions",
+        "positions",
+        "status",
+        "subscriptions",
+        "timeout_ms",
+    )
 
-    def __init__(self, txn: TxnId, opened_ms: int, timeout_ms: int) -> None:
+    def __init__(self, txn: TxnId, opened_ms: int, timeout_ms: int, owner: str = "") -> None:
         self.id = txn
+        self.owner = owner
+        """Role that opened it; empty: clients had no roles."""
         self.status: int = OPEN
         self.opened_ms = opened_ms
         self.timeout_ms = timeout_ms
@@ -71,15 +83,17 @@ class CoordinatorState:
         self.created = self.committed = self.aborted = self.timed_out = 0
         self._ended: OrderedDict[int, bool] = OrderedDict()
         """Outcome of transactions that are over: True for a commit."""
+        self._owners: dict[int, str] = {}
+        """Owners of those that have one."""
         self._deadlines: list[tuple[int, int]] = []
 
     # Life of a transaction
 
-    def open(self, opened_ms: int, timeout_ms: int) -> Transaction:
+    def open(self, opened_ms: int, timeout_ms: int, owner: str = "") -> Transaction:
         """Return a new transaction. Its record is not durable yet."""
         self.last_id += 1
         found = self.transactions[self.last_id] = Transaction(
-            TxnId(self.coordinator_id, self.last_id), opened_ms, timeout_ms
+            TxnId(self.coordinator_id, self.last_id), opened_ms, timeout_ms, owner
         )
         found.is_durable = False
         return found
@@ -101,6 +115,11 @@ class CoordinatorState:
         if found is None:
             raise TransactionNotFoundError(f"there is no transaction {txn}, or it is over")
         return found
+
+    def owner_of(self, txn: TxnId) -> str:
+        """Return the owner of a transaction, also of one that was over a moment ago; empty if it has none."""
+        found = self.transactions.get(txn.least)
+        return self._owners.get(txn.least, "") if found is None else found.owner
 
     def add(self, txn: TxnId, partitions: Iterable[str], subscriptions: Iterable[tuple[str, str]]) -> Transaction:
         """Name participants. Raises TransactionNotFoundError, InvalidStatusError."""
@@ -133,16 +152,19 @@ class CoordinatorState:
     def ended(self, transaction: Transaction) -> None:
         """Forget a transaction: all that were named have confirmed, and the log knows."""
         self.transactions.pop(transaction.id.least, None)
-        self._note_end(transaction.id.least, transaction.commits)
+        self._note_end(transaction, transaction.commits)
         if transaction.commits:
             self.committed += 1
         else:
             self.aborted += 1
 
-    def _note_end(self, least: int, committed: bool) -> None:
+    def _note_end(self, transaction: Transaction, committed: bool) -> None:
+        least = transaction.id.least
         self._ended[least] = committed
+        if transaction.owner:
+            self._owners[least] = transaction.owner
         if len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
+            self._owners.pop(self._ended.popitem(last=False)[0], None)
 
     @property
     def low_watermark(self) -> int:
@@ -185,7 +207,7 @@ class CoordinatorState:
         if record.metadata_op == TransactionMetadataEntry.NEW:
             if found is None:
                 txn = TxnId(self.coordinator_id, least)
-                found = self.transactions[least] = Transaction(txn, record.start_time, record.timeout_ms)
+                found = self.transactions[least] = Transaction(txn, record.start_time, record.timeout_ms, record.owner)
                 self._await_end(found)
         elif found is None:
             return [position]
@@ -198,7 +220,7 @@ class CoordinatorState:
         elif record.metadata_op == TransactionMetadataEntry.UPDATE:
             if record.new_status in (COMMITTED, ABORTED):
                 del self.transactions[least]
-                self._note_end(least, record.new_status == COMMITTED)
+                self._note_end(found, record.new_status == COMMITTED)
                 return found.positions
             if found.status == OPEN:
                 found.status = record.new_status

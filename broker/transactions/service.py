@@ -162,6 +162,11 @@ class TransactionService:
         except Exception as error:
             log.warning("coordinator of transactions not closed cleanly", reason=repr(error))
 
+    def owner_of(self, txn: TxnId) -> str | None:
+        """Return the owner of a transaction; "" if it has none, None if its coordinator is not open on this broker."""
+        known = self.coordinators.get(txn.most)
+        return None if known is None else known.state.owner_of(txn)
+
     # For operators
 
     def now_ms(self) -> int:

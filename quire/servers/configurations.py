@@ -1,7 +1,7 @@
 """Every process that reads a configuration, and what is made of its keys: the files in conf/, docs/configuration.md,
 and the answer of `quire config explain`.
 
-    scripts/configuration       writes the files again
+    scripts/configuration       writes the files again, and the tables of permissions in docs/security.md
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from broker.security.authorization.document import with_permissions
 from quire.servers.autorecovery.config import AUTORECOVERY
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.broker.config import BROKER
@@ -29,6 +30,9 @@ FILES: Final[Mapping[str, Process[Any]]] = MappingProxyType(
 """By the name in conf/."""
 
 TABLE: Final = "docs/configuration.md"
+PERMISSIONS: Final = "docs/security.md"
+"""Page with the permission of each command and call; the rest of it is written by hand."""
+_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def file_of(process: Process[Any]) -> str:
@@ -136,8 +140,12 @@ def _rows() -> Iterator[str]:
 
 
 def made() -> dict[str, str]:
-    """The text of each file that is made of the keys, by its path in the tree."""
-    return {**{f"conf/{name}": process.render() for name, process in FILES.items()}, TABLE: table()}
+    """The text of each file that is made of the keys, or of other tables, by its path in the tree."""
+    return {
+        **{f"conf/{name}": process.render() for name, process in FILES.items()},
+        TABLE: table(),
+        PERMISSIONS: with_permissions((_ROOT / PERMISSIONS).read_text(encoding="utf-8")),
+    }
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ def broker_port(
     *,
     grace_s: float,
     connections_max: int,
+    connections_per_address_max: int,
     stop: trio.Event,
 ) -> Callable[..., Awaitable[None]]:
     """Serve the broker's clients until `stop` is set, and then connected ones for at most `grace_s`. Start it in a
@@ -30,6 +31,7 @@ def broker_port(
         stop=stop,
         grace_s=grace_s,
         connections_max=connections_max,
+        connections_per_address_max=connections_per_address_max,
         refuse=broker.refuse,
         on_drain=broker.begin_close,
         counts=counts,

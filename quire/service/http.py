@@ -35,7 +35,7 @@ from starlette.types import Receive, Scope, Send
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
-from quire.service.routes import original_route, route
+from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.real_network import check_descriptors
 
@@ -43,6 +43,11 @@ HEALTH_CHECK_S = 60.0
 """Deadline of a health check, in seconds."""
 GRACE_S = 2.0
 """Time for requests in flight when the server stops, in seconds."""
+IDLE_S = 5.0
+"""Time from the begin of a connection, or from the last answer, to the end of the headers of a request, in seconds:
+bytes that complete none do not extend it."""
+SEND_S = 60.0
+"""Time for a client to take a part of an answer, in seconds."""
 CONNECTIONS_MAX = 2048
 """Maximum connections of one web port. Source: maxHttpServerConnections."""
 LINES_IN_STEP = 256
@@ -62,8 +67,16 @@ class Health:
     """Reason why the server accepts nothing new, "" otherwise. It still serves its data, so it counts as ready."""
 
 
-def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return a site of a process with a broker: the resources above, and behind them `routes`."""
+def make_app(
+    metrics: Metrics,
+    health: Health,
+    routes: Sequence[BaseRoute] = (),
+    *,
+    guard: Callable[[str], Check] | None = None,
+) -> Starlette:
+    """Return a site of a process with a broker: the resources above, and behind them `routes`.
+
+    `guard`: returns the check of requests to a path; None: the health check and the levels of loggers are open."""
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -89,9 +102,9 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
         routes=[
             route("/status.html", GET=status),
             route("/admin/v2/brokers/ready", GET=ready),
-            route("/admin/v2/brokers/health", GET=check),
+            route("/admin/v2/brokers/health", GET=guarded("/admin/v2/brokers/health", check, guard)),
             route("/metrics", GET=partial(_scrape, metrics)),
-            *log_routes(),
+            *log_routes(guard),
             *routes,
         ],
         exception_handlers={404: _not_found, 405: _not_allowed},
@@ -178,6 +191,7 @@ async def serve_web(
     config = Config()
     config.include_server_header = False
     config.logger_class = _ServerLog
+    config.keep_alive_timeout = IDLE_S
     wrapped = ASGIWrapper(cast(Any, app))
     counts = ConnectionCounts()
     serving: set[_Connection] = set()
@@ -224,7 +238,7 @@ class _Connection:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.context = WorkerContext(None)
         self.socket = stream.socket
-        self.send_all, self.send_eof, self.aclose = stream.send_all, stream.send_eof, stream.aclose
+        self.send_eof, self.aclose = stream.send_eof, stream.aclose
         self._stream = stream
         self.peer = ""
         with suppress(OSError):  # it may be closed already
@@ -236,6 +250,14 @@ class _Connection:
         if not received:
             await self.context.terminated.set()
         return received
+
+    async def send_all(self, data: bytes) -> None:
+        """Send a part of an answer. A client that does not take it in time is disconnected."""
+        with trio.move_on_after(SEND_S) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            log.debug("client of the web port too slow", connection=self.peer, deadline_s=SEND_S)
+            raise trio.BrokenResourceError("the client does not take the answer")
 
     def close(self) -> None:
         self.socket.close()

@@ -6,19 +6,21 @@ when it ends.
     PUT    /quire/loggers/broker.dispatch?level=debug
     DELETE /quire/loggers/broker.dispatch    it has the level of the logger above it again
 
-A change is answered with the levels in force, a mistake with 400 and {"reason": ...}. The port asks nobody for a name,
-as its other resources do not: keep it from strangers. What is logged below info names clients and topics, never what
-messages contain.
+A change is answered with the levels in force, a mistake with 400 and {"reason": ...}. A broker with authorization asks
+for a super user; otherwise the resource is as open as the port. What is logged below info names clients and topics,
+never what messages contain.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quire.service.log import get_logger, levels, set_level
-from quire.service.routes import route
+from quire.service.routes import Check, guarded, route
 
 LEVELS_MAX = 1000
 """Single loggers that can have levels of their own."""
@@ -49,9 +51,10 @@ def _set(name: str, level: str | None) -> Response:
     return JSONResponse(levels())
 
 
-def log_routes() -> list[Route]:
-    """Return the resources above."""
+def log_routes(guard: Callable[[str], Check] | None = None) -> list[Route]:
+    """Return the resources above. `guard`: returns the check of requests to a path."""
+    every, one = "/quire/loggers", "/quire/loggers/{name}"
     return [
-        route("/quire/loggers", GET=_read, PUT=_change),
-        route("/quire/loggers/{name}", PUT=_change, DELETE=_take_back),
+        route(every, GET=guarded(every, _read, guard), PUT=guarded(every, _change, guard)),
+        route(one, PUT=guarded(one, _change, guard), DELETE=guarded(one, _take_back, guard)),
     ]

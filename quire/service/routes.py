@@ -14,6 +14,9 @@ from quire.service.log import get_logger
 
 Handler = Callable[[Request], Awaitable[Response]]
 
+Check = Callable[[Request], Awaitable[Response | None]]
+"""Check of a request: returns its refusal; None: it is permitted."""
+
 log = get_logger(__name__)
 
 
@@ -25,6 +28,19 @@ def route(path: str, **handlers: Handler) -> Route:
         return await handlers[method](request)
 
     return Route(path, answer, methods=list(handlers))
+
+
+def guarded(path: str, handler: Handler, guard: Callable[[str], Check] | None) -> Handler:
+    """Return a handler behind the check of its path; the handler itself if there is no guard."""
+    if guard is None:
+        return handler
+    check = guard(path)
+
+    async def answer(request: Request) -> Response:
+        refusal = await check(request)
+        return await handler(request) if refusal is None else refusal
+
+    return answer
 
 
 def original_route(path: str, failures: tuple[type[Exception], ...], **handlers: Handler) -> Route:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -78,6 +79,7 @@ async def serve_connections(
     stop: trio.Event,
     grace_s: float = 10.0,
     connections_max: int = 0,
+    connections_per_address_max: int = 0,
     refuse: Callable[[A], None] | None = None,
     on_drain: Callable[[], None] | None = None,
     counts: ConnectionCounts | None = None,
@@ -88,7 +90,8 @@ async def serve_connections(
 
     `handle` serves one connection; when it returns or fails the stream is closed. With `connections_max` (0: no limit)
     connections served at once, or as many as the listener has room for, the next one is given to `refuse`, which may
-    send a last message without waiting, and closed. Where the machine has no descriptors left, new connections wait for
+    send a last message without waiting, and closed. So is one above `connections_per_address_max` (0: no limit) of one
+    address, whatever its ports. Where the machine has no descriptors left, new connections wait for
     them. Each of the two is one line in the log when it begins, and one when it ends."""
     limit = min(filter(None, (connections_max, listener.capacity)), default=0)
     if limit < connections_max:
@@ -97,6 +100,8 @@ async def serve_connections(
             "fewer connections than configured", server=name, configured=connections_max, served=limit, remedy=remedy
         )
     counts = counts if counts is not None else ConnectionCounts()
+    of_address: Counter[str] = Counter()
+    """Connections by address, as long as there is a limit."""
 
     async def serve_one(stream: A) -> None:
         try:
@@ -110,6 +115,11 @@ async def serve_connections(
         finally:
             stream.close()
             counts.closed += 1
+            if connections_per_address_max:
+                address = address_of(stream.peer)
+                of_address[address] -= 1
+                if not of_address[address]:
+                    del of_address[address]
 
     async def accept(connections: trio.Nursery) -> None:
         full = False
@@ -141,6 +151,14 @@ async def serve_connections(
                 counts.refused += 1
                 _send_off(stream, refuse)
                 continue
+            if connections_per_address_max:
+                address = address_of(stream.peer)
+                if of_address[address] >= connections_per_address_max:
+                    counts.refused += 1
+                    log.debug("connection refused, limit of its address reached", server=name, connection=stream.peer)
+                    _send_off(stream, refuse)
+                    continue
+                of_address[address] += 1
             if full and counts.active <= limit - max(1, limit // 20):
                 full = False
                 log.info("connections below the limit again", server=name, refused=counts.refused - refused_before)
@@ -160,6 +178,15 @@ async def serve_connections(
             connections.cancel_scope.deadline = trio.current_time() + grace_s
     finally:
         listener.close()
+
+
+def address_of(peer: str) -> str:
+    """Return the address of a peer without its port.
+
+    >>> address_of("::1:6650")
+    '::1'
+    """
+    return peer.rpartition(":")[0]
 
 
 def _send_off(stream: A, refuse: Callable[[A], None] | None) -> None:

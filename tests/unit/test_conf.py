@@ -15,7 +15,7 @@ import pytest
 from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.process import located
-from quire.servers.configurations import FILES, PROCESSES, TABLE, made
+from quire.servers.configurations import FILES, PERMISSIONS, PROCESSES, TABLE, made
 from quire.service.config import Key, conf_key, keys_of
 from quire.service.errors import ConfigError
 from quire.service.original_keys import is_original_key
@@ -118,8 +118,9 @@ def test_the_file_in_conf_is_what_the_declarations_say_and_reads_as_the_defaults
 
 def test_every_file_in_conf_and_the_table_of_the_documentation_are_made() -> None:
     assert sorted(path.name for path in (ROOT / "conf").iterdir()) == sorted(FILES)
-    assert (ROOT / TABLE).read_text() == made()[TABLE], "stale: run scripts/configuration"
-    assert set(made()) == {TABLE, *(f"conf/{name}" for name in FILES)}
+    for page in (TABLE, PERMISSIONS):
+        assert (ROOT / page).read_text() == made()[page], "stale: run scripts/configuration"
+    assert set(made()) == {TABLE, PERMISSIONS, *(f"conf/{name}" for name in FILES)}
 
 
 @pytest.mark.parametrize("process", processes())

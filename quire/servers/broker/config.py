@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.config import BrokerOptions
 from broker.ownership.config import OwnershipOptions
+from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.ledger_client import LedgerClientKeys
@@ -39,6 +40,7 @@ class BrokerConfig:
 
     listen: ListenConfig
     broker: BrokerOptions
+    authorization: AuthorizationOptions
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     metadata: BrokerMetadataKeys

@@ -29,6 +29,13 @@ class ListenConfig(AddressKeys):
         minimum=0,
         doc="Maximum number of connections; further ones are closed. 0: bounded only by the file descriptors.",
     )
+    connections_per_address_max: int = conf_key(
+        "brokerMaxConnectionsPerIp",
+        0,
+        minimum=0,
+        doc="Maximum number of connections from one address; further ones are closed. Behind a proxy all clients have "
+        "its address. 0: no limit.",
+    )
     shutdown_timeout_s: float = conf_key(
         "brokerShutdownTimeoutMs",
         10_000,

@@ -118,6 +118,7 @@ async def run_broker_on(
             incarnation=await next_incarnation(metadata),
             ownership=ownership,
             policies=policies,
+            authorization=config.authorization,
         )
         others = OtherBrokers(ownership, world.network)
         broker.administration.others = broker.change_events.elsewhere = others
@@ -126,7 +127,13 @@ async def run_broker_on(
         broker.start()
         counts = ConnectionCounts()
         serve = broker_port(
-            listener, broker, counts, grace_s=grace_s, connections_max=listen.connections_max, stop=stop
+            listener,
+            broker,
+            counts,
+            grace_s=grace_s,
+            connections_max=listen.connections_max,
+            connections_per_address_max=listen.connections_per_address_max,
+            stop=stop,
         )
         async with trio.open_nursery() as serving:
             await serving.start(serve, name="broker")

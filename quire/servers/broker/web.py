@@ -8,6 +8,7 @@ import trio
 from starlette.applications import Starlette
 
 from broker.admin.other_brokers import OtherBrokers
+from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.errors import ServiceNotReadyError
@@ -51,6 +52,7 @@ def web_app(
         client_partitions=broker.client_partitions,
         broker_url=lambda: me.broker_url,
         web_url=lambda: me.web_url,
+        authorizer=broker.authorizer,
         deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
@@ -66,7 +68,8 @@ def web_app(
             metadata_url=config.metadata.url,
         ),
     )
-    return make_app(metrics, health, routes(service))
+    guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
+    return make_app(metrics, health, routes(service), guard=guard)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from broker.config import BrokerOptions
+from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.listening import ListenConfig
@@ -27,6 +28,7 @@ class StandaloneConfig:
 
     listen: ListenConfig
     broker: BrokerOptions
+    authorization: AuthorizationOptions
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig

@@ -122,6 +122,7 @@ async def run_standalone(
             turn=turn,
             incarnation=await next_incarnation(metadata),
             policies=policies,
+            authorization=config.authorization,
             no_room=disks.room.why_full,
         )
         with naming("brokerServicePort", listen.bind_address, listen.broker_port):
@@ -136,6 +137,7 @@ async def run_standalone(
             counts,
             grace_s=listen.shutdown_timeout_s,
             connections_max=listen.connections_max,
+            connections_per_address_max=listen.connections_per_address_max,
             stop=stop,
         )
         web: tuple[str, int] | None = None

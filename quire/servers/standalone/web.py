@@ -4,11 +4,13 @@ served."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
+from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.metrics import register
@@ -53,6 +55,7 @@ def web_app(
         client_partitions=broker.client_partitions,
         broker_url=lambda: broker.service_url,
         web_url=lambda: web_url,
+        authorizer=broker.authorizer,
         deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
@@ -71,4 +74,5 @@ def web_app(
         advertised = (config.listen.advertised_host, address[1])
         ownership.web_url = web_url = Addresses(advertised, advertised).web_url
 
-    return make_app(metrics, health, routes(service)), listening
+    guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
+    return make_app(metrics, health, routes(service), guard=guard), listening

@@ -89,8 +89,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     ),
     "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
     "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
-    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles "
-    "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
+    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters athenzDomainNames sasl* "
     "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
     "bookkeeperClientAuthenticationParameters*",
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
@@ -115,8 +114,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "no such limit": "brokerMaxConnectionsPerIp "
-    "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
+    "no such limit": "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
     "maxNamespacesPerTenant maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
     "managedLedgerMaxEnsembleSize managedLedgerMaxWriteQuorum "
@@ -182,7 +180,11 @@ _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
     "authenticationEnabled": refused(is_true, _AUTH),
-    "authorizationEnabled": refused(is_true, _AUTH),
+    "authorizationProvider": refused(
+        lambda value: value.rpartition(".")[2] != "PulsarAuthorizationProvider",
+        "permissions are stored and decided as PulsarAuthorizationProvider does, and other providers cannot be loaded; "
+        "remove the key",
+    ),
     "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
     "brokerServicePortTls": refused(is_port, _TLS),
     "webServicePortTls": refused(is_port, _TLS),

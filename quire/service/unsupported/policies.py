@@ -13,6 +13,8 @@ from typing import Any, Final
 OBEYED: Final = frozenset(
     (
         "bundles",
+        "auth_policies",
+        "subscription_auth_mode",
         "persistence",
         "retention_policies",
         "retentionPolicies",
@@ -76,7 +78,6 @@ _HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate", "is_all
 
 RELATIVE: Final = "rates relative to the publish rate are not kept"
 WHY: Final[Mapping[str, str]] = {
-    "auth_policies": "roles are not checked",
     "replication_clusters": "there is no replication between clusters",
     "allowed_clusters": "there is no replication between clusters",
     "replicationClusters": "there is no replication between clusters",
@@ -86,7 +87,6 @@ WHY: Final[Mapping[str, str]] = {
     "replicatorDispatchRate": "there is no replication between clusters",
     "dispatchRate": RELATIVE,
     "subscriptionPolicies": RELATIVE,
-    "subscription_auth_mode": "roles are not checked",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
     "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
@@ -101,9 +101,6 @@ WHY: Final[Mapping[str, str]] = {
 """By field; others are named without a reason."""
 _UNKNOWN: Final = "it is not obeyed"
 
-_SAYS_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
-    "subscription_auth_mode": ("NONE",),
-}
 _RATES: Final = frozenset(field for field, why in WHY.items() if why == RELATIVE)
 """Rates of delivery."""
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
@@ -143,8 +140,6 @@ def _asks(field: str, value: object) -> bool:
         return False
     if field in ("replication_clusters", "allowed_clusters", "replicationClusters"):
         return isinstance(value, list) and len(value) > 1
-    if isinstance(value, str) and value.upper().replace("-", "_") in _SAYS_NOTHING.get(field, ()):
-        return False
     return not _is_nothing(value)
 
 

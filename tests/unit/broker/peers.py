@@ -13,6 +13,9 @@ import trio
 import trio.testing
 
 from broker.config import BrokerOptions
+from broker.connections.connection import Connection
+from broker.security.authorization.config import AuthorizationOptions
+from broker.security.principal import Principal
 from broker.server import Broker
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import Create
@@ -245,10 +248,18 @@ class Room:
         self.nursery.start_soon(self.broker.handle, stream)
         return Peer(stream)
 
-    async def connect(self, client_version: str = "test") -> Peer:
+    async def connect(self, client_version: str = "test", *, role: str = "", original: str | None = None) -> Peer:
+        """Open a connection and send CONNECT; `role`: the one that authentication finds, "" for none."""
         peer = self.open()
         await peer.handshake(client_version)
+        if role:
+            self.connection_of(peer).principal = Principal(role, original)
         return peer
+
+    def connection_of(self, peer: Peer) -> Connection:
+        """Return the broker's end of a connection."""
+        [found] = [each for each in self.broker.connections if each.stream is peer.stream]
+        return found
 
     async def topic(self, name: str = TOPIC) -> Any:
         [found] = [topic for topic in self.broker.topics.loaded() if topic.name.full == name]
@@ -259,6 +270,7 @@ class Room:
 async def in_broker(
     *,
     log: dict[str, Any] | None = None,
+    authorization: AuthorizationOptions | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
     **options: Any,
 ) -> AsyncIterator[Room]:
@@ -270,7 +282,13 @@ async def in_broker(
         metadata = cluster.stores[0]
         await metadata.multi([Create(path="/admin/policies/public/default", make_parents=True)])
         broker = Broker(
-            fake_world(), metadata, factory, replace(OPTIONS, **options), nursery, service_url="pulsar://test:6650"
+            fake_world(),
+            metadata,
+            factory,
+            replace(OPTIONS, **options),
+            nursery,
+            service_url="pulsar://test:6650",
+            authorization=authorization,
         )
         broker.start()
         await nursery.start(broker.policies.run)

@@ -8,17 +8,22 @@ import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from unittest.mock import patch
 
 import httpx2
 import pytest
 import trio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from quire.service import http
 from quire.service.http import Health, make_app, serve_web
 from quire.service.log import captured
 from quire.service.metrics import Metrics
+from quire.service.routes import route
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.world.doors import Stream
 from quire.world.real_network import RealNetwork, descriptors_kept
@@ -156,3 +161,48 @@ async def test_connections_leave_descriptors_for_files_whatever_port_they_come_t
 
 def set_limit(soft: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+async def served(nursery: trio.Nursery, *routes: Route) -> tuple[str, int]:
+    """Serve a web port with these routes; return its address."""
+    app = make_app(Metrics(), Health(is_ready=lambda: True, check=well), routes)
+    address: tuple[str, int] = await nursery.start(partial(serve_web, app, "127.0.0.1", 0))
+    return address
+
+
+@pytest.mark.real_clock
+async def test_headers_that_never_end_end_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then does not extend the time."""
+    monkeypatch.setattr(http, "IDLE_S", 0.5)
+    async with trio.open_nursery() as nursery:
+        stream = await trio.open_tcp_stream(*await served(nursery))
+        await stream.send_all(b"GET /status.html HTTP/1.1\r\n")
+        begun = trio.current_time()
+        with pytest.raises(trio.BrokenResourceError):  # noqa: PT012
+            while trio.current_time() - begun < 10:
+                await stream.send_all(b"X-Slow: 1\r\n")
+                await trio.sleep(0.1)
+        assert trio.current_time() - begun < 5
+        await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.real_clock
+async def test_a_client_that_does_not_take_its_answer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SEND_S", 0.3)
+    size = 64 << 20
+
+    async def large(request: Request) -> Response:
+        return Response(bytes(size))
+
+    async with trio.open_nursery() as nursery:
+        stream = await trio.open_tcp_stream(*await served(nursery, route("/large", GET=large)))
+        await stream.send_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        await trio.sleep(1.5)
+        received = 0
+        with suppress(trio.BrokenResourceError), trio.fail_after(10):
+            while part := await stream.receive_some(1 << 20):
+                received += len(part)
+        assert 0 < received < size, "the rest was not waited for"
+        await stream.aclose()
+        nursery.cancel_scope.cancel()

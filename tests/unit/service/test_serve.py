@@ -137,6 +137,27 @@ async def test_a_connection_above_the_limit_gets_a_last_word_and_is_closed(nurse
     assert server.counts.refused == 1
 
 
+async def test_an_address_above_its_limit_is_refused_whatever_its_ports_and_others_are_not(
+    nursery: trio.Nursery,
+) -> None:
+    server = Served(
+        nursery,
+        until_closed,
+        connections_per_address_max=2,
+        refuse=lambda stream: stream.send_nowait([b"too many"]),
+    )
+    first, second, third = [await server.connect(f"10.0.0.1:{port}") for port in (1, 2, 3)]
+    assert [each.closed.is_set() for each in (first, second, third)] == [False, False, True]
+    assert third.sent == b"too many"
+    assert not (await server.connect("10.0.0.11:1")).closed.is_set()
+    assert not (await server.connect("::1:1")).closed.is_set()
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not (await server.connect("10.0.0.1:4")).closed.is_set(), "one has gone"
+    assert (await server.connect("10.0.0.1:5")).closed.is_set()
+    assert server.counts.refused == 2
+
+
 async def test_stopping_accepts_nothing_new_and_tells_the_connections(nursery: trio.Nursery) -> None:
     streams: list[IdleStream] = []
     server = Served(nursery, until_closed, grace_s=10, on_drain=lambda: streams[0].close())

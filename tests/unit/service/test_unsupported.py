@@ -201,6 +201,6 @@ def test_the_listing_has_what_is_not_obeyed_and_why() -> None:
     rows = [line.split("\t") for line in listing()]
     assert ["broker.conf", "maxTenants", "no such limit"] in rows
     assert ["standalone.conf", "maxTenants", "no such limit"] in rows
-    assert ["standalone.conf", "brokerMaxConnectionsPerIp", "no such limit"] in rows
+    assert ["standalone.conf", "maxNamespacesPerTenant", "no such limit"] in rows
     assert all(len(row) == 3 and all(row) for row in rows)
     assert not [row for row in rows if row[1] == "numIOThreads"]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import httpx2
 import trio
+from starlette.types import Receive, Scope, Send
 
 from broker.admin.administration import Administration
 from broker.admin.requests import ClusterService, Service
@@ -15,12 +16,14 @@ from broker.admin.resources import routes
 from broker.admin.stats.internal_stats import InternalStats
 from broker.config import BrokerOptions
 from broker.ownership.bundles import Bundle
+from broker.security.principal import Principal
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
+from quire.service.routes import Check
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
 TOPICS = "/admin/v2/persistent/public/default"
@@ -181,6 +184,10 @@ class Rest:
             requests_max=requests_max,
             cluster=cluster,
         )
+        self.principal: Principal | None = None
+        """Principal of the requests, as authentication finds it."""
+        self.check: Callable[[str], Check] | None = None
+        """Check of requests to what is not of the admin REST."""
 
     async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:
         async with self.served():
@@ -189,7 +196,13 @@ class Rest:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
         health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
-        transport = httpx2.ASGITransport(app=make_app(Metrics(), health, routes(self.service)))
+        app = make_app(Metrics(), health, routes(self.service), guard=self.check)
+
+        async def authenticated(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["principal"] = self.principal
+            await app(scope, receive, send)
+
+        transport = httpx2.ASGITransport(app=authenticated)
         async with httpx2.AsyncClient(transport=transport, base_url="http://broker") as self.client:
             yield
         assert self.service.under_way == 0
