@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.procs import tree
 from bench.waiting import poll_until
@@ -66,6 +67,14 @@ journalSyncData=true
 """
 
 
+NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def _lines(settings: Mapping[str, object]) -> str:
+    """Return the text of a configuration file."""
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -113,8 +122,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def quire(folder: Path) -> Iterator[Server]:
-    """Start Quire standalone with its data and log in `folder`, fsync on."""
+def quire(folder: Path, settings: Mapping[str, object] = NONE) -> Iterator[Server]:
+    """Start Quire standalone with its data and log in `folder`, fsync on, and with these keys in its configuration."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -129,6 +138,9 @@ def quire(folder: Path) -> Iterator[Server]:
         "--web-port",
         str(web),
     ]
+    if settings:
+        (folder / "standalone.conf").write_text(_lines(settings))
+        command += ["--conf", str(folder / "standalone.conf")]
     yield from _running("quire", command, folder, port, web, 30)
 
 
@@ -149,11 +161,11 @@ def pulsar_jars() -> Path | None:
 
 
 @contextlib.contextmanager
-def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
+def pulsar(folder: Path, lib: Path, settings: Mapping[str, object] = NONE) -> Iterator[Server]:
     """Start Apache Pulsar standalone with journalSyncData=true, its data and log in `folder`."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))
+    (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web) + _lines(settings))
     metadata = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     command = [
         "java",

@@ -47,6 +47,11 @@ class RealStream:
         self._peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def socket(self) -> socket.socket:
+        """Return the socket, for its addresses."""
+        return self._socket
+
+    @property
     def peer(self) -> str:
         return self._peer
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-from quire.world.doors import Buffer, Network, Offload, Stream
+from quire.world.doors import Buffer, Network, Stream
 from quire.world.tls import Scratch, TlsStream
 
 HANDSHAKE_TIMEOUT_S = 10.0
@@ -30,6 +30,12 @@ class Files(Protocol):
         """Read the files again; return whether they changed. Blocking. OSError, ValueError: nothing has changed."""
 
 
+class Workers(Protocol):
+    """The part of `quire.world.doors.Offload` that is used here."""
+
+    async def run(self, job: Callable[[], bool], *, name: str = "") -> bool: ...
+
+
 def ignore(report: str) -> None:
     """Default for reports: does nothing."""
 
@@ -40,7 +46,7 @@ class TlsSide:
     def __init__(
         self,
         files: Files,
-        offload: Offload,
+        offload: Workers,
         *,
         refresh_s: float = 0.0,
         on_reload: Callable[[], object] = bool,

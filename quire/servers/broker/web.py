@@ -51,6 +51,8 @@ def web_app(
         client_partitions=broker.client_partitions,
         broker_url=lambda: me.broker_url,
         web_url=lambda: me.web_url,
+        broker_url_tls=lambda: me.broker_url_tls,
+        web_url_tls=lambda: me.web_url_tls,
         deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -27,7 +28,7 @@ def pair(authority: Authority) -> Pair:
 
 
 def test_a_store_of_type_pkcs12_has_key_certificate_and_trust(tmp_path, authority, pair):
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
+    key: Any = serialization.load_pem_private_key(pair.key.read_bytes(), None)
     chain = load_pem_x509_certificates(pair.certificate.read_bytes())
     ca = load_pem_x509_certificate(authority.trust.read_bytes())
     sealed = serialization.BestAvailableEncryption(b"secret")
@@ -147,9 +148,9 @@ def test_cipher_suites_are_known_by_both_names(pair):
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(ValueError, match="all or not at all; add TLS_AES_256_GCM_SHA384, TLS_CHACHA20"):
         TlsOptions(ciphers=("TLS_AES_128_GCM_SHA256",))
-    for suites in (("TLS_ECDHE_RSA_WITH_NOTHING",), ("AES128-SHA", "NOTHING-AT-ALL")):
+    for unknown in (("TLS_ECDHE_RSA_WITH_NOTHING",), ("AES128-SHA", "NOTHING-AT-ALL")):
         with pytest.raises(ValueError, match="known"):
-            TlsFiles(options(pair, trust=None, ciphers=suites), server_side=True)
+            TlsFiles(options(pair, trust=None, ciphers=unknown), server_side=True)
     with pytest.raises(ValueError, match="no allowed version"):
         TlsFiles(options(pair, trust=None, versions=("TLSv1.3",), ciphers=suites), server_side=True)
 
