@@ -122,10 +122,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def quire(folder: Path, settings: Mapping[str, object] = NONE) -> Iterator[Server]:
-    """Start Quire standalone with its data and log in `folder`, fsync on, and with these keys in its configuration."""
+def quire(folder: Path, keys: Mapping[str, object] = NONE) -> Iterator[Server]:
+    """Start Quire standalone with its data and log in `folder`, fsync on. `keys`: of its configuration."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "standalone.conf").write_text(_lines(keys))
     command = [
         sys.executable,
         "-m",
@@ -137,10 +138,9 @@ def quire(folder: Path, settings: Mapping[str, object] = NONE) -> Iterator[Serve
         str(port),
         "--web-port",
         str(web),
+        "--conf",
+        "standalone.conf",
     ]
-    if settings:
-        (folder / "standalone.conf").write_text(_lines(settings))
-        command += ["--conf", str(folder / "standalone.conf")]
     yield from _running("quire", command, folder, port, web, 30)
 
 

@@ -17,6 +17,7 @@ QUOTA_POLICIES = (HOLD, EXCEPTION, EVICTION)
 NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
 INACTIVE_MODES = (NO_SUBSCRIPTIONS, CAUGHT_UP)
+SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +221,23 @@ class LifeOptions:
         doc="Create a durable subscription when a consumer first uses its name. Namespaces and topics may say "
         "otherwise (autoSubscriptionCreation).",
     )
+    encrypted_producers: bool = conf_key(
+        "encryptionRequireOnProducer",
+        False,
+        doc="true: a producer that does not say that it encrypts is refused. false: only where the namespace requires "
+        "encryption, which then also holds for each message.",
+    )
+    subscription_types: tuple[str, ...] = conf_key(
+        "subscriptionTypesEnabled",
+        SUBSCRIPTION_TYPES,
+        choices=SUBSCRIPTION_TYPES,
+        doc="Types of subscriptions that are allowed. Namespaces and topics may allow others.",
+    )
+    key_shared: bool = conf_key(
+        "subscriptionKeySharedEnable",
+        True,
+        doc="false: Key_Shared subscriptions are refused, whatever namespaces and topics allow.",
+    )
     topics_per_namespace_max: int = conf_key(
         "maxTopicsPerNamespace",
         0,
@@ -257,6 +275,15 @@ class LifeOptions:
         minimum=0,
         doc="Bytes that were added to a topic since its last compaction, above which it is compacted. Namespaces and "
         "topics may have another (compactionThreshold). 0: only when asked.",
+    )
+    system_compaction_threshold_bytes: int = conf_key(
+        "quireSystemTopicCompactionThresholdInBytes",
+        1 << 20,
+        unit=BYTES,
+        minimum=0,
+        doc="The same for __change_events and __transaction_buffer_snapshot and its indexes and segments, of which the "
+        "last message of each key counts, unless a policy or the broker's threshold says something. What is compacted "
+        "is trimmed. 0: only when asked; they grow.",
     )
     compaction_check_interval_s: int = conf_key(
         "brokerServiceCompactionMonitorIntervalInSeconds",

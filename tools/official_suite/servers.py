@@ -17,7 +17,9 @@ from tools.demo.server import DemoError, Server
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import Kind, Plan, conf_text
+from tools.local_cluster.ports import free_ports
 from tools.official_suite.errors import SuiteError
+from tools.official_suite.front import front
 from tools.official_suite.network import BROKER_PORT, WEB_PORT
 
 SETTINGS: dict[str, object] = {"maxMessageSize": 1_024_000, "maxUnackedMessagesPerConsumer": 50_000}
@@ -58,16 +60,19 @@ def standalone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[None]:
-    """Run a cluster whose first broker has the standard ports. Raises SuiteError."""
+    """Run a cluster. Its first broker has the standard port of clients, and what follows redirects for clients of the
+    REST has that of the web. Raises SuiteError."""
     plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf={Kind.BROKER: SETTINGS})
     with ExitStack() as always:
         try:
-            ports = {"broker1": (BROKER_PORT, WEB_PORT)}
+            [web_port] = free_ports(1, (BROKER_PORT, WEB_PORT))
+            ports = {"broker1": (BROKER_PORT, web_port)}
             made = LocalCluster.make(folder / "cluster", plan, bound=True, ports=ports)
             always.callback(made.abandon)
             made.up()
         except ClusterError as error:
             raise SuiteError(str(error)) from None
+        always.enter_context(front(WEB_PORT, f"http://127.0.0.1:{web_port}"))
         _prepare()
         yield
         killed = made.down()

@@ -15,18 +15,24 @@ from managed_ledger.stored_list import log_path
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Clock
 
 
 class FirstUse:
     """First uses of the topics of one broker."""
 
     def __init__(
-        self, metadata: MetadataStore, policies: TopicPolicies, options: BrokerOptions, namespaces: NamespaceCheck
+        self,
+        metadata: MetadataStore,
+        policies: TopicPolicies,
+        options: BrokerOptions,
+        namespaces: NamespaceCheck,
+        clock: Clock,
     ) -> None:
         self._metadata = metadata
         self._policies = policies
         self._namespaces = namespaces
-        self.tombstones = Tombstones(options.tombstone_s)
+        self.tombstones = Tombstones(options.tombstone_s, metadata, clock)
 
     async def rule(self, name: TopicName) -> AutoTopicCreation:
         """Return whether a first use makes the topic, and of which kind. Raises TopicNotFoundError (no such namespace),
@@ -46,7 +52,10 @@ class FirstUse:
         """Raise NotAllowedError if the namespace cannot have so many more topics or partitions. One that exists is none
         of them. `held`: the policies, if they are known.
 
-        Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace."""
+        Non-persistent topics do not count, but the partitions of a new one must not be too many.
+
+        Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace, which counts the
+        logs of the new topic's kind."""
         held = held or await self._policies.load(name, only_namespace=True)
         limit = held.value(MAX_TOPICS)
         if not limit or is_system_topic(name):
@@ -56,7 +65,7 @@ class FirstUse:
             if await self._metadata.get(log_path(name.managed_ledger_path)) is not None:
                 return
             try:
-                names = await self._metadata.children(log_path(f"{path}/persistent"))
+                names = await self._metadata.children(log_path(f"{path}/{name.domain}"))
             except NoNodeError:
                 names = []
         found = len([each for each in names if not is_system_name(each)])

@@ -122,9 +122,7 @@ _AT_REST: Final[Mapping[str, str]] = {
         "dispatchThrottlingRatePerSubscribeInByte bookkeeperClientThrottleValue"
     ),
     "rates of delivery are numbers of their own": "dispatchThrottlingRateRelativeToPublishRate",
-    "every type of subscription is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable strictlyVerifySubscriptionName strictTopicNameEnabled"
-    ),
+    "names are checked as by default": ("strictlyVerifySubscriptionName strictTopicNameEnabled"),
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
     "schemaLedgerForceRecovery",
@@ -176,9 +174,6 @@ _ANY: Final = bool
 _REFUSED: Final[Mapping[str, Rule]] = {
     "authenticationEnabled": refused(is_true, _AUTH),
     "authorizationEnabled": refused(is_true, _AUTH),
-    "encryptionRequireOnProducer": refused(
-        is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"
-    ),
     "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
     "advertisedListeners": refused(
         _ANY, "there is one address for all clients; leave it empty and set advertisedAddress"
