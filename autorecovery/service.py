@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -33,6 +34,9 @@ from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.doors import World
 from quire.world.unwrap import leaves
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
 
@@ -137,7 +141,12 @@ def first_cause(error: BaseException) -> Exception:
 
 
 def open_repair_client(
-    world: World, metadata: MetadataStore, config: AutoRecoveryConfig, *, root: str = "/ledgers"
+    world: World,
+    metadata: MetadataStore,
+    config: AutoRecoveryConfig,
+    *,
+    root: str = "/ledgers",
+    tls: ClientTls | None = None,
 ) -> AbstractAsyncContextManager[LedgerClient]:
     """Return a ledger client that places copies as configured. NoNodeError if the cluster was never initialised."""
     placement = PlacementConfig(
@@ -146,4 +155,4 @@ def open_repair_client(
         enforce_min_racks_per_write_quorum=config.enforce_min_racks_per_write_quorum,
     )
     settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
-    return open_client_on(world, metadata, settings, root=root)
+    return open_client_on(world, metadata, settings, root=root, tls=tls)

@@ -52,11 +52,11 @@ def percentiles(seconds: list[float]) -> Result:
     return {"p50_ms": ordered[len(ordered) // 2] * 1e3, "p99_ms": ordered[int(len(ordered) * 0.99)] * 1e3}
 
 
-def raw(size: int) -> Callable[[Measurement], Result]:
+def raw(size: int, *, tls: bool = False) -> Callable[[Measurement], Result]:
     def work(run: Measurement) -> Result:
         topic = run.topic(f"raw{size}")
-        flood("127.0.0.1", run.port, topic, size, 1000, min(1.0, run.seconds / 3))
-        return run.measure(lambda: flood("127.0.0.1", run.port, topic, size, 1000, run.seconds)[0])
+        flood("127.0.0.1", run.port, topic, size, 1000, min(1.0, run.seconds / 3), tls=tls)
+        return run.measure(lambda: flood("127.0.0.1", run.port, topic, size, 1000, run.seconds, tls=tls)[0])
 
     return work
 
@@ -239,6 +239,8 @@ def warm(run: Measurement) -> Result:
 
 WORKLOADS: dict[str, Callable[[Measurement], Result]] = {
     "raw_1k": raw(1024),
+    "raw_1k_tls": raw(1024, tls=True),
+    "raw_100_tls": raw(100, tls=True),
     "raw_100": raw(100),
     "client_1k": official(1024, batched=False),
     "client_1k_two": official(1024, batched=False, clients=2),

@@ -67,6 +67,14 @@ journalSyncData=true
 """
 
 
+NONE: Mapping[str, object] = MappingProxyType({})
+
+
+def _lines(settings: Mapping[str, object]) -> str:
+    """Return the text of a configuration file."""
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -114,11 +122,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def quire(folder: Path, keys: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
+def quire(folder: Path, keys: Mapping[str, object] = NONE) -> Iterator[Server]:
     """Start Quire standalone with its data and log in `folder`, fsync on. `keys`: of its configuration."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "standalone.conf").write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    (folder / "standalone.conf").write_text(_lines(keys))
     command = [
         sys.executable,
         "-m",
@@ -153,11 +161,11 @@ def pulsar_jars() -> Path | None:
 
 
 @contextlib.contextmanager
-def pulsar(folder: Path, lib: Path) -> Iterator[Server]:
+def pulsar(folder: Path, lib: Path, settings: Mapping[str, object] = NONE) -> Iterator[Server]:
     """Start Apache Pulsar standalone with journalSyncData=true, its data and log in `folder`."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web))
+    (folder / "standalone.conf").write_text(_PULSAR_CONF.format(port=port, web=web) + _lines(settings))
     metadata = "org.apache.pulsar.metadata.bookkeeper.PulsarMetadata"
     command = [
         "java",

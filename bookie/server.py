@@ -19,6 +19,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.registration import stay_registered
 from bookie.sessions.session import BookieSession
+from bookie.sessions.start_tls import OfferedTls, begin
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, unregister
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
@@ -60,9 +61,11 @@ async def serve_bookie(
     endpoints: Sequence[Endpoint] = (),
     properties: Sequence[tuple[str, str]] = (),
     register_wait_s: float | None = None,
+    tls: OfferedTls | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `stop` is set, registered in the cluster meanwhile, with `endpoints` besides the bookie's own.
+    """Serve until `stop` is set, registered in the cluster meanwhile, with `endpoints` besides the bookie's own, and
+    with `tls` for clients that ask for it.
 
     Then requests in progress are answered, for `grace_s` seconds at most. Starts with the (host, port) listened on.
     Raises what `stay_registered` raises, in a group; OSError if the port is taken.
@@ -92,7 +95,7 @@ async def serve_bookie(
                 partial(
                     serve_connections,
                     listener,
-                    partial(serve_client, bookie, drain=drain),
+                    partial(serve_client, bookie, drain=drain, tls=tls),
                     stop=stop,
                     grace_s=grace_s,
                     on_drain=begin_drain,
@@ -167,12 +170,27 @@ class Drain:
             self._answered.set()
 
 
-async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = None) -> None:
+async def serve_client(
+    bookie: Bookie, stream: Stream, *, drain: Drain | None = None, tls: OfferedTls | None = None
+) -> None:
     """Serve one connection until it ends, breaks, sends something that is not the protocol, or `drain` ends it.
 
     OSError.
     """
-    drain = drain or Drain(bookie)
+    first = b""
+    if tls is not None:
+        begun = await begin(stream, tls)
+        if begun is None:
+            return
+        stream, first = begun
+    try:
+        await _serve_begun(bookie, stream, first, drain or Drain(bookie))
+    finally:
+        stream.close()
+
+
+async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drain) -> None:
+    """Serve a connection of which the bytes `first` were received."""
     outbox = Outbox(stream)
 
     def write(parts: list[Buffer]) -> None:
@@ -201,8 +219,14 @@ async def serve_client(bookie: Bookie, stream: Stream, *, drain: Drain | None = 
             await outbox.wait_below(ANSWERS_WAITING_MAX)
 
     async def receive() -> None:
+        nonlocal first
         while not session.closed and outbox.broken is None:
-            size = await stream.receive_into(frames.space())
+            if first:
+                size = len(first)
+                frames.space()[:size] = first
+                first = b""
+            else:
+                size = await stream.receive_into(frames.space())
             if size == 0:
                 return
             with suppress(MalformedError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -19,6 +19,9 @@ from quire.service.gate import Gate
 from quire.world.doors import World
 from quire.world.outbox import Turn
 
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
+
 COMPACTIONS_MAX = 2
 """Topics of one broker that are compacted at the same time; others wait."""
 
@@ -29,6 +32,7 @@ class Context:
     __slots__ = (
         "_incarnation",
         "_producer_count",
+        "client_tls",
         "compacting",
         "connects",
         "delivery",
@@ -42,6 +46,7 @@ class Context:
         "passed_over",
         "publishing",
         "service_url",
+        "service_url_tls",
         "turn",
         "unacked",
         "world",
@@ -65,7 +70,11 @@ class Context:
         self.turn = turn or Turn()
         self.turn.faults = world.faults
         self.service_url = service_url
-        """The broker's address, as given to clients."""
+        """First URL of the broker, as given to clients; see `broker.ownership.urls`."""
+        self.service_url_tls = ""
+        """URL of its port with TLS, "" if there is none."""
+        self.client_tls: ClientTls | None = None
+        """TLS of connections to other brokers; None: they have none."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
         self.filters = load_filters(
@@ -93,6 +102,11 @@ class Context:
         """Lets a topic take messages of transactions. Raises BrokerError. None: they are off."""
         self._incarnation = incarnation
         self._producer_count = 0
+
+    @property
+    def own_url(self) -> str:
+        """Return the URL at which the clients of this broker itself begin a lookup."""
+        return (self.client_tls is not None and self.service_url_tls) or self.service_url
 
     def next_producer_name(self) -> str:
         """Return a producer name that is unique in this cluster: cluster, incarnation of the broker, count."""

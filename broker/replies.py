@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from broker.config import BrokerOptions
 from broker.measures import Rates
+from broker.ownership.urls import Urls, plain, split
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import encode
 
@@ -102,28 +103,35 @@ def topic_list_update(watcher_id: int, added: Iterable[str], removed: Iterable[s
     return encode(reply)
 
 
-def lookup(request_id: int, service_url: str) -> bytes:
+def lookup(request_id: int, urls: Urls) -> bytes:
     """Return a lookup answer to connect to that broker."""
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse
     body.request_id = request_id
     body.response = pb.CommandLookupTopicResponse.Connect
-    body.brokerServiceUrl = service_url
+    _set_urls(body, urls)
     body.authoritative = True
     body.proxy_through_service_url = False
     return encode(reply)
 
 
-def redirect(request_id: int, service_url: str, *, authoritative: bool) -> bytes:
+def redirect(request_id: int, urls: Urls, *, authoritative: bool) -> bytes:
     """Return a lookup answer to ask that broker, which is to take the topic's bundle if `authoritative`."""
     reply = command(pb.BaseCommand.LOOKUP_RESPONSE)
     body = reply.lookupTopicResponse
     body.request_id = request_id
     body.response = pb.CommandLookupTopicResponse.Redirect
-    body.brokerServiceUrl = service_url
+    _set_urls(body, urls)
     body.authoritative = authoritative
     body.proxy_through_service_url = False
     return encode(reply)
+
+
+def _set_urls(body: pb.CommandLookupTopicResponse, urls: Urls) -> None:
+    if url := plain(urls.broker_url):
+        body.brokerServiceUrl = url
+    if urls.broker_url_tls:
+        body.brokerServiceUrlTls = urls.broker_url_tls
 
 
 def lookup_failed(request_id: int, code: pb.ServerError, message: str) -> bytes:
@@ -179,23 +187,30 @@ def ack_response(consumer_id: int, request_id: int, code: pb.ServerError | None 
     return encode(reply)
 
 
-def close_producer(producer_id: int, assigned_url: str = "") -> bytes:
-    """Return CLOSE_PRODUCER. `assigned_url`: the broker to connect to, if known; else the client looks it up."""
+def _assign(body: pb.CommandCloseProducer | pb.CommandCloseConsumer, assigned: str) -> None:
+    url, url_tls = split(assigned) if assigned else ("", "")
+    if url:
+        body.assignedBrokerServiceUrl = url
+    if url_tls:
+        body.assignedBrokerServiceUrlTls = url_tls
+
+
+def close_producer(producer_id: int, assigned: str = "") -> bytes:
+    """Return CLOSE_PRODUCER. `assigned`: URLs of the broker to connect to, with commas, if known; else the client looks
+    it up."""
     reply = command(pb.BaseCommand.CLOSE_PRODUCER)
     reply.close_producer.producer_id = producer_id
     reply.close_producer.request_id = U64_MAX
-    if assigned_url:
-        reply.close_producer.assignedBrokerServiceUrl = assigned_url
+    _assign(reply.close_producer, assigned)
     return encode(reply)
 
 
-def close_consumer(consumer_id: int, assigned_url: str = "") -> bytes:
+def close_consumer(consumer_id: int, assigned: str = "") -> bytes:
     """Return CLOSE_CONSUMER; see `close_producer`."""
     reply = command(pb.BaseCommand.CLOSE_CONSUMER)
     reply.close_consumer.consumer_id = consumer_id
     reply.close_consumer.request_id = U64_MAX
-    if assigned_url:
-        reply.close_consumer.assignedBrokerServiceUrl = assigned_url
+    _assign(reply.close_consumer, assigned)
     return encode(reply)
 
 

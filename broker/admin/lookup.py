@@ -16,7 +16,8 @@ from broker.admin.redirects import redirect
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer, text
 from broker.errors import ServiceNotReadyError
-from broker.ownership.lookup import Redirect
+from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.urls import plain
 
 
 async def owner(call: AdminCall) -> Response:
@@ -26,21 +27,22 @@ async def owner(call: AdminCall) -> Response:
         raise ServiceNotReadyError(f"the broker do not have {listener} listener")  # clients look for these words
     # Raises if the namespace does not exist. The topic itself may be made by its first user.
     await call.administration.partitions(name)
-    broker_url, web_url = call.service.broker_url(), call.service.web_url()
+    service = call.service
+    found = Connect(service.broker_url(), service.web_url(), True, service.broker_url_tls(), service.web_url_tls())
     if call.service.cluster is not None:
-        found = await call.service.cluster.ownership.lookup(name, authoritative=call.flag("authoritative"))
-        if isinstance(found, Redirect):
-            raise redirect(call, found)
-        if not found.mine:
-            broker_url, web_url = found.broker_url, found.web_url
+        answered = await call.service.cluster.ownership.lookup(name, authoritative=call.flag("authoritative"))
+        if isinstance(answered, Redirect):
+            raise redirect(call, answered)
+        if not answered.mine:
+            found = answered
     return answer(
         {
-            "brokerUrl": broker_url,
-            "brokerUrlTls": "",
-            "httpUrl": web_url,
-            "httpUrlTls": "",
-            "nativeUrl": broker_url,
-            "brokerUrlSsl": "",
+            "brokerUrl": plain(found.broker_url),
+            "brokerUrlTls": found.broker_url_tls,
+            "httpUrl": plain(found.web_url),
+            "httpUrlTls": found.web_url_tls,
+            "nativeUrl": plain(found.broker_url),
+            "brokerUrlSsl": found.broker_url_tls,
         }
     )
 

@@ -227,7 +227,7 @@ async def unload_all(call: AdminCall) -> None:
             await cluster.ownership.unload(bundle)
         elif cluster.others is not None:
             path = f"/admin/v2/namespaces/{namespace}/{bundle.range}/unload"
-            await cluster.others.call(owner.web_url, "PUT", path)
+            await cluster.others.call(cluster.others.url_of(owner), "PUT", path)
 
 
 UNLOADING: Statuses = {NoSuchBundleError: 412}
@@ -250,7 +250,7 @@ async def unload(call: AdminCall) -> None:
         if not (isinstance(found, Connect) and found.mine):
             raise redirect(call, found)
     elif not owner.is_at(call.service.broker_url()):
-        raise redirect_to(call, owner.web_url)
+        raise redirect_to(call, owner)
     await cluster.ownership.unload(bundle, destination=destination or None)
 
 

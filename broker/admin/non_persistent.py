@@ -79,7 +79,7 @@ class NamesElsewhere:
                 node = await self._metadata.get(f"{BROKERS}/{broker_id}")
             if node is None:
                 return  # it has gone, and its topics with it
-            web_url = decode_report(broker_id, node.value).broker.web_url
+            web_url = self._others.url_of(decode_report(broker_id, node.value).broker)
             path = f"/admin/v2/{NON_PERSISTENT}/{namespace}?{HERE}=true"
             found.extend(map(TopicName.parse, await self._others.call(web_url, "GET", path)))
 

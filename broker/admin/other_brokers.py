@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import trio
@@ -25,10 +25,14 @@ from broker.errors import (
 )
 from broker.ownership.http_client import HttpAnswer, request
 from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.urls import Urls, web_url
 from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Network
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 REDIRECTS_MAX = 5
 REQUEST_S = 30.0
@@ -48,9 +52,15 @@ class Owners(Protocol):
 class OtherBrokers:
     """Requests to the owners of topics. Every call raises ServiceNotReadyError, beside what `errors` says."""
 
-    def __init__(self, ownership: Owners, network: Network) -> None:
+    def __init__(self, ownership: Owners, network: Network, tls: ClientTls | None = None) -> None:
+        """Take the doors. `tls`: of this broker as a client, which then prefers the ports with TLS of others."""
         self._ownership = ownership
         self._network = network
+        self._tls = tls
+
+    def url_of(self, broker: Urls) -> str:
+        """Return the web URL at which this broker asks another one."""
+        return web_url(broker, tls=self._tls is not None)
 
     async def find(self, name: TopicName) -> RemoteTopic | None:
         """Return the topic at its owner; None: this broker serves it. Raises the BrokerErrors of a lookup."""
@@ -61,7 +71,7 @@ class OtherBrokers:
         """Return the web URL of the broker to ask about a topic; None: this one. Raises the BrokerErrors of a
         lookup."""
         found = await self._ownership.lookup(name, authoritative=False)
-        return None if isinstance(found, Connect) and found.mine else found.web_url
+        return None if isinstance(found, Connect) and found.mine else self.url_of(found)
 
     async def ask(
         self,
@@ -85,7 +95,7 @@ class OtherBrokers:
         try:
             with trio.fail_after(REQUEST_S):
                 for _ in range(REDIRECTS_MAX):
-                    answer = await request(self._network, method, url, body)
+                    answer = await request(self._network, method, url, body, tls=self._tls)
                     if answer.status != 307 or not answer.location:
                         return _judged(answer, url, errors)
                     url = answer.location

@@ -15,6 +15,7 @@ from broker.admin.raw_paths import raw_path
 from broker.admin.requests import AdminCall
 from broker.errors import ServiceNotReadyError
 from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.urls import Urls
 from quire.wire.pulsar.names import TopicName
 
 
@@ -36,13 +37,16 @@ async def at_owner(call: AdminCall, name: TopicName) -> None:
 
 def redirect(call: AdminCall, found: Connect | Redirect) -> RedirectError:
     """Raise the redirect that follows from a lookup."""
-    return redirect_to(call, found.web_url, authoritative=isinstance(found, Redirect) and found.authoritative)
+    return redirect_to(call, found, authoritative=isinstance(found, Redirect) and found.authoritative)
 
 
-def redirect_to(call: AdminCall, web_url: str, *, authoritative: bool = False) -> RedirectError:
-    """Raise a redirect to another broker; ServiceNotReadyError if it has no web port."""
+def redirect_to(call: AdminCall, urls: Urls, *, authoritative: bool = False) -> RedirectError:
+    """Raise a redirect to another broker; ServiceNotReadyError if it has no web port. A request that came over TLS is
+    never sent to a port without it."""
+    web_url = urls.web_url_tls if call.is_tls else urls.web_url
     if not web_url:
-        raise ServiceNotReadyError("the broker that serves this has no web port")
+        with_tls = " with TLS" if call.is_tls else ""
+        raise ServiceNotReadyError(f"the broker that serves this has no web port{with_tls}")
     query = parse_qsl(call.request.url.query, keep_blank_values=True)
     if authoritative:
         query = [(key, value) for key, value in query if key != "authoritative"] + [("authoritative", "true")]

@@ -68,7 +68,11 @@ class Service:
     """Return the number of partitions a client is to see, which may create the topic. Raises BrokerError."""
     broker_url: Callable[[], str]
     web_url: Callable[[], str]
-    """URLs as clients use them. Asked for each time, since a server may know its port only when it listens."""
+    """First URLs; see `broker.ownership.urls`. Asked for each time, since a server may know its port only when it
+    listens."""
+    broker_url_tls: Callable[[], str] = str
+    web_url_tls: Callable[[], str] = str
+    """URLs with TLS, "" if there are none."""
     cluster: ClusterService | None = None
     """None: the resources of a cluster are not served, and this broker serves every topic."""
     authorizer: Authorizer | None = None
@@ -92,6 +96,11 @@ class AdminCall:
     @property
     def administration(self) -> Administration:
         return self.service.administration
+
+    @property
+    def is_tls(self) -> bool:
+        """Return whether the request came over TLS."""
+        return self.request.url.scheme == "https"
 
     @property
     def cluster(self) -> ClusterService:

@@ -101,12 +101,10 @@ class Lookups:
             counts.times.observe((trio.current_time() - begun) * 1000)
         if isinstance(found, Redirect):
             counts.redirects += 1
-            answer = replies.redirect(request.request_id, found.broker_url, authoritative=found.authoritative)
+            answer = replies.redirect(request.request_id, found, authoritative=found.authoritative)
         else:
             counts.answers += 1
-            answer = replies.lookup(
-                request.request_id, connection.context.service_url if found.mine else found.broker_url
-            )
+            answer = replies.lookup(request.request_id, _own(connection) if found.mine else found)
         connection.write((answer,))
 
     async def _find_owner(self, request: pb.CommandLookupTopic) -> Connect | Redirect:
@@ -140,5 +138,11 @@ class Lookups:
         if request.advertised_listener_name or not self._ownership.owns(name):
             return False
         self._counts.answered_at_once()
-        connection.write((replies.lookup(request.request_id, connection.context.service_url),))
+        connection.write((replies.lookup(request.request_id, _own(connection)),))
         return True
+
+
+def _own(connection: Connection) -> Connect:
+    """Return the URLs of this broker."""
+    context = connection.context
+    return Connect(context.service_url, "", mine=True, broker_url_tls=context.service_url_tls)

@@ -186,7 +186,7 @@ class Balancer:
         if move.source == self._ownership.brokers.me.id:
             await self._ownership.unload(bundle, destination=move.destination)
         else:
-            await self._ownership.peers.unload(source.broker.web_url, bundle, move.destination)
+            await self._ownership.peers.unload(source.broker, bundle, move.destination)
 
     async def _split(self, text: str, broker_id: str) -> None:
         bundle = _bundle(text)
@@ -197,7 +197,7 @@ class Balancer:
         if broker_id == self._ownership.brokers.me.id:
             await self._ownership.split(bundle)
         else:
-            await self._ownership.peers.split(source.broker.web_url, bundle, RANGE_EQUALLY)
+            await self._ownership.peers.split(source.broker, bundle, RANGE_EQUALLY)
 
 
 def _allowed(isolation: Isolation, brokers: Collection[str], bundle: str) -> set[str]:

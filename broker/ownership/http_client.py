@@ -6,10 +6,13 @@ import json
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from quire.world.doors import Network
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 ANSWER_BYTES_MAX = 16 << 20
 
@@ -37,13 +40,16 @@ def load() -> None:
     import_module("quire.service.http_network")
 
 
-async def request(network: Network, method: str, url: str, body: object = None) -> HttpAnswer:
-    """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline.
+async def request(
+    network: Network, method: str, url: str, body: object = None, *, tls: ClientTls | None = None
+) -> HttpAnswer:
+    """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline. `tls` is for https.
 
     Raises:
-        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, or `url` is no http URL.
+        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, or `url` is neither an http URL
+            nor, with `tls`, an https URL.
     """
-    check_url(url)
+    check_url(url, tls=tls is not None)
     # (See `load`.)
     import httpx2
 
@@ -58,7 +64,7 @@ async def request(network: Network, method: str, url: str, body: object = None) 
     }
     try:
         async with (
-            client(network) as http,
+            client(network, tls) as http,
             http.stream(method, url, content=data, headers=headers) as response,
             aclosing(response.aiter_raw()) as parts,
         ):
@@ -72,11 +78,12 @@ async def request(network: Network, method: str, url: str, body: object = None) 
     return HttpAnswer(response.status_code, response.headers.get("Location", ""), bytes(received))
 
 
-def check_url(url: str) -> None:
+def check_url(url: str, *, tls: bool = False) -> None:
     """Check what httpx2 takes without a word: a port that is no port, an address that is not closed.
 
     Raises:
-        OSError: no server can be at `url`, or it would have to be asked in another way than by plain HTTP.
+        OSError: no server can be at `url`, or it would have to be asked in another way than by HTTP, or
+            with TLS without `tls`.
     """
     try:
         parts = urlsplit(url)
@@ -85,5 +92,7 @@ def check_url(url: str) -> None:
         raise OSError(f"{url} is not a URL") from error
     if not host:
         raise OSError(f"{url} names no server")
-    if scheme != "http":
-        raise OSError(f"{url}: {scheme or 'no scheme'} is not supported, only http is")
+    if scheme == "https" and not tls:
+        raise OSError(f"{url} needs brokerClientTlsEnabled=true")
+    if scheme not in ("http", "https"):
+        raise OSError(f"{url}: {scheme or 'no scheme'} is not supported, only http and https are")

@@ -12,6 +12,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
+from broker.ownership.urls import Urls
+
 
 class Connect(NamedTuple):
     """Answer: connect to this broker."""
@@ -20,6 +22,8 @@ class Connect(NamedTuple):
     web_url: str
     mine: bool
     """True if it is this broker."""
+    broker_url_tls: str = ""
+    web_url_tls: str = ""
 
 
 class Redirect(NamedTuple):
@@ -29,6 +33,16 @@ class Redirect(NamedTuple):
     web_url: str
     authoritative: bool
     """True if that broker is to take the bundle if no broker has it."""
+    broker_url_tls: str = ""
+    web_url_tls: str = ""
+
+
+def connect(urls: Urls, *, mine: bool) -> Connect:
+    return Connect(urls.broker_url, urls.web_url, mine, urls.broker_url_tls, urls.web_url_tls)
+
+
+def redirect(urls: Urls, *, authoritative: bool) -> Redirect:
+    return Redirect(urls.broker_url, urls.web_url, authoritative, urls.broker_url_tls, urls.web_url_tls)
 
 
 class Has(Enum):

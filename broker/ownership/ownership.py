@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -31,13 +32,17 @@ from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
 from broker.ownership.peers import Peers
 from broker.ownership.placement import Placement
-from broker.ownership.values import LocalBroker, Owner
+from broker.ownership.urls import joined
+from broker.ownership.values import LocalBroker
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.backoff import Backoff
 from quire.world.doors import World
 from quire.world.tasks import for_each
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 __all__ = ["LocalBroker", "Ownership", "OwnershipOptions"]
 
@@ -56,8 +61,15 @@ class Ownership:
     """Ownership of one broker. `run` must run; `owns` and `owned` answer from memory, at once."""
 
     def __init__(
-        self, world: World, metadata: MetadataStore, me: LocalBroker, options: OwnershipOptions | None = None
+        self,
+        world: World,
+        metadata: MetadataStore,
+        me: LocalBroker,
+        options: OwnershipOptions | None = None,
+        *,
+        tls: ClientTls | None = None,
     ) -> None:
+        """Take the parts it uses. `tls`: for connections to other brokers; None: they do without."""
         self.options = options = options or OwnershipOptions()
         self._rng = world.rng
         self.me = me
@@ -66,17 +78,16 @@ class Ownership:
         self.on_lost: Callable[[Bundle], None] = _ignore
         """Set by the broker: close the bundle's topics at once, and write nothing for them. Must not raise or wait."""
         self.on_unload: Callable[[Bundle, str | None], Awaitable[None]] = _nothing_to_unload
-        """Set by the broker: close the bundle's topics; the second argument is the URL of the next broker, if known."""
+        """Set by the broker: close the bundle's topics; the second argument has the URLs of the next broker, with
+        commas, if it is known."""
         self.counters: Callable[[], Iterable[TopicCounters]] = tuple
         """Set by the broker: the counts of its loaded topics."""
-        self.peers = Peers(world.network, options)
+        self.peers = Peers(world.network, options, tls)
         self.reporter = Reporter(me, options, world.clock)
         self.brokers = Brokers(
             metadata, me, options, lambda: self.reporter.value, lambda: self._placement.brokers_changed()
         )
-        self.leases = Leases(
-            metadata, Owner(broker_url=me.broker_url, web_url=me.web_url), options, lambda lease: self._lost(lease)
-        )
+        self.leases = Leases(metadata, me.owner, options, lambda lease: self._lost(lease))
         self.health_topic = f"persistent://{heartbeat_namespace(me.id)}/healthcheck"
         self.isolation = IsolationStore(metadata)
         self._placement = Placement(
@@ -181,25 +192,25 @@ class Ownership:
         The broker `destination` (an id) takes it, or else the next one that is asked. If it has not taken it
         `unload_timeout_s` after the call, a warning is logged. Raises NotOwnerError, NoBrokerError (no such broker is
         registered)."""
-        url: str | None = None
+        to: LocalBroker | None = None
         if destination is not None:
             report = self.brokers.reports.get(destination)
             if report is None:
                 raise NoBrokerError(f"there is no broker {destination}")
             if report.broker == self.me:
                 return
-            url = report.broker.broker_url
+            to = report.broker
         # Completed even if the caller is cancelled: a half unloaded bundle has no owner.
-        await self._see_through(partial(self._unload_to, bundle, url), f"unload {bundle}")
+        await self._see_through(partial(self._unload_to, bundle, to), f"unload {bundle}")
 
-    async def _unload_to(self, bundle: Bundle, url: str | None) -> None:
+    async def _unload_to(self, bundle: Bundle, to: LocalBroker | None) -> None:
         lease = self.leases.find(bundle)
         if lease is None or not await lease.disable():
             raise NotOwnerError(f"{bundle} is not served by this instance:{self.me.id}")
         deadline = trio.current_time() + self.options.unload_timeout_s
-        await self._unload(lease, url)
-        if url is not None and not await self._offer(lease, url, deadline):
-            log.warning("bundle not taken by its destination", bundle=str(bundle), destination=url)
+        await self._unload(lease, None if to is None else joined(to))
+        if to is not None and not await self._offer(lease, self.peers.url_of(to), deadline):
+            log.warning("bundle not taken by its destination", bundle=str(bundle), destination=to.broker_url)
 
     async def _offer(self, lease: Lease, url: str, deadline: float) -> bool:
         """Offer a released bundle to a broker, again until the deadline while no broker has it. Return whether it
@@ -209,7 +220,7 @@ class Ownership:
         bundle, or waits for longer than an offer does."""
         backoff = Backoff(OFFER_AGAIN_S, OFFER_AGAIN_MAX_S, self._rng)
         while (owner := await self.peers.offer(url, lease.bundle)) != url:
-            is_late = owner == self.me.broker_url if owner is not None else await self.peers.answers(url)
+            is_late = owner == self.peers.url_of(self.me) if owner is not None else await self.peers.answers(url)
             is_free = lease.state is LeaseState.NONE and lease.owner is None
             pause_s = backoff.next()
             if not is_late or not is_free or trio.current_time() + pause_s >= deadline:

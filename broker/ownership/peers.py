@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlsplit
 
 import trio
 from google.protobuf.message import DecodeError
 
+from broker.ownership import urls
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.http_client import HttpAnswer, request
+from broker.ownership.urls import Urls
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Network, Stream
 from quire.world.streams import send_all
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
 
@@ -37,15 +42,22 @@ T = TypeVar("T")
 class Peers:
     """Peers of this broker, asked over connections of one request each."""
 
-    def __init__(self, network: Network, options: OwnershipOptions) -> None:
+    def __init__(self, network: Network, options: OwnershipOptions, tls: ClientTls | None = None) -> None:
+        """Take the doors. `tls`: of this broker as a client, which then prefers the ports with TLS of others; None:
+        they are asked without, and those that have no other ports are not reached."""
         self._network = network
+        self._tls = tls
         self._options = options
         self._known: dict[str, tuple[bool, float]] = {}
         """Last answer of each, and the time until which it is valid."""
         self._asking: dict[str, trio.Event] = {}
 
+    def url_of(self, broker: Urls) -> str:
+        """Return the URL at which this broker asks another one."""
+        return urls.broker_url(broker, tls=self._tls is not None)
+
     async def answers(self, broker_url: str) -> bool:
-        """Return whether the broker at pulsar://host:port answers, now or a moment ago. Concurrent callers share one
+        """Return whether the broker at a URL answers, now or a moment ago. Concurrent callers share one
         probe."""
         while (asking := self._asking.get(broker_url)) is not None:
             await asking.wait()
@@ -80,23 +92,25 @@ class Peers:
         if answer is None:
             return None
         found = answer.lookupTopicResponse
-        return found.brokerServiceUrl if found.response == found.Connect else None
+        url = found.brokerServiceUrlTls if urls.is_tls(broker_url) else found.brokerServiceUrl
+        return url if found.response == found.Connect else None
 
-    async def unload(self, web_url: str, bundle: Bundle, destination: str) -> bool:
+    async def unload(self, broker: Urls, bundle: Bundle, destination: str) -> bool:
         """Ask the owner of a bundle, by its REST, to hand it to the broker `destination`; return whether it did."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload"
-        return await self._put(f"{web_url}{path}?destinationBroker={quote(destination, safe='')}")
+        return await self._put(broker, f"{path}?destinationBroker={quote(destination, safe='')}")
 
-    async def split(self, web_url: str, bundle: Bundle, algorithm: str) -> bool:
+    async def split(self, broker: Urls, bundle: Bundle, algorithm: str) -> bool:
         """Ask the owner of a bundle, by its REST, to split it; return whether it did."""
         path = f"/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/split"
-        return await self._put(f"{web_url}{path}?unload=false&splitAlgorithmName={algorithm}")
+        return await self._put(broker, f"{path}?unload=false&splitAlgorithmName={algorithm}")
 
-    async def _put(self, url: str) -> bool:
+    async def _put(self, broker: Urls, path: str) -> bool:
+        url = f"{urls.web_url(broker, tls=self._tls is not None)}{path}"
         answer: HttpAnswer | None = None
         try:
             with trio.move_on_after(self._options.unload_timeout_s):
-                answer = await request(self._network, "PUT", url)
+                answer = await request(self._network, "PUT", url, tls=self._tls)
         except OSError as error:
             log.debug("another broker does not answer", url=url, reason=str(error))
         if answer is None or not 200 <= answer.status < 300:
@@ -116,7 +130,7 @@ class Peers:
         stream: Stream | None = None
         try:
             with trio.move_on_after(self._options.probe_timeout_s):
-                stream = await self._network.connect(host, port)
+                stream = await self._connect(broker_url, host, port)
                 await send_all(stream, asked)
                 return await read(stream)
         except OSError as error:
@@ -125,6 +139,13 @@ class Peers:
             if stream is not None:
                 stream.close()
         return None
+
+    async def _connect(self, broker_url: str, host: str, port: int) -> Stream:
+        if not urls.is_tls(broker_url):
+            return await self._network.connect(host, port)
+        if self._tls is None:
+            raise OSError(f"{broker_url} needs brokerClientTlsEnabled=true")
+        return await self._tls.connect(self._network, host, port)
 
 
 def topic_in(bundle: Bundle) -> TopicName:

@@ -16,7 +16,7 @@ from broker.ownership.isolation_store import IsolationStore
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.leases import Leases
 from broker.ownership.load import choose
-from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step, decide
+from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step, connect, decide, redirect
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
 from broker.ownership.values import BrokerReport, LocalBroker
@@ -82,9 +82,9 @@ class Placement:
                         await self._changed.wait()
                     continue
                 if step is Step.CONNECT_TO_ME:
-                    return Connect(self._me.broker_url, self._me.web_url, mine=True)
+                    return connect(self._me, mine=True)
                 if step is Step.CONNECT_TO_OWNER and lease.owner is not None:
-                    return Connect(lease.owner.broker_url, lease.owner.web_url, mine=False)
+                    return connect(lease.owner, mine=False)
                 with trio.move_on_after(self._options.probe_again_s):
                     await changed.wait()
         if has in (Has.ME_UNLOADING, Has.ANOTHER_UNLOADING):
@@ -101,7 +101,7 @@ class Placement:
         if owner.disabled:
             return Has.ANOTHER_UNLOADING
         lives = any(owner.is_at(report.broker.broker_url) for report in self._brokers.reports.values())
-        answers = lives and await self._answers_until(owner.broker_url, lease.changed)
+        answers = lives and await self._answers_until(self._peers.url_of(owner), lease.changed)
         if answers is None:
             return await self._has(lease)
         return Has.ANOTHER if answers else Has.ANOTHER_GONE
@@ -134,10 +134,10 @@ class Placement:
             stopping=self.stopping,
         )
         if step is Step.REDIRECT_TO_LEADER and leader is not None:
-            return Redirect(leader.broker_url, leader.web_url, authoritative=False)
+            return redirect(leader, authoritative=False)
         if step is Step.REDIRECT_TO_CHOSEN and chosen is not None:
             self._assigned[chosen.id] += 1
-            return Redirect(chosen.broker_url, chosen.web_url, authoritative=True)
+            return redirect(chosen, authoritative=True)
         if step is not Step.ACQUIRE:
             raise NoBrokerError(f"no broker is available to take {lease.bundle}")
         await self._acquire(lease, bundles)
@@ -169,7 +169,7 @@ class Placement:
         if broker_id == self._me.id:
             return None if self.stopping else self._me
         while broker_id is not None and (report := self._brokers.reports.get(broker_id)) is not None:
-            answers = await self._answers_until(report.broker.broker_url, self._changed)
+            answers = await self._answers_until(self._peers.url_of(report.broker), self._changed)
             if answers is not None:
                 return report.broker if answers else None
         return None

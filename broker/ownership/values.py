@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from broker.errors import MetadataRefusedError
 from broker.ownership.bundles import Bundles, even, parse_boundary
+from broker.ownership.urls import plain
 from quire.wire.pulsar.names import NamespaceName
 
 Json = dict[str, Any]
@@ -113,14 +114,14 @@ def default_policies(bundles: Bundles, clusters: Sequence[str]) -> Json:
 
 
 class Owner(NamedTuple):
-    """Owner of a bundle, as recorded in its node."""
+    """Owner of a bundle, as recorded in its node. For its URLs see `broker.ownership.urls`."""
 
     broker_url: str
-    """pulsar://host:port"""
     web_url: str
-    """http://host:port"""
     disabled: bool = False
     """True while the bundle is being unloaded."""
+    broker_url_tls: str = ""
+    web_url_tls: str = ""
 
     def is_at(self, broker_url: str) -> bool:
         return self.broker_url == broker_url
@@ -131,23 +132,25 @@ def encode_owner(owner: Owner) -> bytes:
     >>> encode_owner(Owner(broker_url="pulsar://a:6650", web_url="http://a:8080"))
     b'{"nativeUrl":"pulsar://a:6650","httpUrl":"http://a:8080","disabled":false,"advertisedListeners":{}}'
     """
-    return encode_json(
-        {
-            "nativeUrl": owner.broker_url,
-            "httpUrl": owner.web_url,
-            "disabled": owner.disabled,
-            "advertisedListeners": {},
-        }
-    )
+    urls = {
+        "nativeUrl": plain(owner.broker_url),
+        "nativeUrlTls": owner.broker_url_tls,
+        "httpUrl": plain(owner.web_url),
+        "httpUrlTls": owner.web_url_tls,
+    }
+    there = {key: url for key, url in urls.items() if url}
+    return encode_json({**there, "disabled": owner.disabled, "advertisedListeners": {}})
 
 
 def decode_owner(value: bytes) -> Owner:
     """Decode the owner in a node. Raises MetadataRefusedError."""
     fields = decode_json(value, "the owner of a bundle")
     return Owner(
-        broker_url=_text(fields, "nativeUrl"),
-        web_url=_text(fields, "httpUrl"),
+        broker_url=_text(fields, "nativeUrl", "nativeUrlTls"),
+        web_url=_text(fields, "httpUrl", "httpUrlTls"),
         disabled=bool(fields.get("disabled")),
+        broker_url_tls=_url(fields, "nativeUrlTls"),
+        web_url_tls=_url(fields, "httpUrlTls"),
     )
 
 
@@ -155,12 +158,24 @@ def decode_owner(value: bytes) -> Owner:
 
 
 class LocalBroker(NamedTuple):
-    """Public data of a broker."""
+    """Public data of a broker. For its URLs see `broker.ownership.urls`."""
 
     id: str
     """advertised host:webport"""
     broker_url: str
     web_url: str
+    broker_url_tls: str = ""
+    web_url_tls: str = ""
+
+    @property
+    def owner(self) -> Owner:
+        """Return what this broker writes into the nodes of its bundles."""
+        return Owner(
+            broker_url=self.broker_url,
+            web_url=self.web_url,
+            broker_url_tls=self.broker_url_tls,
+            web_url_tls=self.web_url_tls,
+        )
 
 
 class BundleLoad(NamedTuple):
@@ -200,10 +215,15 @@ def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms
     """Encode LocalBrokerData. Resources other than rates are not measured, which their limits of -1000 express."""
     loads = report.bundles
     unknown = {"usage": 0.0, "limit": -1000.0}
+    urls = {
+        "webServiceUrl": plain(report.broker.web_url),
+        "webServiceUrlTls": report.broker.web_url_tls,
+        "pulsarServiceUrl": plain(report.broker.broker_url),
+        "pulsarServiceUrlTls": report.broker.broker_url_tls,
+    }
     return encode_json(
         {
-            "webServiceUrl": report.broker.web_url,
-            "pulsarServiceUrl": report.broker.broker_url,
+            **{key: url for key, url in urls.items() if url},
             "persistentTopicsEnabled": True,
             "nonPersistentTopicsEnabled": True,
             "cpu": unknown,
@@ -239,7 +259,11 @@ def decode_report(broker_id: str, value: bytes) -> BrokerReport:
     """Decode a report. Raises MetadataRefusedError if it lacks the broker's addresses."""
     fields = decode_json(value, f"the report of broker {broker_id}")
     broker = LocalBroker(
-        id=broker_id, broker_url=_text(fields, "pulsarServiceUrl"), web_url=_text(fields, "webServiceUrl")
+        id=broker_id,
+        broker_url=_text(fields, "pulsarServiceUrl", "pulsarServiceUrlTls"),
+        web_url=_text(fields, "webServiceUrl", "webServiceUrlTls"),
+        broker_url_tls=_url(fields, "pulsarServiceUrlTls"),
+        web_url_tls=_url(fields, "webServiceUrlTls"),
     )
     stats = fields.get("lastStats")
     loads: dict[str, BundleLoad] = {}
@@ -296,8 +320,14 @@ def decode_leader(value: bytes) -> str:
     return _text(decode_json(value, "the leader"), "brokerId")
 
 
-def _text(fields: Mapping[str, Any], key: str) -> str:
+def _text(fields: Mapping[str, Any], *keys: str) -> str:
+    """Return the first of these fields that is there."""
+    for key in keys:
+        if found := _url(fields, key):
+            return found
+    raise MetadataRefusedError(f"the required field {keys[0]} is missing")
+
+
+def _url(fields: Mapping[str, Any], key: str) -> str:
     found = fields.get(key)
-    if not isinstance(found, str) or not found:
-        raise MetadataRefusedError(f"the required field {key} is missing")
-    return found
+    return found if isinstance(found, str) else ""

@@ -88,8 +88,10 @@ class RemoteBrokers:
     async def _ask(self, topic: TopicName, make: Callable[[int], pb.BaseCommand]) -> None:
         if self._connections is None:
             context = self._context
-            address = parse_service_url(context.service_url)
-            self._connections = Connections(context.world, ClientOptions(), context.nursery, address)
+            address = parse_service_url(context.own_url)
+            self._connections = Connections(
+                context.world, ClientOptions(), context.nursery, address, tls=context.client_tls
+            )
         try:
             with trio.fail_after(ANSWER_S):
                 connection = await self._connections.of_topic(topic.full)

@@ -47,7 +47,7 @@ async def open_client(
 
     Args:
         world: the doors to clock, network and randomness.
-        service_url: address of the cluster, pulsar://host:port[,host:port...].
+        service_url: address of the cluster, pulsar://host:port[,host:port...], or pulsar+ssl:// for TLS.
         options: deadlines, back-off and bounds.
 
     Returns:

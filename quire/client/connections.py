@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -12,7 +14,12 @@ from quire.client.errors import ClientError, ClosedError, ConnectionLostError, S
 from quire.client.options import ClientOptions
 from quire.client.service_url import Address, parse_service_url
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.world.doors import World
+from quire.world.doors import Stream, World
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
+
+log = logging.getLogger(__name__)
 
 REDIRECTS_MAX = 20
 
@@ -32,8 +39,15 @@ class Connections:
     """Connections of a client, made on first use in tasks of `nursery`, and dropped when they end."""
 
     def __init__(
-        self, world: World, options: ClientOptions, nursery: trio.Nursery, service: tuple[Address, ...]
+        self,
+        world: World,
+        options: ClientOptions,
+        nursery: trio.Nursery,
+        service: tuple[Address, ...],
+        *,
+        tls: ClientTls | None = None,
     ) -> None:
+        """Take the doors. `tls`: for addresses with TLS; None: it is made of the options when it is needed."""
         self._world = world
         self._options = options
         self._nursery = nursery
@@ -41,6 +55,7 @@ class Connections:
         self._turn = 0
         self._slots: dict[tuple[Address, str], _Slot] = {}
         self._closed = False
+        self._tls = tls
 
     def close(self) -> None:
         """Refuse new connections; existing ones end with the nursery."""
@@ -61,7 +76,7 @@ class Connections:
         for _ in range(REDIRECTS_MAX):
             ask = partial(commands.lookup, topic=topic, authoritative=authoritative)
             answer = (await connection.request(ask)).lookupTopicResponse
-            broker = _address_of(answer)
+            broker = _address_of(answer, tls=self._service[0].tls)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
                 if answer.proxy_through_service_url:
                     return await self._to_service(str(broker))
@@ -96,7 +111,7 @@ class Connections:
         slot.error = ClosedError("the client is closed")
         try:
             with trio.fail_after(self._options.connect_timeout_s):
-                stream = await self._world.network.connect(address.host, address.port)
+                stream = await self._connect(address)
             connection = slot.connection = Connection(stream, self._options)
 
             def ready() -> None:
@@ -113,9 +128,30 @@ class Connections:
             del self._slots[key]
             slot.ready.set()
 
+    async def _connect(self, address: Address) -> Stream:
+        network = self._world.network
+        if not address.tls:
+            return await network.connect(address.host, address.port)
+        if self._tls is None:
+            self._tls = await self._open_tls()
+        return await self._tls.connect(network, address.host, address.port)
 
-def _address_of(answer: pb.CommandLookupTopicResponse) -> Address:
+    async def _open_tls(self) -> ClientTls:
+        # Imported here, because most clients do not need it.
+        from quire.world.real_tls import TlsFiles
+        from quire.world.tls_sides import ClientTls
+
+        make = partial(TlsFiles, self._options.tls, server_side=False)
+        try:
+            files = await self._world.offload.run(make, name="tls files")
+        except ValueError as error:
+            raise OSError(f"the options of TLS cannot be used: {error}") from error
+        return ClientTls(files, self._world.offload, on_broken=partial(log.warning, "files of TLS not used: %s"))
+
+
+def _address_of(answer: pb.CommandLookupTopicResponse, *, tls: bool) -> Address:
+    """Return the address in an answer. A client of a service with TLS never connects without it."""
     try:
-        return parse_service_url(answer.brokerServiceUrl)[0]
+        return parse_service_url(answer.brokerServiceUrlTls if tls else answer.brokerServiceUrl)[0]
     except ValueError as error:
         raise ServerRefusedError(pb.ServiceNotReady, f"the lookup returned an invalid address: {error}") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.wire.pulsar.frames import MESSAGE_SIZE_MAX
+from quire.world.tls_options import TlsOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,9 @@ class ClientOptions:
     """Bytes queued for callers at which a connection is not read."""
     message_size_max: int = MESSAGE_SIZE_MAX
     """Maximum bytes of metadata and payload of one message, until the broker announces its own limit."""
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    """Files and rules of connections with TLS, which a service URL of pulsar+ssl:// asks for. The files are read again
+    for each connection. By default the authorities of the system are trusted, and no certificate is shown."""
     client_name: str = "Quire"
     """Sent to brokers as the client's version."""
 

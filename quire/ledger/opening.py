@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,6 +29,11 @@ from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
     from quire.metadata.zookeeper.config import ZooKeeperConfig
+    from quire.world.tls_options import TlsOptions
+    from quire.world.tls_sides import ClientTls
+
+TLS_REFRESH_S = 300.0
+"""Time between two looks at the files of TLS, in seconds."""
 
 
 @asynccontextmanager
@@ -38,6 +44,7 @@ async def open_client(
     *,
     watcher: WatcherConfig | None = None,
     zookeeper: ZooKeeperConfig | None = None,
+    tls: TlsOptions | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """Open a ledger client on a cluster in ZooKeeper. Errors of the block are raised unchanged, not in a group.
 
@@ -47,6 +54,7 @@ async def open_client(
         config: Limits and choices of the client; None for the defaults.
         watcher: Health checks and other settings for watching bookies. The root comes from the URI.
         zookeeper: Credentials, TLS and timeouts. Servers and chroot come from the URI.
+        tls: Files and rules of TLS to the bookies, which is then required; None: there is none.
 
     Returns:
         The client, for `async with`. It is closed at the end of the block.
@@ -56,7 +64,9 @@ async def open_client(
         NoNodeError: The cluster was never initialised.
         UnsupportedLayoutError: The cluster has another layout than the URI says.
         MetadataUnavailableError: ZooKeeper cannot be reached.
+        OSError, ValueError: The files of `tls` cannot be used.
     """
+    side = None if tls is None else await _client_tls(world, tls)
     # Imported here because kazoo takes longer to import than a standalone server takes to start.
     from quire.metadata.zookeeper.config import SessionExpiredPolicy, ZooKeeperConfig, parse_connect_string
     from quire.metadata.zookeeper.store import open_store
@@ -71,7 +81,9 @@ async def open_client(
     store = await open_store(world, settings)
     try:
         root = where.ledgers_root
-        async with open_client_on(world, store, config, root=root, layout=where.layout, watcher=watcher) as client:
+        async with open_client_on(
+            world, store, config, root=root, layout=where.layout, watcher=watcher, tls=side
+        ) as client:
             yield client
     finally:
         with trio.CancelScope(shield=True):  # its thread must end, or the process does not
@@ -89,6 +101,7 @@ async def open_client_on(
     ids: LedgerIds | None = None,
     watcher: WatcherConfig | None = None,
     turn: Turn | None = None,
+    tls: ClientTls | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """Open a ledger client on an open metadata store, which stays open.
 
@@ -101,6 +114,7 @@ async def open_client_on(
         ids: Source of ledger ids; None for the sequence that original clients use too.
         watcher: Settings for watching bookies.
         turn: Pass of the event loop that sends output at its end; see `TcpLink`.
+        tls: TLS of the connections to bookies; None: there is none.
 
     Returns:
         The client, for `async with`. It is closed at the end of the block.
@@ -124,7 +138,7 @@ async def open_client_on(
             health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
             bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
             await nursery.start(bookies.run, name="bookie watcher")
-            connect = watched_links(world.network, nursery, bookies, turn=turn, faults=world.faults)
+            connect = watched_links(world.network, nursery, bookies, turn=turn, faults=world.faults, tls=tls)
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 yield client
         except Exception as error:
@@ -193,3 +207,12 @@ async def _layout(store: MetadataStore, root: str, name: str | None) -> LedgerLa
     if name is not None and name != found.name:
         raise UnsupportedLayoutError(f"{root} has the layout {found.name}, not {name}")
     return found
+
+
+async def _client_tls(world: World, options: TlsOptions) -> ClientTls:
+    # Imported here, because most clients do not need it.
+    from quire.world.real_tls import TlsFiles
+    from quire.world.tls_sides import ClientTls
+
+    files = await world.offload.run(partial(TlsFiles, options, server_side=False), name="tls files")
+    return ClientTls(files, world.offload, refresh_s=TLS_REFRESH_S)

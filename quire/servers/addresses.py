@@ -13,18 +13,35 @@ from quire.world.unwrap import leaves
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Host and port as clients use them; `web` is None when no web port is served."""
+    """Host and port as clients use them; None for ports that are not served. For the URLs see
+    `broker.ownership.urls`."""
 
-    broker: tuple[str, int]
+    broker: tuple[str, int] | None
     web: tuple[str, int] | None
+    broker_tls: tuple[str, int] | None = None
+    web_tls: tuple[str, int] | None = None
 
     @property
     def broker_url(self) -> str:
-        return f"pulsar://{host_port(self.broker)}"
+        return f"pulsar://{host_port(self.broker)}" if self.broker else self.broker_url_tls
 
     @property
     def web_url(self) -> str:
-        return f"http://{host_port(self.web)}" if self.web else ""
+        return f"http://{host_port(self.web)}" if self.web else self.web_url_tls
+
+    @property
+    def broker_url_tls(self) -> str:
+        return f"pulsar+ssl://{host_port(self.broker_tls)}" if self.broker_tls else ""
+
+    @property
+    def web_url_tls(self) -> str:
+        return f"https://{host_port(self.web_tls)}" if self.web_tls else ""
+
+    @property
+    def tls_part(self) -> str:
+        """Return the part of a `ready` line about the ports with TLS; empty if there are none."""
+        found = (("broker_tls", self.broker_url_tls), ("web_tls", self.web_url_tls))
+        return "".join(f" {key}={url}" for key, url in found if url)
 
 
 def host_port(address: tuple[str, int]) -> str:
@@ -58,4 +75,5 @@ def free_port() -> int:
 
 def ready_line(addresses: Addresses, *, data: str, pid: int, start_s: float) -> str:
     """Return `ready broker=pulsar://127.0.0.1:6650 web=http://127.0.0.1:8080 data=... pid=... start_s=0.42`."""
-    return f"ready broker={addresses.broker_url} web={addresses.web_url} data={data} pid={pid} start_s={start_s:.2f}"
+    urls = f"broker={addresses.broker_url} web={addresses.web_url}{addresses.tls_part}"
+    return f"ready {urls} data={data} pid={pid} start_s={start_s:.2f}"

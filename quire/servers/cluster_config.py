@@ -13,6 +13,7 @@ from quire.metadata.layouts import LAYOUTS, LedgerLayout
 from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys
 from quire.service.config import conf_key
 from quire.service.original_conf import Rules
@@ -42,8 +43,10 @@ class ClusterConfig:
     address: AddressKeys
     old_ledgers: OldLedgerKeys
     layouts: LayoutKeys
+    tls: BookieTlsKeys
 
     def __post_init__(self) -> None:
+        self.tls.client()
         indexes = _folders(self.bookie.index_directory)
         if indexes and len(indexes) != len(_folders(self._ledger_directory)):
             raise ValueError("indexDirectories: there must be one for each of ledgerDirectories")

@@ -112,6 +112,7 @@ def conf_key(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     joined: bool = False,
+    secret: bool = False,
 ) -> T:
     """Return a field of a configuration dataclass, given by `key` in a file.
 
@@ -122,9 +123,10 @@ def conf_key(
         unit: what the file counts, and by it what the field counts.
         joined: a text that is a list with commas to its reader: the values of a key given several times are put
         together.
+        secret: a password: left out where the configuration is printed.
     """
     made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined)
-    made: T = field(default=unit.in_field(default), metadata={"key": made_of})
+    made: T = field(default=unit.in_field(default), metadata={"key": made_of}, repr=not secret)
     return made
 
 
@@ -208,7 +210,9 @@ def parse_value(key: Key, *values: str) -> Any:
         kind = optional[0]
     listed = key.joined or kind == tuple[str, ...]
     raw = ",".join(values) if listed else values[0]
-    if raw == "" and (kind is not str or key.default is None):
+    if raw == "" and type(None) in get_args(key.kind):
+        return None  # (also where that is not the default: no port)
+    if raw == "" and kind is not str:
         return key.default
     value: Any
     if kind is bool:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -30,14 +30,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
-from quire.world.real_network import check_descriptors
+from quire.world.real_network import RealNetwork, check_descriptors
+
+if TYPE_CHECKING:
+    from quire.service.https import TlsConnection, TlsListener
+    from quire.world.tls_sides import ServerTls
 
 HEALTH_CHECK_S = 60.0
 """Deadline of a health check, in seconds."""
@@ -182,22 +186,29 @@ async def serve_web(
     *,
     stop: trio.Event | None = None,
     listening: Callable[[tuple[str, int]], None] | None = None,
+    tls: ServerTls | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a web port until `stop` is set or the task is cancelled. `listening` is called with the address it listens
-    on (port 0 picks a free one), which it starts with; OSError if the port is taken."""
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    address: tuple[str, int] = listeners[0].socket.getsockname()[:2]
+    on (port 0 picks a free one), which it starts with; OSError if the port is taken. With `tls` it is an https port."""
+    listeners: list[_Listener | TlsListener]
+    if tls is None:
+        listeners = [_Listener(each) for each in await trio.open_tcp_listeners(port, host=host)]
+    else:
+        from quire.service.https import TlsListener  # imported only where it is used, as TLS is
+
+        listeners = [TlsListener(await RealNetwork().listen(host, port), tls, send_s=SEND_S)]
+    address = listeners[0].address
     config = Config()
     config.include_server_header = False
     config.logger_class = _ServerLog
     config.keep_alive_timeout = IDLE_S
-    wrapped = ASGIWrapper(cast(Any, app))
     counts = ConnectionCounts()
-    serving: set[_Connection] = set()
+    serving: set[_Connection | TlsConnection] = set()
 
-    async def serve_one(connection: _Connection) -> None:
+    async def serve_one(connection: _Connection | TlsConnection) -> None:
         serving.add(connection)
+        wrapped = ASGIWrapper(cast(Any, connection.app(app)))
         try:
             await TCPServer(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
         finally:
@@ -218,7 +229,7 @@ async def serve_web(
         for listener in listeners:
             serve = partial(
                 serve_connections,
-                _Listener(listener),
+                cast(Any, listener),
                 serve_one,
                 stop=stop,
                 grace_s=GRACE_S,
@@ -245,6 +256,9 @@ class _Connection:
             host, port = stream.socket.getpeername()[:2]
             self.peer = f"{host}:{port}"
 
+    def app(self, app: ASGIApp) -> ASGIApp:
+        return app
+
     async def receive_some(self, max_bytes: int) -> bytes:
         received = bytes(await self._stream.receive_some(max_bytes))
         if not received:
@@ -270,6 +284,11 @@ class _Listener:
 
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
+
+    @property
+    def address(self) -> tuple[str, int]:
+        found: tuple[str, int] = self._listener.socket.getsockname()[:2]
+        return found
 
     async def accept(self) -> _Connection:
         await trio.lowlevel.wait_readable(self._listener.socket)

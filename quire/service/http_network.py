@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 import httpx2
@@ -18,45 +18,57 @@ import trio
 from quire.world.doors import Network, Stream
 from quire.world.streams import send_all
 
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
+
 CHUNK_BYTES = 64 << 10
 """Most bytes of one read."""
 
 
-def client(network: Network) -> httpx2.AsyncClient:
-    """Return a client for plain HTTP/1.1: one connection for each request, no redirects, no proxies, no timeouts of its
-    own.
+def client(network: Network, tls: ClientTls | None = None) -> httpx2.AsyncClient:
+    """Return a client for HTTP/1.1, with https if there is `tls`: one connection for each request, no redirects, no
+    proxies, no timeouts of its own.
 
     The caller sets the deadline with a cancel scope. Requests raise httpx2.HTTPError and httpx2.InvalidURL.
     """
     return httpx2.AsyncClient(
-        transport=NetworkTransport(network), timeout=None, trust_env=False, follow_redirects=False
+        transport=NetworkTransport(network, tls), timeout=None, trust_env=False, follow_redirects=False
     )
 
 
 class NetworkTransport(httpx2.AsyncBaseTransport):
     """httpx2's transport over a Network."""
 
-    def __init__(self, network: Network) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            max_keepalive_connections=0, network_backend=NetworkBackend(network), http2=False
-        )
+    def __init__(self, network: Network, tls: ClientTls | None = None) -> None:
+        self._pools = {"http": _pool(NetworkBackend(network))}
+        if tls is not None:
+            self._pools["https"] = _pool(NetworkBackend(network, tls))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
-        if url.scheme != "http":
-            raise httpx2.UnsupportedProtocol(f"{url.scheme or 'no scheme'} is not supported, only http is")
+        pool = self._pools.get(url.scheme)
+        if pool is None:
+            known = " and ".join(self._pools)
+            raise httpx2.UnsupportedProtocol(f"{url.scheme or 'no scheme'} is not supported, only {known}")
+        port = url.port or (443 if url.scheme == "https" else 80)
         asked = httpcore2.Request(
             method=request.method,
-            url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            # (The connections of the pool have TLS, or do without: httpcore2 adds none.)
+            url=httpcore2.URL(scheme=b"http", host=url.raw_host, port=port, target=url.raw_path),
             headers=request.headers.raw,
             content=request.stream,
         )
         with _as_transport_errors():
-            answer = await self._pool.handle_async_request(asked)
+            answer = await pool.handle_async_request(asked)
         return httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer))
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
+
+
+def _pool(backend: httpcore2.AsyncNetworkBackend) -> httpcore2.AsyncConnectionPool:
+    return httpcore2.AsyncConnectionPool(max_keepalive_connections=0, network_backend=backend, http2=False)
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -84,8 +96,9 @@ def _as_transport_errors() -> Iterator[None]:
 class NetworkBackend(httpcore2.AsyncNetworkBackend):
     """httpcore2's connections, made by a Network. There are no timeouts here: callers use cancel scopes."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, tls: ClientTls | None = None) -> None:
         self._network = network
+        self._tls = tls
 
     async def connect_tcp(
         self,
@@ -96,6 +109,8 @@ class NetworkBackend(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         try:
+            if self._tls is not None:
+                return NetworkStream(await self._tls.connect(self._network, host, port))
             return NetworkStream(await self._network.connect(host, port))
         except OSError as error:
             raise httpcore2.ConnectError(str(error)) from error
@@ -130,7 +145,7 @@ class NetworkStream(httpcore2.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        raise httpcore2.ConnectError("TLS is not supported between brokers")
+        raise httpcore2.ConnectError("a connection with TLS has it from its begin")
 
     def get_extra_info(self, info: str) -> Any:
         return None

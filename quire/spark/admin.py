@@ -6,6 +6,7 @@ Used by the process that plans, never by tasks. Requests are tried again while t
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.wire.pulsar.names import TopicName
 from quire.world.backoff import Backoff
+from quire.world.real_tls import TlsFiles
+from quire.world.tls_options import TlsOptions
 
 if TYPE_CHECKING:
     import httpx2
@@ -41,8 +44,10 @@ class AdminRefusedError(SparkSourceError):
 class Admin:
     """One HTTP client, made at the first request. Not pickled: each process makes its own."""
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = 60.0, tls: TlsOptions | None = None) -> None:
+        """`tls`: files and rules for an https URL; None: the authorities of the system are trusted."""
         self._url = url.rstrip("/")
+        self._tls = tls or TlsOptions()
         self._timeout_s = timeout_s
         self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -148,7 +153,15 @@ class Admin:
         if self._client is None:
             import httpx2
 
+            # A client without https needs no authorities, which are slow to load.
+            verify: ssl.SSLContext | bool = False
+            if self._url.startswith("https://"):
+                try:
+                    verify = TlsFiles(self._tls, server_side=False).context
+                except (OSError, ValueError) as error:
+                    raise AdminRefusedError(f"{self._url} cannot be asked over TLS: {error}") from error
             self._client = httpx2.Client(
+                verify=verify,
                 timeout=min(ATTEMPT_TIMEOUT_S, self._timeout_s),
                 follow_redirects=True,
                 trust_env=False,

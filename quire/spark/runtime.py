@@ -37,7 +37,10 @@ def client_options(options: Options) -> ClientOptions:
     """Return the client options of a query."""
     timeout_s = options.operation_timeout_ms / 1000
     return ClientOptions(
-        operation_timeout_s=timeout_s, connect_timeout_s=min(timeout_s, 10.0), client_name="Quire-Spark"
+        operation_timeout_s=timeout_s,
+        connect_timeout_s=min(timeout_s, 10.0),
+        tls=options.tls,
+        client_name="Quire-Spark",
     )
 
 

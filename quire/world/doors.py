@@ -217,17 +217,25 @@ class Stream(Protocol):
     @property
     def peer(self) -> str: ...
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """Return the certificate that the peer proved to have, in DER, verified against the trusted authorities.
+
+        None without TLS, from a peer that gave none, or if it was not verified.
+        """
+
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         """Wait for bytes, put them at the start of `buffer`, return their number; 0 at the end. OSError if broken.
 
         `at_least`: the caller cannot use fewer bytes and need not be woken for them. Only a hint: fewer may be
-        returned."""
+        returned. `buffer` is written only in the step that returns, so connections of one loop may share it."""
 
     def send_nowait(self, parts: Sequence[Buffer]) -> int:
         """Send as much of `parts`, end to end, as the peer's window accepts, without waiting; return the bytes sent (0:
         none now).
 
-        Any number of parts; the implementation joins or scatters. OSError if broken.
+        Any number of parts; the implementation joins or scatters. After a call that sent fewer bytes than it was given,
+        the next call begins with those that were not sent. OSError if broken.
         """
 
     async def wait_writable(self) -> None:

@@ -47,8 +47,17 @@ class RealStream:
         self._peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def socket(self) -> socket.socket:
+        """Return the socket, for its addresses."""
+        return self._socket
+
+    @property
     def peer(self) -> str:
         return self._peer
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return None
 
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         # Available data is taken without a trip through the loop, but a peer that never stops sending must not starve

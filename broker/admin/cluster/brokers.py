@@ -65,7 +65,7 @@ async def owned(call: AdminCall) -> Response:
             report = decode_report(broker_id, node.value)
         except BrokerError as error:
             raise NotThereError(str(error)) from error
-        raise redirect_to(call, report.broker.web_url)
+        raise redirect_to(call, report.broker)
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer({str(bundle): status for bundle in cluster.ownership.owned()})
 

@@ -171,8 +171,10 @@ class Snapshots:
         if known is None:
             if self._client is None:
                 context, options = self._context, ClientOptions()
-                address = parse_service_url(context.service_url)
-                self._connections = Connections(context.world, options, context.nursery, address)
+                address = parse_service_url(context.own_url)
+                self._connections = Connections(
+                    context.world, options, context.nursery, address, tls=context.client_tls
+                )
                 self._client = Client(Home(context.world, options, self._connections), context.nursery)
             known = RemoteSnapshots(source, self._client)
         self._remote.put(source.full, known)

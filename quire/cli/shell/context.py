@@ -24,6 +24,7 @@ from quire.metadata.errors import MalformedMetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.bookie.client_tls import client_tls
 from quire.servers.cluster_config import ClusterConfig
 from quire.servers.process import closing
 from quire.world.doors import World
@@ -71,7 +72,8 @@ class Shell:
         """Open a ledger client of the cluster, which puts entries on the bookie `only`, if given. Raises
         MetadataError."""
         if only is None:
-            async with open_client_on(self.world, store, config, root=self.root) as client:
+            tls = await client_tls(self.world, self.config.tls)
+            async with open_client_on(self.world, store, config, root=self.root, tls=tls) as client:
                 yield client
             return
         manager = await self.ledgers(store)
@@ -101,7 +103,8 @@ class Shell:
             try:
                 watcher = StoredBookies(store, self.world.rng, WatcherConfig(root=self.root))
                 await nursery.start(watcher.run, name="bookie watcher")
-                yield nursery, watched_links(self.world.network, nursery, watcher)
+                tls = await client_tls(self.world, self.config.tls)
+                yield nursery, watched_links(self.world.network, nursery, watcher, tls=tls)
             except Exception as error:
                 failure = error
             finally:

@@ -8,11 +8,12 @@ socket -> FrameStream -> receiver, all whole frames of a chunk in one pass
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
 from quire.ledger.bookies.link import BookieLink, Closed, Receive, ignore_closed
+from quire.ledger.bookies.start_tls import start_tls
 from quire.ledger.errors import BookieProtocolError, BookieUnavailableError
 from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper import v2
@@ -22,6 +23,9 @@ from quire.wire.bookkeeper.stream import FrameStream
 from quire.world.doors import Network, Stream
 from quire.world.faults import Faults
 from quire.world.outbox import Outbox, Turn
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 Resolve: TypeAlias = Callable[[str], Awaitable[tuple[str, int]]]
 
@@ -54,10 +58,11 @@ class TcpLink:
         faults: Faults | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         bytes_max: int = OUTBOX_BYTES_MAX,
+        tls: ClientTls | None = None,
     ) -> None:
         """`turn`: the pass that sends frames at its end, and that is ended after answers; None: a task of the link
         sends them, in the next step of the scheduler. `faults`: receives exceptions of the code that handles answers.
-        """
+        `tls`: of the connection; None: it has none."""
         self.closed: Closed = ignore_closed
         self._bookie_id = bookie_id
         self._receive: Receive | None = None
@@ -67,6 +72,7 @@ class TcpLink:
         self._faults = faults or Faults()
         self._connect_timeout_s = connect_timeout_s
         self._bytes_max = bytes_max
+        self._tls = tls
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
         self._outbox: Outbox | None = None
@@ -137,7 +143,8 @@ class TcpLink:
         try:
             with trio.fail_after(self._connect_timeout_s):
                 host, port = await self._resolve(self._bookie_id)
-                return await self._network.connect(host, port)
+                stream = await self._network.connect(host, port)
+                return stream if self._tls is None else await start_tls(stream, self._tls, host)
         except (OSError, MetadataError) as error:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id} cannot be reached: {error}"))
         except trio.TooSlowError:
@@ -190,10 +197,11 @@ def tcp_links(
     resolve: Resolve = address_of,
     turn: Turn | None = None,
     faults: Faults | None = None,
+    tls: ClientTls | None = None,
 ) -> Callable[[str], BookieLink]:
     """Return a `connect` function for LedgerClient whose links have their tasks in `nursery`."""
 
     def connect(bookie_id: str) -> BookieLink:
-        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn, faults=faults)
+        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn, faults=faults, tls=tls)
 
     return connect

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -39,6 +39,9 @@ from quire.service.log import get_logger
 from quire.world.doors import Network, Rng
 from quire.world.faults import Faults
 from quire.world.outbox import Turn
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
 
@@ -295,6 +298,7 @@ def watched_links(
     *,
     turn: Turn | None = None,
     faults: Faults | None = None,
+    tls: ClientTls | None = None,
 ) -> Callable[[str], BookieLink]:
     """Return a `connect` function for LedgerClient whose links use the watcher's addresses and `nursery`."""
-    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults)
+    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults, tls=tls)

@@ -11,6 +11,7 @@ from autorecovery.config import AutoRecoveryConfig
 from bookie.config import BookieIdentity
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.log_config import LogKeys
 from quire.service.process_conf import Change, Process
@@ -28,6 +29,10 @@ class RecoveryServerConfig:
     http: HttpKeys
     log: LogKeys
     recovery: AutoRecoveryConfig
+    tls: BookieTlsKeys
+
+    def __post_init__(self) -> None:
+        self.tls.client()
 
     @property
     def name(self) -> str:

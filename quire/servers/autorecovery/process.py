@@ -24,6 +24,8 @@ from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import host_port, naming
 from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.bookie.client_tls import client_tls
+from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError, InternalError, PortError
 from quire.servers.exit_codes import INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED
 from quire.servers.process import closing, cut_after_faults, ending_at_faults, run_server
@@ -43,11 +45,13 @@ async def serve_autorecovery(
     stats: RecoveryStats | None = None,
     ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
+    tls: BookieTlsKeys | None = None,
 ) -> None:
     """Serve until `stop` is set, with a ledger client of its own. Raises MetadataError, LedgerError,
-    AutoRecoveryError."""
+    AutoRecoveryError; ConfigError: the files of `tls` cannot be used."""
     await ensure_layout(metadata, root)
-    async with open_repair_client(world, metadata, config, root=root) as client:
+    side = None if tls is None else await client_tls(world, tls)
+    async with open_repair_client(world, metadata, config, root=root, tls=side) as client:
         await run_autorecovery(
             world, metadata, client, config, name=name, root=root, stats=stats, ready=ready, stop=stop
         )
@@ -64,7 +68,9 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
             return
         async with closing(opened) as store:
             try:
-                await serve_autorecovery(world, store, config.recovery, name=bookie_id, root=root, stop=stop)
+                await serve_autorecovery(
+                    world, store, config.recovery, name=bookie_id, root=root, stop=stop, tls=config.tls
+                )
             except (AutoRecoveryError, LedgerError) as error:
                 raise CliError(f"auto recovery cannot go on: {error}") from error
 
@@ -114,7 +120,15 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
                 with naming("httpServerPort", *address):
                     http = f"http://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(
-                world, store, config.recovery, name=name, root=root, stats=stats, ready=announce, stop=stop
+                world,
+                store,
+                config.recovery,
+                name=name,
+                root=root,
+                stats=stats,
+                ready=announce,
+                stop=stop,
+                tls=config.tls,
             )
 
     return run_server("autorecovery", main, exit_code)

@@ -7,6 +7,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.config import conf_key
 from quire.service.log_config import LogKeys
@@ -59,9 +60,11 @@ class BookieServerConfig:
     process: BookieProcessKeys
     metadata: ClusterMetadataKeys
     http: HttpKeys
+    tls: BookieTlsKeys
     log: LogKeys
 
     def __post_init__(self) -> None:
+        self.tls.server()
         for key, folders in (
             ("journalDirectories", self.bookie.journal_directory),
             ("ledgerDirectories", self.bookie.ledger_directory),

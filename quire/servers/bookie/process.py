@@ -25,6 +25,7 @@ from bookie.bookie import open_bookie
 from bookie.cookie import rebuild_command
 from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
+from bookie.sessions.start_tls import OfferedTls
 from quire.metadata.bookies import Endpoint, check_bookie_id
 from quire.metadata.errors import (
     InvalidConnectStringError,
@@ -39,6 +40,7 @@ from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
+from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
@@ -217,6 +219,7 @@ async def serve(
             counts=counts,
             endpoints=endpoints,
             register_wait_s=2 * config.metadata.timeout_ms / 1000,
+            tls=await _offered(world, config.tls),
         )
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):
@@ -227,6 +230,17 @@ async def serve(
             log.info("ready", bookie=config.id)
         log.info("stopping")
     log.info("stopped")
+
+
+async def _offered(world: World, keys: BookieTlsKeys) -> OfferedTls | None:
+    """Return the TLS that the bookie offers; None: it has none. ConfigError: the files cannot be used."""
+    options = keys.server()
+    if options is None:
+        return None
+    from quire.servers.tls import open_server_tls  # imported here, because most bookies do not need it
+
+    side = await open_server_tls(world, options, name="bookie", refresh_s=keys.interval_s)
+    return OfferedTls(side, keys.handshake_timeout_s, keys.required)
 
 
 async def _registered(
@@ -294,6 +308,7 @@ def exit_code(error: BaseException) -> int | None:
     """Return the exit code for an error that ends a bookie; None for an internal error, or if it was cancelled."""
     causes = list(leaves(error))
     kinds = (
+        (ConfigError, INVALID_CONF),
         (RegistrationError, ZK_REG_FAIL),
         (BookieStartError, BOOKIE_EXCEPTION),
         (SessionExpiredError, ZK_EXPIRED),

@@ -11,8 +11,10 @@ from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.ledger_client import LedgerClientKeys
+from quire.servers.broker.ledger_tls_keys import LedgerTlsKeys
 from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.metadata import BrokerMetadataKeys
+from quire.servers.broker.tls_keys import BrokerClientTlsKeys, ServerTlsKeys
 from quire.service.config import conf_key
 from quire.service.log_config import LogKeys
 from quire.service.process_conf import Change, Process
@@ -36,9 +38,12 @@ class DeletionKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Configuration of the rooms of a broker of a cluster."""
+    """Configuration of the rooms of a broker of a cluster. Raises ValueError if the rooms contradict each other."""
 
     listen: ListenConfig
+    tls: ServerTlsKeys
+    client_tls: BrokerClientTlsKeys
+    ledger_tls: LedgerTlsKeys
     broker: BrokerOptions
     authorization: AuthorizationOptions
     logs: ManagedLedgerConfig
@@ -48,6 +53,17 @@ class BrokerConfig:
     ownership: OwnershipOptions
     deletion: DeletionKeys
     log: LogKeys
+
+    def __post_init__(self) -> None:
+        if self.listen.has_tls:
+            self.tls.options()
+            self.tls.options(web=True)
+        self.client_tls.options()
+        if not self.client_tls.enabled and None in (self.listen.broker_port, self.listen.web_port):
+            raise ValueError(
+                "brokerServicePort, webServicePort: brokers without one of these ports need "
+                "brokerClientTlsEnabled=true to reach each other"
+            )
 
 
 _HEAD: Final = """Configuration of `quire broker`: every key with its default.

@@ -10,18 +10,41 @@ from quire.service.config import MS_IN_S, conf_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig(AddressKeys):
-    """Ports on which a broker listens, and the host by which it is known."""
+    """Ports on which a broker listens, and the host by which it is known. Raises ValueError if there is no port."""
 
-    bind_address: str = conf_key("bindAddress", "0.0.0.0", doc="Address to listen on, for both ports.")
-    broker_port: int = conf_key(
-        "brokerServicePort", 6650, minimum=0, maximum=65535, doc="Port of the binary protocol. 0 takes a free one."
+    bind_address: str = conf_key("bindAddress", "0.0.0.0", doc="Address to listen on, for all ports.")
+    broker_port: int | None = conf_key(
+        "brokerServicePort",
+        6650,
+        minimum=0,
+        maximum=65535,
+        doc="Port of the binary protocol without TLS. 0 takes a free one. Empty: there is none.",
     )
-    web_port: int = conf_key(
+    broker_port_tls: int | None = conf_key(
+        "brokerServicePortTls",
+        None,
+        minimum=0,
+        maximum=65535,
+        doc="Port of the binary protocol with TLS, usually 6651. 0 takes a free one. Empty: there is none.",
+    )
+    web_port: int | None = conf_key(
         "webServicePort",
         8080,
         minimum=0,
         maximum=65535,
-        doc="Port of status, health, metrics and the admin REST. 0 takes a free one.",
+        doc="Port of status, health, metrics and the admin REST without TLS. 0 takes a free one. Empty: there is none.",
+    )
+    web_port_tls: int | None = conf_key(
+        "webServicePortTls",
+        None,
+        minimum=0,
+        maximum=65535,
+        doc="The same with TLS, usually 8443. 0 takes a free one. Empty: there is none.",
+    )
+    tls_enabled: bool = conf_key(
+        "tlsEnabled",
+        False,
+        doc="Older switch. true: brokerServicePortTls or webServicePortTls must be set; they alone switch TLS on.",
     )
     connections_max: int = conf_key(
         "brokerMaxConnections",
@@ -43,6 +66,21 @@ class ListenConfig(AddressKeys):
         minimum=0,
         doc="Maximum time for connections to end when the server stops.",
     )
+
+    def __post_init__(self) -> None:
+        if self.broker_port is None and self.broker_port_tls is None:
+            raise ValueError("brokerServicePort, brokerServicePortTls: one of them must be set")
+        if self.web_port is None and self.web_port_tls is None:
+            raise ValueError("webServicePort, webServicePortTls: one of them must be set")
+        if self.tls_enabled and not self.has_tls:
+            raise ValueError(
+                "tlsEnabled=true: set brokerServicePortTls=6651 and webServicePortTls=8443, which switch TLS on"
+            )
+
+    @property
+    def has_tls(self) -> bool:
+        """Return whether a port has TLS."""
+        return self.broker_port_tls is not None or self.web_port_tls is not None
 
     @property
     def advertised_host(self) -> str:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,11 +31,11 @@ from quire.ledger.opening import open_client_on
 from quire.metadata.errors import NoNodeError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.servers.addresses import Addresses, free_port, host_port, naming
+from quire.servers.addresses import Addresses, free_port, naming
 from quire.servers.broker.config import BROKER, BrokerConfig
+from quire.servers.broker.ports import open_ports
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
-from quire.servers.serving import broker_port
 from quire.servers.standalone.metadata import next_incarnation
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
@@ -42,6 +43,9 @@ from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.world.doors import World
 from quire.world.outbox import Turn
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
 
@@ -88,12 +92,19 @@ async def run_broker_on(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the broker")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
-        with naming("brokerServicePort", listen.bind_address, listen.broker_port):
-            listener = await world.network.listen(listen.bind_address, listen.broker_port)
-        addresses = Addresses((host, listener.address[1]), (host, listen.web_port))
+        ports = await open_ports(world, listen, config.tls)
+        plain, tls = ports.addresses(host)
+        web = None if listen.web_port is None else (host, listen.web_port)
+        web_tls = None if listen.web_port_tls is None else (host, listen.web_port_tls)
+        addresses = Addresses(plain, web, tls, web_tls)
         me = LocalBroker(
-            id=host_port((host, listen.web_port)), broker_url=addresses.broker_url, web_url=addresses.web_url
+            id=addresses.web_url.partition("://")[2],
+            broker_url=addresses.broker_url,
+            web_url=addresses.web_url,
+            broker_url_tls=addresses.broker_url_tls,
+            web_url_tls=addresses.web_url_tls,
         )
+        client_tls = await _client_tls(world, config)
         policies = TopicPolicies(metadata, LogConfig.of(config.logs), config.broker)
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
@@ -106,7 +117,8 @@ async def run_broker_on(
             config_of=policies.config_of,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
-        ownership = Ownership(world, metadata, me, replace(config.ownership, cluster_name=cluster))
+        options = replace(config.ownership, cluster_name=cluster)
+        ownership = Ownership(world, metadata, me, options, tls=client_tls)
         broker = Broker(
             world,
             metadata,
@@ -120,23 +132,16 @@ async def run_broker_on(
             policies=policies,
             authorization=config.authorization,
         )
-        others = OtherBrokers(ownership, world.network)
+        broker.context.service_url_tls = me.broker_url_tls
+        broker.context.client_tls = client_tls
+        others = OtherBrokers(ownership, world.network, client_tls)
         broker.administration.others = broker.change_events.elsewhere = others
         broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root
         broker.start()
         counts = ConnectionCounts()
-        serve = broker_port(
-            listener,
-            broker,
-            counts,
-            grace_s=grace_s,
-            connections_max=listen.connections_max,
-            connections_per_address_max=listen.connections_per_address_max,
-            stop=stop,
-        )
         async with trio.open_nursery() as serving:
-            await serving.start(serve, name="broker")
+            await ports.serve(broker, counts, listen, serving, stop)
             if http:
                 from quire.servers.broker.web import web_app
                 from quire.service.http import serve_web
@@ -152,12 +157,17 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                 )
-                web = partial(serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop)
-                with naming("webServicePort", listen.bind_address, listen.web_port):
-                    await serving.start(web, name="web")
+                for key, port, secure in (
+                    ("webServicePort", listen.web_port, None),
+                    ("webServicePortTls", listen.web_port_tls, ports.secure_web),
+                ):
+                    if port is not None:
+                        serve = partial(serve_web, app, listen.bind_address, port, stop=stop, tls=secure)
+                        with naming(key, listen.bind_address, port):
+                            await serving.start(serve, name="web")
             await nursery.start(ownership.run, name="ownership")
             if not stop.is_set():
-                ready(Addresses(addresses.broker, addresses.web if http else None))
+                ready(addresses if http else replace(addresses, web=None, web_tls=None))
                 log.info("ready", broker=broker.service_url, id=me.id)
             await stop.wait()
             log.info("stopping")
@@ -177,9 +187,29 @@ def located(config: BrokerConfig) -> BrokerConfig:
     advertised = listen.advertised_address
     if not advertised and listen.bind_address in ("0.0.0.0", "::", ""):
         advertised = socket.getfqdn()
-    return replace(
-        config, listen=replace(listen, advertised_address=advertised, web_port=listen.web_port or free_port())
-    )
+    web_port, web_port_tls = (free_port() if port == 0 else port for port in (listen.web_port, listen.web_port_tls))
+    listen = replace(listen, advertised_address=advertised, web_port=web_port, web_port_tls=web_port_tls)
+    return replace(config, listen=listen)
+
+
+async def _client_tls(world: World, config: BrokerConfig) -> ClientTls | None:
+    """Return the TLS of connections to other brokers; None: they have none. Raises ConfigError."""
+    options = config.client_tls.options()
+    if options is None:
+        return None
+    from quire.servers.tls import open_client_tls  # imported here, because other brokers do not need it
+
+    return await open_client_tls(world, options, name="other brokers", refresh_s=config.tls.refresh_s)
+
+
+async def _ledger_tls(world: World, config: BrokerConfig) -> ClientTls | None:
+    """Return the TLS of connections to bookies; None: they have none. Raises ConfigError."""
+    options = config.ledger_tls.options()
+    if options is None:
+        return None
+    from quire.servers.tls import open_client_tls
+
+    return await open_client_tls(world, options, name="bookies", refresh_s=config.ledger_tls.interval_s)
 
 
 def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies: bool = False) -> int:
@@ -218,7 +248,8 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
                 ) from error
             turn = Turn()
             keys = config.ledger_client
-            client = open_client_on(world, store, keys.client, root=root, watcher=keys.watcher, turn=turn)
+            tls = await _ledger_tls(world, config)
+            client = open_client_on(world, store, keys.client, root=root, watcher=keys.watcher, turn=turn, tls=tls)
             async with client as ledgers:
                 await run_broker_on(
                     world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root
@@ -229,4 +260,4 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
 
 def ready_line(addresses: Addresses, pid: int) -> str:
     """Return `ready broker=pulsar://host:6650 web=http://host:8080 pid=...`."""
-    return f"ready broker={addresses.broker_url} web={addresses.web_url} pid={pid}"
+    return f"ready broker={addresses.broker_url} web={addresses.web_url}{addresses.tls_part} pid={pid}"

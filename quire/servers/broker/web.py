@@ -53,6 +53,8 @@ def web_app(
         broker_url=lambda: me.broker_url,
         web_url=lambda: me.web_url,
         authorizer=broker.authorizer,
+        broker_url_tls=lambda: me.broker_url_tls,
+        web_url_tls=lambda: me.web_url_tls,
         deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,

@@ -15,6 +15,7 @@ from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.listening import ListenConfig
+from quire.servers.broker.tls_keys import ServerTlsKeys
 from quire.service.config import Bounds
 from quire.service.log_config import LogKeys
 from quire.service.process_conf import Change, Process
@@ -24,15 +25,21 @@ from quire.service.unsupported import STANDALONE_RULES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneConfig:
-    """Configuration of the rooms of a standalone server."""
+    """Configuration of the rooms of a standalone server. Raises ValueError if the rooms contradict each other."""
 
     listen: ListenConfig
+    tls: ServerTlsKeys
     broker: BrokerOptions
     authorization: AuthorizationOptions
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig
     log: LogKeys
+
+    def __post_init__(self) -> None:
+        if self.listen.has_tls:
+            self.tls.options()
+            self.tls.options(web=True)
 
 
 _HEAD: Final = """Configuration of `quire standalone`: every key with its default.

@@ -30,10 +30,10 @@ from quire.metadata.errors import SessionExpiredError
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.rocksdb import open_store
-from quire.servers.addresses import Addresses, naming
+from quire.servers.addresses import Addresses
+from quire.servers.broker.ports import open_ports
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
-from quire.servers.serving import broker_port
 from quire.servers.standalone.config import StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
 from quire.servers.standalone.metadata import initialize, next_incarnation
@@ -125,36 +125,21 @@ async def run_standalone(
             authorization=config.authorization,
             no_room=disks.room.why_full,
         )
-        with naming("brokerServicePort", listen.bind_address, listen.broker_port):
-            listener = await world.network.listen(listen.bind_address, listen.broker_port)
-        port = listener.address[1]
-        broker.context.service_url = Addresses((listen.advertised_host, port), None).broker_url
+        ports = await open_ports(world, listen, config.tls)
+        plain, tls = ports.addresses(listen.advertised_host)
+        addresses = Addresses(plain, None, tls)
+        broker.context.service_url = addresses.broker_url
+        broker.context.service_url_tls = addresses.broker_url_tls
         broker.start()
         counts = ConnectionCounts()
-        serve = broker_port(
-            listener,
-            broker,
-            counts,
-            grace_s=listen.shutdown_timeout_s,
-            connections_max=listen.connections_max,
-            connections_per_address_max=listen.connections_per_address_max,
-            stop=stop,
-        )
-        web: tuple[str, int] | None = None
         async with trio.open_nursery() as serving:
-            await serving.start(serve, name="broker")
+            await ports.serve(broker, counts, listen, serving, stop)
             if http:
-                from quire.servers.standalone.web import web_app
-                from quire.service.http import serve_web
+                from quire.servers.standalone.web import Site
 
-                app, listening = web_app(broker, bookie, policies, counts, config, stop=stop)
-                web_part = partial(
-                    serve_web, app, config.listen.bind_address, config.listen.web_port, stop=stop, listening=listening
-                )
-                with naming("webServicePort", listen.bind_address, listen.web_port):
-                    _, web_port = await serving.start(web_part, name="web")
-                web = (listen.advertised_host, web_port)
-            ready(Addresses((listen.advertised_host, port), web))
+                site = Site(broker, bookie, policies, counts, config, addresses, stop=stop)
+                addresses = await site.serve(serving, ports.secure_web)
+            ready(addresses)
             log.info("ready", broker=broker.service_url, data=data_dir)
             await stop.wait()
             log.info("stopping")

@@ -4,7 +4,9 @@ served."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 from starlette.applications import Starlette
@@ -19,24 +21,76 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
-from quire.servers.addresses import Addresses
+from quire.servers.addresses import Addresses, naming
 from quire.servers.standalone.config import StandaloneConfig
-from quire.service.http import Health, make_app
+from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ServerTls
 
-def web_app(
+
+class Site:
+    """The site of a standalone server, which is ready until `stop` is set."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        bookie: Bookie,
+        policies: TopicPolicies,
+        counts: ConnectionCounts,
+        config: StandaloneConfig,
+        addresses: Addresses,
+        *,
+        stop: trio.Event,
+    ) -> None:
+        self._ownership = OwnEverything(broker.service_url)
+        self._config = config
+        self._stop = stop
+        self.addresses = addresses
+        self.app = _app(self._ownership, broker, bookie, policies, counts, config, self._urls, stop=stop)
+
+    def _urls(self) -> Addresses:
+        return self.addresses
+
+    async def serve(self, nursery: trio.Nursery, tls: ServerTls | None) -> Addresses:
+        """Serve the configured web ports in tasks of `nursery`; return all addresses when they are served.
+
+        PortError."""
+        listen = self._config.listen
+        for key, port, secure in (
+            ("webServicePort", listen.web_port, None),
+            ("webServicePortTls", listen.web_port_tls, tls),
+        ):
+            if port is None:
+                continue
+            field = "web" if secure is None else "web_tls"
+            listening = partial(self._listening, field)
+            serve = partial(
+                serve_web, self.app, listen.bind_address, port, stop=self._stop, listening=listening, tls=secure
+            )
+            with naming(key, listen.bind_address, port):
+                await nursery.start(serve, name=field)
+        return self.addresses
+
+    def _listening(self, field: str, address: tuple[str, int]) -> None:
+        own: dict[str, Any] = {field: (self._config.listen.advertised_host, address[1])}
+        self.addresses = replace(self.addresses, **own)
+        self._ownership.web_url = self.addresses.web_url
+
+
+def _app(
+    ownership: OwnEverything,
     broker: Broker,
     bookie: Bookie,
     policies: TopicPolicies,
     counts: ConnectionCounts,
     config: StandaloneConfig,
+    addresses: Callable[[], Addresses],
     *,
     stop: trio.Event,
-) -> tuple[Starlette, Callable[[tuple[str, int]], None]]:
-    """Return the site of a standalone server, which is ready until `stop` is set; and what is to be called with the
-    address it is served at."""
+) -> Starlette:
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name)
     stats = bookie.stats
@@ -47,15 +101,15 @@ def web_app(
     metrics.gauge(
         "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
     )
-    ownership = OwnEverything(broker.service_url)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
-    web_url = ""
     service = Service(
         administration=broker.administration,
         client_partitions=broker.client_partitions,
         broker_url=lambda: broker.service_url,
-        web_url=lambda: web_url,
         authorizer=broker.authorizer,
+        web_url=lambda: addresses().web_url,
+        broker_url_tls=lambda: addresses().broker_url_tls,
+        web_url_tls=lambda: addresses().web_url_tls,
         deadline_s=config.broker.topic_load_timeout_s,
         cluster=ClusterService(
             metadata=broker.metadata,
@@ -69,10 +123,5 @@ def web_app(
         ),
     )
 
-    def listening(address: tuple[str, int]) -> None:
-        nonlocal web_url
-        advertised = (config.listen.advertised_host, address[1])
-        ownership.web_url = web_url = Addresses(advertised, advertised).web_url
-
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
-    return make_app(metrics, health, routes(service), guard=guard), listening
+    return make_app(metrics, health, routes(service), guard=guard)

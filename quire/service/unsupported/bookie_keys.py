@@ -54,8 +54,9 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "enableTaskExecutionStats limitStatsLogging prometheusStats* codahaleStats* statsExport "
     "statsHttpPort sanityCheckMetricsEnabled",
     "there is one HTTP server": "httpServerClass",
-    "no TLS; see tlsProviderFactoryClass and httpServerTlsEnable": "tls* startTLSTimeoutSecs clientKeyStore* "
-    "clientTrustStore* httpServerKeyStore* httpServerTrustStore*",
+    "TLS is OpenSSL's, and the same for a bookie and its clients in one file": "tlsProvider clientKeyStore* "
+    "clientTrustStore*",
+    "the web port of a bookie has no TLS; see httpServerTlsEnable": "httpServerKeyStore* httpServerTrustStore*",
     "plug-ins of the JVM": "ignoreExtraServerComponentsStartupFailures",
     "keys of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
     "keys of clients that write; auto recovery only writes copies": "addEntryQuorumTimeoutSec clientRole "
@@ -124,7 +125,7 @@ _RECOVERY: Final = frozenset(
     ]
 )
 """Keys of auto recovery and its client, not of a bookie."""
-_BOTH: Final = frozenset(("tlsProviderFactoryClass", "httpServerTlsEnable", "zkRequestRateLimit"))
+_BOTH: Final = frozenset(("httpServerTlsEnable", "zkRequestRateLimit"))
 
 
 def is_a_class(value: str) -> bool:
@@ -135,15 +136,12 @@ def is_a_class(value: str) -> bool:
 _AUTH: Final = (
     "bookies do not authenticate clients; leave it empty here and in the clients, and restrict access in the network"
 )
-_TLS: Final = (
-    "bookies do not support TLS; leave it empty and put a TLS proxy or a private network between them and others"
-)
+_TLS: Final = "the web port of a bookie has no TLS; set it to false, and put a TLS proxy or a private network before it"
 
 _REFUSED: Final[Mapping[str, Rule]] = {
     "bookieAuthProviderFactoryClass": refused(is_a_class, _AUTH),
     "clientAuthProviderFactoryClass": refused(is_a_class, _AUTH),
     "authorizedRoles": refused(bool, _AUTH),
-    "tlsProviderFactoryClass": refused(is_a_class, _TLS),
     "httpServerTlsEnable": refused(is_true, _TLS),
     "journalWriteData": refused(
         is_false, "acknowledged data is in the journal; set it to true, or run fewer copies of the data"

@@ -82,11 +82,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "preferLaterVersions enableNamespaceIsolationUpdateOnTime resourceUsageTransportPublishIntervalInSecs "
         "loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled"
     ),
-    "no TLS; see webServicePortTls": (
-        "tls* webServiceTls* sslFactoryPlugin* jsseProvider brokerClientTls* brokerClientSsl* "
-        "brokerClientJsseProvider brokerClientCertificateFilePath brokerClientKeyFilePath "
-        "brokerClientTrustCertsFilePath bookkeeperTLS* bookkeeperTls* bookkeeper_tls*"
-    ),
+    "TLS is OpenSSL's": "tlsProvider webServiceTlsProvider jsseProvider brokerClientSslProvider "
+    "brokerClientJsseProvider",
     "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
     "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
     "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters athenzDomainNames sasl* "
@@ -132,7 +129,9 @@ _AT_REST: Final[Mapping[str, str]] = {
     "a ledger of an idle topic stays open until its age or its size ends it": (
         "managedLedgerInactiveLedgerRolloverTimeSeconds"
     ),
-    "plug-ins of the JVM cannot be loaded": "messagingProtocols topicFactoryClassName additionalServlets "
+    "plug-ins of the JVM cannot be loaded": "sslFactoryPlugin sslFactoryPluginParams tlsFactoryClassName "
+    "tlsFactoryConfig brokerClientSslFactoryPlugin brokerClientSslFactoryPluginParams brokerClientTlsFactoryClassName "
+    "brokerClientTlsFactoryConfig messagingProtocols topicFactoryClassName additionalServlets "
     "brokerEntryPayloadProcessors managedLedgerStorageClassName topicBundleAssignmentStrategy "
     "pulsarResourcesExtendedClassName resourceUsageTransportClassName",
     "the load of brokers is balanced in one way, or not at all with loadBalancerEnabled=false": "loadManagerClassName "
@@ -163,19 +162,11 @@ _OURS: Final[Mapping[str, tuple[str, ...]]] = {
 """Values that say what is done here anyway."""
 
 
-def is_port(value: str) -> bool:
-    """Return whether a value asks for a port."""
-    return value not in ("0", "-1")
-
-
 _AUTH: Final = (
     "brokers do not authenticate clients; set it to false, and restrict access in the network, or put an "
     "authenticating proxy before them"
 )
-_TLS: Final = (
-    "brokers do not support TLS; leave it empty and put a TLS proxy or a private network between them and others"
-)
-_BOOKIE_AUTH: Final = "connections to bookies are not encrypted or authenticated; leave it empty"
+_BOOKIE_AUTH: Final = "connections to bookies are not authenticated; leave it empty"
 _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
@@ -185,13 +176,7 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         "permissions are stored and decided as PulsarAuthorizationProvider does, and other providers cannot be loaded; "
         "remove the key",
     ),
-    "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
-    "brokerServicePortTls": refused(is_port, _TLS),
-    "webServicePortTls": refused(is_port, _TLS),
-    "tlsEnabled": refused(is_true, _TLS),
-    "brokerClientTlsEnabled": refused(is_true, "connections between brokers are not encrypted; set it to false"),
     "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
-    "bookkeeperTLSClientAuthentication": refused(is_true, _BOOKIE_AUTH),
     "advertisedListeners": refused(
         _ANY, "there is one address for all clients; leave it empty and set advertisedAddress"
     ),

@@ -16,9 +16,14 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "bookkeeperClientReorderReadSequenceEnabled bookkeeperExplicitLacIntervalInMills "
     "bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum bookkeeperClientHealthCheck* "
     "bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts useHostNameAsBookieID "
+    "bookkeeperTLS* bookkeeperTls* bookkeeper_tls* tlsCertFilesRefreshDurationSeconds "
+    "tlsCertificatePath tlsClientAuthentication tlsEnabledCipherSuites tlsEnabledProtocols tlsKeyStorePasswordPath "
+    "tlsProviderFactoryClass tlsTrustStorePasswordPath startTLSTimeoutSecs "
     "useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
     "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort",
-    "there is one broker": "loadBalancer* namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
+    "there is one broker": "brokerClientTls* brokerClientCertificateFilePath brokerClientKeyFilePath "
+    "brokerClientTrustCertsFilePath tlsHostnameVerificationEnabled loadBalancer* "
+    "namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
     "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
     "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath "
     "zkTimeout zkRetryBackoffStartMs zkRetryBackoffMaxMs",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.spark.errors import OptionError
 from quire.spark.limits import Limits
@@ -20,6 +20,7 @@ from quire.spark.options.values import Given
 from quire.spark.topics import TopicsPattern, full_name
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import check_subscription_name
+from quire.world.tls_options import TlsOptions
 
 COLUMN_NAMES = (
     "__key",
@@ -36,8 +37,9 @@ COLUMN_NAMES = (
 )
 """Columns of the source, in order."""
 
-SERVICE_PORT = 6650
-ADMIN_PORT = 8080
+TLS_SCHEME = "pulsar+ssl://"
+SERVICE_PORT, SERVICE_PORT_TLS = 6650, 6651
+ADMIN_PORT, ADMIN_PORT_TLS = 8080, 8443
 COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
 HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash", "BoostHash")
 
@@ -53,6 +55,7 @@ class Options:
     use: Use
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
+    tls: TlsOptions = field(default_factory=TlsOptions)
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None
@@ -110,6 +113,7 @@ class Options:
             return cls(
                 use=use,
                 service_url=service_url,
+                tls=_tls(given),
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
@@ -122,7 +126,8 @@ class Options:
         return cls(
             use=use,
             service_url=service_url,
-            admin_url=_admin_url(given, first_host),
+            admin_url=_admin_url(given, first_host, tls=service_url.startswith(TLS_SCHEME)),
+            tls=_tls(given),
             topics=topics,
             topics_pattern=pattern,
             starting=starting,
@@ -186,25 +191,41 @@ def _service_url(given: Given) -> tuple[str, str]:
     """Return the URL, every host with its port, and the first host."""
     text = given.text("service.url", "pulsar://127.0.0.1:6650")
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme != "pulsar":
-        why = "TLS is not served yet: give" if scheme == "pulsar+ssl" else "give"
-        raise given.refuse("service.url", f"{why} pulsar://host:{SERVICE_PORT}")
+    if not separator or scheme not in ("pulsar", "pulsar+ssl"):
+        raise given.refuse("service.url", f"give pulsar://host:{SERVICE_PORT} or {TLS_SCHEME}host:{SERVICE_PORT_TLS}")
+    usual = SERVICE_PORT if scheme == "pulsar" else SERVICE_PORT_TLS
     matches = [_HOST.fullmatch(part.strip()) for part in rest.removesuffix("/").split(",")]
-    hosts = [(match["host"], int(match["port"] or SERVICE_PORT)) for match in matches if match is not None]
+    hosts = [(match["host"], int(match["port"] or usual)) for match in matches if match is not None]
     if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
-        raise given.refuse("service.url", f"give pulsar://host:{SERVICE_PORT}, more hosts comma-separated")
-    return "pulsar://" + ",".join(f"{host}:{port}" for host, port in hosts), hosts[0][0]
+        raise given.refuse("service.url", f"give {scheme}://host:{usual}, more hosts comma-separated")
+    return f"{scheme}://" + ",".join(f"{host}:{port}" for host, port in hosts), hosts[0][0]
 
 
-def _admin_url(given: Given, first_host: str) -> str:
-    text = given.text("admin.url", f"http://{first_host}:{ADMIN_PORT}").removesuffix("/")
+def _admin_url(given: Given, first_host: str, *, tls: bool) -> str:
+    usual = f"https://{first_host}:{ADMIN_PORT_TLS}" if tls else f"http://{first_host}:{ADMIN_PORT}"
+    text = given.text("admin.url", usual).removesuffix("/")
     scheme, _, rest = text.partition("://")
     match = _HOST.fullmatch(rest)
-    if scheme == "https":
-        raise given.refuse("admin.url", f"TLS is not served yet: give http://host:{ADMIN_PORT}")
-    if scheme != "http" or match is None or not 0 < int(match["port"] or 80) < 1 << 16:
-        raise given.refuse("admin.url", f"give http://host:{ADMIN_PORT}, without a path")
+    if scheme not in ("http", "https") or match is None or not 0 < int(match["port"] or 80) < 1 << 16:
+        raise given.refuse(
+            "admin.url", f"give http://host:{ADMIN_PORT} or https://host:{ADMIN_PORT_TLS}, without a path"
+        )
     return text
+
+
+def _tls(given: Given) -> TlsOptions:
+    """Return the files and rules of TLS; they have no effect on URLs without it."""
+    certificate, key = given.text("tlsCertificateFilePath"), given.text("tlsKeyFilePath")
+    if bool(certificate) != bool(key):
+        missing = "tlsKeyFilePath" if certificate else "tlsCertificateFilePath"
+        raise OptionError(missing, "", "a certificate needs its key, and a key its certificate: give both or none")
+    return TlsOptions(
+        certificate_file=certificate,
+        key_file=key,
+        trust_file=given.text("tlsTrustCertsFilePath"),
+        check_host=given.boolean("tlsHostnameVerificationEnable", True),
+        verify=not given.boolean("tlsAllowInsecureConnection", False),
+    )
 
 
 # Topics

@@ -44,17 +44,53 @@ OPTIONS: tuple[Option, ...] = (
         "service.url",
         ALL,
         "pulsar://127.0.0.1:6650",
-        "Address of the brokers: `pulsar://host:port`, several hosts comma-separated.",
+        "Address of the brokers: `pulsar://host:port`, or `pulsar+ssl://host:port` for TLS, several hosts "
+        "comma-separated.",
         ("serviceUrl",),
     ),
     Option(
         "admin.url",
         ALL,
-        "port 8080 of the first host of `service.url`",
-        "Address of their REST interface: `http://host:port`. A sink accepts it, so that both can share their "
-        "options, but does not"
-        " use it.",
+        "port 8080 of the first host of `service.url`, 8443 with TLS",
+        "Address of their REST interface: `http://host:port`, or `https://host:port`. A sink accepts it, so that both "
+        "can share their options, but does not use it.",
         ("adminUrl",),
+    ),
+    Option(
+        "tlsTrustCertsFilePath",
+        ALL,
+        "the authorities of the system",
+        "File with the authorities that sign the certificates of brokers, in PEM. It must be at this path on the "
+        "driver and on every executor, as all files of TLS.",
+        ("pulsar.client.tlsTrustCertsFilePath",),
+    ),
+    Option(
+        "tlsCertificateFilePath",
+        ALL,
+        "",
+        "File with the certificate that is shown to brokers, in PEM.",
+        ("pulsar.client.tlsCertificateFilePath",),
+    ),
+    Option(
+        "tlsKeyFilePath",
+        ALL,
+        "",
+        "File with the key of that certificate, in PEM, not encrypted.",
+        ("pulsar.client.tlsKeyFilePath",),
+    ),
+    Option(
+        "tlsHostnameVerificationEnable",
+        ALL,
+        "true",
+        "`false`: a broker's certificate may have any name.",
+        ("pulsar.client.tlsHostnameVerificationEnable",),
+    ),
+    Option(
+        "tlsAllowInsecureConnection",
+        ALL,
+        "false",
+        "`true`: any certificate of a broker is accepted. Whoever is between may then read and change everything.",
+        ("pulsar.client.tlsAllowInsecureConnection",),
     ),
     Option(
         "topic",

@@ -37,7 +37,7 @@ class Planner:
     def __init__(self, options: Options, *, admin: Admin | None = None, trace: Trace | None = None) -> None:
         self._options = options
         self._trace = trace or Trace(options.trace)
-        self._admin = admin or Admin(options.admin_url, timeout_s=options.operation_timeout_ms / 1000)
+        self._admin = admin or Admin(options.admin_url, timeout_s=options.operation_timeout_ms / 1000, tls=options.tls)
         self._cluster = Cluster(options)
         self._known = PartitionLogs(options, self._admin, self._cluster)
         self._hold: Hold | None = None

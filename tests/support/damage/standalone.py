@@ -79,6 +79,7 @@ def _served(data: Path, flush_ms: int, job: Callable[[int], dict[str, Any]], *, 
             serve = partial(run_standalone, data_dir=str(data), ready=is_ready, stop=stop, http=False)
             nursery.start_soon(serve, real_world(), _config(flush_ms), name="server")
             await ready.wait()
+            assert ports[0].broker is not None
             answers.append(await trio.to_thread.run_sync(job, ports[0].broker[1]))
             if not clean:
                 raise _KilledError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker import replies
 from broker.config import BrokerOptions
 from broker.connections import refusals
+from broker.ownership.lookup import Connect
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C
 
@@ -30,7 +31,7 @@ def test_each_failure_travels_in_the_answer_of_its_request() -> None:
 
 def test_success_of_a_lookup_and_of_metadata_says_so_explicitly() -> None:
     assert parse(replies.partitions(1, 0)).partitionMetadataResponse.HasField("response")
-    assert parse(replies.lookup(1, "pulsar://h:1")).lookupTopicResponse.HasField("response")
+    assert parse(replies.lookup(1, Connect("pulsar://h:1", "", mine=True))).lookupTopicResponse.HasField("response")
 
 
 def test_no_id_travels_as_all_ones() -> None:
@@ -50,3 +51,19 @@ def test_clients_are_told_of_the_features_that_are_served_and_of_nothing_else() 
             "supports_get_partitioned_metadata_without_auto_creation": True,
             "supports_topic_watchers": watchers,
         }
+
+
+def test_urls_with_tls_are_beside_those_without_in_lookups_and_in_closes() -> None:
+    both = Connect("pulsar://h:1", "", True, "pulsar+ssl://h:2", "")
+    found = parse(replies.lookup(1, both)).lookupTopicResponse
+    assert (found.brokerServiceUrl, found.brokerServiceUrlTls) == ("pulsar://h:1", "pulsar+ssl://h:2")
+    only = Connect("pulsar+ssl://h:2", "", True, "pulsar+ssl://h:2", "")
+    for answer in (replies.lookup(1, only), replies.redirect(1, only, authoritative=True)):
+        found = parse(answer).lookupTopicResponse
+        assert (found.brokerServiceUrl, found.brokerServiceUrlTls) == ("", "pulsar+ssl://h:2")
+    closed = parse(replies.close_producer(1, "pulsar://h:1,pulsar+ssl://h:2")).close_producer
+    assert closed.assignedBrokerServiceUrl == "pulsar://h:1"
+    assert closed.assignedBrokerServiceUrlTls == "pulsar+ssl://h:2"
+    ended = parse(replies.close_consumer(1, "pulsar+ssl://h:2")).close_consumer
+    assert not ended.HasField("assignedBrokerServiceUrl")
+    assert ended.assignedBrokerServiceUrlTls == "pulsar+ssl://h:2"

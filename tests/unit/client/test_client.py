@@ -55,8 +55,8 @@ async def test_what_a_closed_client_opened_says_so() -> None:
 
 @pytest.mark.real_clock
 async def test_a_url_of_another_scheme_is_refused_when_the_client_is_opened() -> None:
-    with pytest.raises(ValueError, match="TLS is not supported yet"):
-        async with open_client(real_world(), "pulsar+ssl://h:6651"):
+    with pytest.raises(ValueError, match="the web service's scheme"):
+        async with open_client(real_world(), "https://h:8443"):
             pass
 
 

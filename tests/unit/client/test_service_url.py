@@ -10,12 +10,13 @@ def test_a_service_url_has_hosts_and_ports() -> None:
     assert parse_service_url("pulsar://one:1,two:2/") == (Address("one", 1), Address("two", 2))
     assert parse_service_url("pulsar://[::1]:7") == (Address("::1", 7),)
     assert str(Address("::1", 7)) == "[::1]:7"
+    assert parse_service_url("pulsar+ssl://one,two:1") == (Address("one", 6651, True), Address("two", 1, True))
 
 
 @pytest.mark.parametrize(
     ("url", "remedy"),
     [
-        ("pulsar+ssl://h:6651", "use pulsar://"),
+        ("pulsar+ssl://h:0", "not host:port"),
         ("http://h:8080", "usually 6650"),
         ("h:6650", "write pulsar://"),
         ("pulsar://", "not host:port"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -12,6 +15,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.server import serve_client
 from bookie.sessions.session import BookieSession
+from bookie.sessions.start_tls import OfferedTls
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import tcp_links
@@ -23,6 +27,9 @@ from quire.metadata.local.memory import MemoryTree
 from quire.service.serve import serve_connections
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
+from quire.world.real_tls import TlsFiles
+from quire.world.tls_sides import ClientTls, ServerTls
+from tests.support.certificates import Authority
 from tests.unit.bookie.build import cluster, opened
 from tests.unit.ledger.fake_bookie import Confirmations, begun, payloads
 from tests.unit.ledger.reads import read_all
@@ -48,12 +55,27 @@ async def over_the_network(world: World, bookie: Bookie) -> AsyncIterator[tuple[
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def over_tls(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect, str]]:
+    with TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        side = ServerTls(TlsFiles(authority.server(), server_side=True), world.offload, refresh_s=inf)
+        tls = ClientTls(TlsFiles(authority.client(), server_side=False), world.offload, refresh_s=inf)
+    listener = await world.network.listen("127.0.0.1", 0)
+    serve = partial(serve_client, bookie, tls=OfferedTls(side, 10, required=True))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_connections, listener, serve, stop=trio.Event(), grace_s=1, name="bookie"))
+        port = listener.address[1]
+        yield tcp_links(world.network, nursery, tls=tls), f"localhost:{port}"
+        nursery.cancel_scope.cancel()
+
+
 Way = Callable[[World, Bookie], AbstractAsyncContextManager[tuple[Connect, str]]]
 
 
-@pytest.fixture(params=[in_process, over_the_network])
+@pytest.fixture(params=[in_process, over_the_network, over_tls])
 async def clients(request: pytest.FixtureRequest, world: World) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
-    """Open two clients of one bookie, by either way."""
+    """Open two clients of one bookie, by each way."""
     way: Way = request.param
     tree = MemoryTree()
     store = await cluster(tree, world)

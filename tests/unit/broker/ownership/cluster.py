@@ -122,6 +122,8 @@ class FakeBrokers:
 
 
 class _Stream:
+    peer_certificate: bytes | None = None
+
     def __init__(self, network: FakeBrokers, host: Host, url: str) -> None:
         self.peer = url
         self._network = network
@@ -155,9 +157,9 @@ class _Stream:
             self._answer(replies.lookup_failed(asked.request_id, error.code, str(error)))
             return
         if isinstance(found, Connect):
-            self._answer(replies.lookup(asked.request_id, found.broker_url))
+            self._answer(replies.lookup(asked.request_id, found))
         else:
-            self._answer(replies.redirect(asked.request_id, found.broker_url, authoritative=found.authoritative))
+            self._answer(replies.redirect(asked.request_id, found, authoritative=found.authoritative))
 
     def _answer(self, data: bytes) -> None:
         if self.peer not in self._network.hangs:

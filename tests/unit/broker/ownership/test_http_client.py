@@ -86,9 +86,12 @@ async def test_what_is_no_url_of_a_server_is_an_error(url: str) -> None:
 
 
 @pytest.mark.real_clock
-@pytest.mark.parametrize("url", ["https://a/b", "ftp://a/b"])
-async def test_only_plain_http_is_spoken(url: str) -> None:
-    await raises(OSError, request(real_world().network, "GET", url), match="only http is")
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("https://a/b", "needs brokerClientTlsEnabled=true"), ("ftp://a/b", "only http and https are")],
+)
+async def test_only_http_is_spoken_and_https_only_with_tls(url: str, reason: str) -> None:
+    await raises(OSError, request(real_world().network, "GET", url), match=reason)
 
 
 def test_a_broker_that_starts_has_not_imported_the_http_client() -> None:

@@ -55,15 +55,15 @@ async def test_a_bundle_is_offered_and_taken_or_not(cluster: Cluster) -> None:
 async def test_requests_to_another_broker_s_rest_are_those_of_the_original(cluster: Cluster) -> None:
     peers = Peers(cluster.network, OPTIONS)
     host = cluster.add("a")
-    assert await peers.unload(host.me.web_url, BUNDLE, "b:8080")
-    assert await peers.split(host.me.web_url, BUNDLE, "range_equally_divide")
+    assert await peers.unload(host.me, BUNDLE, "b:8080")
+    assert await peers.split(host.me, BUNDLE, "range_equally_divide")
     path = b"PUT /admin/v2/namespaces/public/default/0x80000000_0xc0000000"
     assert [request.split(b" HTTP/1.1\r\nHost: a:8080\r\n")[0] for request in host.requests] == [
         path + b"/unload?destinationBroker=b%3A8080",
         path + b"/split?unload=false&splitAlgorithmName=range_equally_divide",
     ]
     cluster.network.refuses.add(host.me.web_url)
-    assert not await peers.unload(host.me.web_url, BUNDLE, "b:8080")
+    assert not await peers.unload(host.me, BUNDLE, "b:8080")
 
 
 def test_a_name_is_found_for_every_bundle_however_small() -> None:

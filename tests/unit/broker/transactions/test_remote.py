@@ -49,6 +49,7 @@ class FarEnd(FakeStream):
 class Wire:
     """The client's end of a connection to the broker of a room."""
 
+    peer_certificate: bytes | None = None
     peer = "broker:6650"
 
     def __init__(self, far: FarEnd) -> None:

@@ -1,0 +1,57 @@
+"""Certificates of tests: an authority, certificates that it signs, and their files."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import trustme
+
+from quire.world.tls_options import TlsOptions
+
+
+class Pair(NamedTuple):
+    """Files of a certificate with its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """An authority with a folder, in which the files of its certificates are."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self._folder = folder
+        self._made = trustme.CA()
+        self.trust = folder / f"{name}.pem"
+        self._usual: Pair | None = None
+        self._made.cert_pem.write_to_path(self.trust)
+
+    def issue(self, *names: str, common_name: str | None = None, file: str = "server", expired: bool = False) -> Pair:
+        """Write a certificate for `names` (hosts, addresses), and its key."""
+        until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
+        since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
+        made = self._made.issue_cert(*names, common_name=common_name, not_before=since, not_after=until)
+        pair = Pair(self._folder / f"{file}.cert.pem", self._folder / f"{file}.key.pem")
+        pair.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(pair.key)
+        return pair
+
+    def server(self, pair: Pair | None = None, **more: object) -> TlsOptions:
+        """Options of a server with a certificate for localhost, which trusts this authority."""
+        if pair is None:
+            pair = self._usual = self._usual or self.issue("localhost", "127.0.0.1", file="usual")
+        return options(pair, trust=self.trust, **more)
+
+    def client(self, pair: Pair | None = None, **more: object) -> TlsOptions:
+        """Options of a client, which trusts this authority."""
+        return options(pair, trust=self.trust, **more)
+
+
+def options(pair: Pair | None, *, trust: Path | None, **more: object) -> TlsOptions:
+    """Options with these files."""
+    given: dict[str, object] = {"trust_file": "" if trust is None else str(trust), **more}
+    if pair is not None:
+        given = {"certificate_file": str(pair.certificate), "key_file": str(pair.key), **given}
+    return TlsOptions(**given)  # type: ignore[arg-type]
