@@ -1,0 +1,1 @@
+"""Security of a broker: authentication and authorization of connections and of requests."""
