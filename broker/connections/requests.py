@@ -14,7 +14,7 @@ from typing import Protocol
 from broker.connections import acks, commands
 from broker.connections.connection import Connection, RequestTable
 from broker.connections.creation import Creation, Creations, Maker
-from broker.connections.handshake import connect
+from broker.connections.handshake import auth_response, connect
 from broker.connections.lookups import Lookups
 from broker.connections.schemas import SchemaRequests
 from broker.connections.topic_lists.watchers import Watchers
@@ -63,6 +63,7 @@ def request_table(
     return RequestTable(
         by_type={
             kind.CONNECT: connect,
+            kind.AUTH_RESPONSE: auth_response,
             kind.PING: commands.ping,
             kind.PONG: commands.pong,
             kind.ACK: acks.acknowledge,
