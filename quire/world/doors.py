@@ -217,6 +217,13 @@ class Stream(Protocol):
     @property
     def peer(self) -> str: ...
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """Return the certificate that the peer proved to have, in DER, verified against the trusted authorities.
+
+        None without TLS, from a peer that gave none, or if it was not verified.
+        """
+
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         """Wait for bytes, put them at the start of `buffer`, return their number; 0 at the end. OSError if broken.
 

@@ -50,6 +50,10 @@ class RealStream:
     def peer(self) -> str:
         return self._peer
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return None
+
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         # Available data is taken without a trip through the loop, but a peer that never stops sending must not starve
         # the others. The pause comes before the receive, because a cancellation must not lose received bytes. No pause

@@ -150,6 +150,10 @@ class _SimStream:
     def peer(self) -> str:
         return self._peer
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return None
+
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         await trio.lowlevel.checkpoint()
         pipe = self.incoming

@@ -206,3 +206,12 @@ async def test_a_receive_that_always_succeeds_at_once_lets_others_run(world):
         assert len(steps) == 20
     for each in (near, far, listener):
         each.close()
+
+
+async def test_a_connection_without_tls_has_no_certificate_of_its_peer(world):
+    """ "None without TLS, from a peer that gave none, or if it was not verified." """
+    near, far, listener = await pair(world)
+    assert near.peer_certificate is None
+    assert far.peer_certificate is None
+    for each in (near, far, listener):
+        each.close()

@@ -31,6 +31,7 @@ class FakeStream:
     """The broker's end. It accepts everything at once, or at most `window` bytes."""
 
     peer = "test:1"
+    peer_certificate: bytes | None = None
 
     def __init__(self) -> None:
         self.window: int | None = None

@@ -19,6 +19,8 @@ from quire.world.doors import Buffer, Stream
 class IdleStream:
     """A stream that receives nothing until it is closed, and records the sent data."""
 
+    peer_certificate: bytes | None = None
+
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.sent = b""

@@ -14,6 +14,7 @@ class Peer:
     """A stream whose window the test opens."""
 
     peer = "test"
+    peer_certificate: bytes | None = None
 
     def __init__(self, window: int = 0) -> None:
         self.window = window

@@ -122,6 +122,8 @@ class FakeBrokers:
 
 
 class _Stream:
+    peer_certificate: bytes | None = None
+
     def __init__(self, network: FakeBrokers, host: Host, url: str) -> None:
         self.peer = url
         self._network = network
