@@ -14,6 +14,8 @@ from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
+from broker.security.authentication.authentication import Authentication
+from quire.client.authentication import Credentials
 from quire.service.gate import Gate
 from quire.world.doors import World
 from quire.world.outbox import Turn
@@ -28,8 +30,10 @@ class Context:
     __slots__ = (
         "_incarnation",
         "_producer_count",
+        "authentication",
         "compacting",
         "connects",
+        "credentials",
         "delivery",
         "enable_transactions",
         "filters",
@@ -55,6 +59,7 @@ class Context:
         service_url: str = "",
         incarnation: int = 0,
         no_room: Callable[[], str] = str,
+        authentication: Authentication | None = None,
     ) -> None:
         """Take what the parts share. Raises ConfigError (a filter cannot be loaded)."""
         self.world = world
@@ -66,6 +71,8 @@ class Context:
         """The broker's address, as given to clients."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
+        self.authentication = authentication
+        """Check of clients' credentials. None: clients have no roles."""
         self.filters = load_filters(
             options.entry_filters_directory,
             options.entry_filter_names,
@@ -87,6 +94,8 @@ class Context:
         self.compacting = Gate(COMPACTIONS_MAX)
         self.enable_transactions: Callable[[Any], Awaitable[None]] | None = None
         """Lets a topic take messages of transactions. Raises BrokerError. None: they are off."""
+        self.credentials: Credentials | None = None
+        """Credentials of this broker, for its connections to others."""
         self._incarnation = incarnation
         self._producer_count = 0
 

@@ -36,9 +36,7 @@ def error(request_id: int, code: pb.ServerError, message: str) -> bytes:
     return encode(reply)
 
 
-def connected(
-    server_version: str, protocol_version: int, options: BrokerOptions, *, refreshes: bool = False
-) -> bytes:
+def connected(server_version: str, protocol_version: int, options: BrokerOptions, *, refreshes: bool = False) -> bytes:
     """Return CONNECTED. `refreshes`: expired credentials can be replaced on the connection."""
     reply = command(pb.BaseCommand.CONNECTED)
     reply.connected.server_version = server_version

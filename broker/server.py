@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.config import BrokerOptions
 from broker.connections.connection import Connection
 from broker.connections.creation import Creations
+from broker.connections.handshake import refresh_expired
 from broker.connections.lookup_counts import LookupCounts
 from broker.connections.lookups import Lookups
 from broker.connections.non_persistent import DirectCreations
@@ -26,6 +27,7 @@ from broker.explain.explain import Explain
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import OwnEverything, Owning
+from broker.security.authentication.authentication import Authentication
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.expiring import Expiring
@@ -87,6 +89,7 @@ class Broker:
         ownership: Owning | None = None,
         policies: TopicPolicies | None = None,
         no_room: Callable[[], str] = str,
+        authentication: Authentication | None = None,
     ) -> None:
         """Take the parts the broker uses.
 
@@ -94,9 +97,17 @@ class Broker:
             no_room: returns why nothing can be published, "" otherwise.
             ownership: decides which topics are this broker's; the caller runs it. None: all topics are.
             policies: the policies of topics, which the caller runs; None: they are read each time.
+            authentication: check of clients' credentials; None: there is none.
         """
         self.context = Context(
-            world, options, nursery, turn=turn, service_url=service_url, incarnation=incarnation, no_room=no_room
+            world,
+            options,
+            nursery,
+            turn=turn,
+            service_url=service_url,
+            incarnation=incarnation,
+            no_room=no_room,
+            authentication=authentication,
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
@@ -184,6 +195,8 @@ class Broker:
         self.context.nursery.start_soon(self.context.turn.run, name="end of turn")
         self.context.nursery.start_soon(self._keep_alive, name="keep alive")
         self.context.nursery.start_soon(self._compact, name="compaction monitor")
+        if self.context.authentication is not None:
+            self.context.nursery.start_soon(self._refresh, self.context.authentication, name="credentials")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
         if self.transactions is not None:
@@ -248,6 +261,14 @@ class Broker:
                 self.context.nursery.start_soon(self.quotas.round, name="backlog quotas")
             if self.idle.is_due():
                 self.context.nursery.start_soon(self.idle.round, name="idle topics")
+            self.context.turn.flush()
+
+    async def _refresh(self, authentication: Authentication) -> None:
+        """Ask for newer credentials where they have expired, or end the connection."""
+        while True:
+            await trio.sleep(authentication.refresh_check_s)
+            async for connection in sliced(list(self.connections), CONNECTIONS_IN_STEP):
+                refresh_expired(connection)
             self.context.turn.flush()
 
     async def _keep_sequence_ids(self) -> None:

@@ -25,6 +25,7 @@ from broker.errors import (
 )
 from broker.ownership.http_client import HttpAnswer, request
 from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.own_credentials import OwnCredentials
 from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import TopicName
@@ -48,9 +49,10 @@ class Owners(Protocol):
 class OtherBrokers:
     """Requests to the owners of topics. Every call raises ServiceNotReadyError, beside what `errors` says."""
 
-    def __init__(self, ownership: Owners, network: Network) -> None:
+    def __init__(self, ownership: Owners, network: Network, own: OwnCredentials | None = None) -> None:
         self._ownership = ownership
         self._network = network
+        self._own = own
 
     async def find(self, name: TopicName) -> RemoteTopic | None:
         """Return the topic at its owner; None: this broker serves it. Raises the BrokerErrors of a lookup."""
@@ -85,7 +87,7 @@ class OtherBrokers:
         try:
             with trio.fail_after(REQUEST_S):
                 for _ in range(REDIRECTS_MAX):
-                    answer = await request(self._network, method, url, body)
+                    answer = await request(self._network, method, url, body, self._own)
                     if answer.status != 307 or not answer.location:
                         return _judged(answer, url, errors)
                     url = answer.location

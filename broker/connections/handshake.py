@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker import replies
 from broker.config import SERVER_VERSION
 from broker.connections.connection import Connection, ProtocolError
+from broker.connections.refusals import refuse
 from broker.security.authentication.authentication import Authentication, Handshake, Login
 from broker.security.authentication.credentials import Presented
 from broker.security.authentication.errors import AuthenticationError, RolesError
@@ -49,7 +50,10 @@ def connect(connection: Connection, command: pb.BaseCommand) -> None:
 def auth_response(connection: Connection, command: pb.BaseCommand) -> None:
     """Take newer credentials that were asked for, or end the connection. Raises ProtocolError if they were not."""
     authentication, session = connection.context.authentication, connection.session
-    if authentication is None or session is None or not session.challenged:
+    if authentication is None:
+        connection.write((refuse(command),))
+        return
+    if session is None or not session.challenged:
         raise ProtocolError("AUTH_RESPONSE without AUTH_CHALLENGE")
     given = command.authResponse.response
     presented = Presented(given.auth_data, connection.stream.peer_certificate)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
+from broker.ownership.own_credentials import OwnCredentials
 from quire.world.doors import Network
 
 ANSWER_BYTES_MAX = 16 << 20
@@ -37,11 +38,17 @@ def load() -> None:
     import_module("quire.service.http_network")
 
 
-async def request(network: Network, method: str, url: str, body: object = None) -> HttpAnswer:
+async def request(
+    network: Network, method: str, url: str, body: object = None, own: OwnCredentials | None = None
+) -> HttpAnswer:
     """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline.
 
+    Args:
+        own: this broker's credentials; None: it has none.
+
     Raises:
-        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, or `url` is no http URL.
+        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, `url` is no http URL, or the
+            credentials cannot be read.
     """
     check_url(url)
     # (See `load`.)
@@ -55,6 +62,7 @@ async def request(network: Network, method: str, url: str, body: object = None) 
         "Content-Length": str(len(data)),
         "Accept-Encoding": "identity",
         "Connection": "close",
+        **({} if own is None else await own.headers()),
     }
     try:
         async with (

@@ -28,6 +28,7 @@ from broker.ownership.leases import Leases
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.peers import Peers
 from broker.ownership.placement import Placement
 from broker.ownership.values import LocalBroker, Owner
@@ -55,7 +56,12 @@ class Ownership:
     """Ownership of one broker. `run` must run; `owns` and `owned` answer from memory, at once."""
 
     def __init__(
-        self, world: World, metadata: MetadataStore, me: LocalBroker, options: OwnershipOptions | None = None
+        self,
+        world: World,
+        metadata: MetadataStore,
+        me: LocalBroker,
+        options: OwnershipOptions | None = None,
+        own: OwnCredentials | None = None,
     ) -> None:
         self.options = options = options or OwnershipOptions()
         self._rng = world.rng
@@ -68,7 +74,7 @@ class Ownership:
         """Set by the broker: close the bundle's topics; the second argument is the URL of the next broker, if known."""
         self.counters: Callable[[], Iterable[TopicCounters]] = tuple
         """Set by the broker: the counts of its loaded topics."""
-        self.peers = Peers(world.network, options)
+        self.peers = Peers(world.network, options, own)
         self.reporter = Reporter(me, options, world.clock)
         self.brokers = Brokers(
             metadata, me, options, lambda: self.reporter.value, lambda: self._placement.brokers_changed()

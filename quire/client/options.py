@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from quire.client.authentication import Credentials
 from quire.wire.pulsar.frames import MESSAGE_SIZE_MAX
 
 
@@ -26,6 +27,8 @@ class ClientOptions:
     """Maximum bytes of metadata and payload of one message, until the broker announces its own limit."""
     client_name: str = "Quire"
     """Sent to brokers as the client's version."""
+    credentials: Credentials | None = field(default=None, repr=False)
+    """How the client authenticates; None: not at all. See quire.client.authentication."""
 
     def __post_init__(self) -> None:
         times = (self.operation_timeout_s, self.connect_timeout_s, self.keep_alive_interval_s, self.backoff_min_s)

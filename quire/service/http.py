@@ -27,6 +27,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -62,8 +63,11 @@ class Health:
     """Reason why the server accepts nothing new, "" otherwise. It still serves its data, so it counts as ready."""
 
 
-def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """Return a site of a process with a broker: the resources above, and behind them `routes`."""
+def make_app(
+    metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = (), middleware: Sequence[Middleware] = ()
+) -> Starlette:
+    """Return a site of a process with a broker: the resources above, and behind them `routes`. `middleware` is passed
+    by every request."""
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -94,6 +98,7 @@ def make_app(metrics: Metrics, health: Health, routes: Sequence[BaseRoute] = ())
             *log_routes(),
             *routes,
         ],
+        middleware=middleware,
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
 

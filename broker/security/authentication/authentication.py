@@ -1,12 +1,12 @@
-"""Decision of who a connection or a request is: provider by method, anonymous role, proxies (pure).
+"""Decision about the roles of a connection or a request: provider by method, anonymous role, proxies (pure).
 
 Why this is hard: two parties may stand behind one connection, a proxy and its client, and neither may speak for the
-other without leave. So a role of `proxyRoles` must name its client's role, and no other role may. A client that presents
-nothing is not the same as one whose credentials are wrong: only the first may become the anonymous role, and only where
-no provider was asked for by name.
+other without leave. So a role of `proxyRoles` must name its client's role, and no other role may. And a client without
+credentials is not the same as one with wrong ones: only the first may become the anonymous role.
 
 Sources: Pulsar's AuthenticationService, ServerCnx.handleConnect, AuthorizationService.isValidOriginalPrincipal. Other
-than there, the roles of proxies are checked also where authorization is off.
+than there, the roles of proxies are checked also where authorization is off, and a request with wrong credentials is
+refused where the original gives it the anonymous role.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Authentication:
     def of_request(self, headers: Mapping[str, str], certificate: bytes | None, now_ms: int) -> Principal:
         """Return the roles of a request by its headers, names in lower case. Raises AuthenticationError.
 
-        A method that is named must be the one; without a name all providers are tried, then the anonymous role."""
+        A method that is named must be the one; without a name all providers are tried. The anonymous role is for
+        requests without credentials."""
         original = headers.get("x-original-principal", "")
         method = headers.get("x-pulsar-auth-method-name")
         if method is not None and method not in self._providers:
@@ -135,7 +136,7 @@ class Authentication:
                 raise
             except AuthenticationError as error:
                 failure = failure or error
-        if method is not None or not self._anonymous_role:
+        if failure is not None or method is not None or not self._anonymous_role:
             raise failure or AuthenticationError("there are no credentials", "INVALID_AUTH_DATA")
         return self._request_principal(self._anonymous_role, original)
 
@@ -171,7 +172,7 @@ class Authentication:
     def _anonymous(self, method: str) -> str:
         if not self._anonymous_role:
             raise AuthenticationError(
-                f"there is no provider of the method {method[:METHOD_MAX]!a}, and no anonymousUserRole",
+                f"there is no provider of the method {method[:METHOD_MAX]!a} and no anonymousUserRole",
                 "INVALID_METHOD",
             )
         return self._anonymous_role

@@ -68,7 +68,7 @@ class AuthenticationOptions:
     token_key_set: str = conf_key(
         "quireTokenKeySet",
         "",
-        doc="JSON Web Key Set with the public keys of tokens, written as tokenSecretKey is: for several keys at a time.",
+        doc="JSON Web Key Set with the public keys of tokens, written as tokenSecretKey is.",
     )
     token_role_claim: str = conf_key("tokenAuthClaim", "sub", doc="Claim of a token that has the role.")
     token_audience_claim: str = conf_key(
@@ -93,7 +93,8 @@ class AuthenticationOptions:
     openid_key_sets: tuple[str, ...] = conf_key(
         "quireOpenIDKeySets",
         (),
-        doc="File with the JSON Web Key Set of each of these issuers, as issuer=path, with commas: keys are not fetched.",
+        doc="File with the JSON Web Key Set of each of these issuers, as issuer=path, with commas. Keys are not "
+        "fetched.",
     )
     openid_audiences: tuple[str, ...] = conf_key(
         "openIDAllowedAudiences", (), doc="Audiences that tokens of these issuers may have."

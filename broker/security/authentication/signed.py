@@ -1,8 +1,8 @@
 """Signed tokens (JWT): signature, dates and audience (pure).
 
-Why this is hard: a token says itself how it is signed, so the algorithm must be one of the key's, whatever the token
-says: neither `none`, nor HMAC with a public key as its secret. And a token is parsed before its signature is known to be
-good, so it is bounded, and every kind of garbage is one error.
+Why this is hard: a token names the algorithm of its own signature, so only algorithms of the key's kind are taken:
+neither `none`, nor HMAC with a public key as its secret. And a token is parsed before its signature is verified, so it
+is bounded, and every kind of garbage is one error.
 
 Sources: RFC 7515, 7519, 8725; jjwt's DefaultJwtParser for which dates are checked: `exp` and `nbf`, not `iat`.
 """

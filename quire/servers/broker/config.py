@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.config import BrokerOptions
 from broker.ownership.config import OwnershipOptions
+from broker.security.authentication.config import AuthenticationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.ledger_client import LedgerClientKeys
@@ -45,6 +46,7 @@ class BrokerConfig:
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
     deletion: DeletionKeys
+    authentication: AuthenticationOptions
     log: LogKeys
 
 

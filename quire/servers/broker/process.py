@@ -19,6 +19,7 @@ import trio
 
 from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
@@ -32,6 +33,7 @@ from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import Addresses, free_port, host_port, naming
 from quire.servers.broker.config import BROKER, BrokerConfig
+from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.serving import broker_port
@@ -69,7 +71,7 @@ async def run_broker_on(
 ) -> None:
     """Run one broker of the cluster with this `metadata`, until `stop` is set.
 
-    Raises BrokerStartError, PortError, MetadataError; the last, in a group, also after an expired session.
+    Raises BrokerStartError, ConfigError, PortError, MetadataError; the last, in a group, also after an expired session.
 
     Args:
         ready: called once it is registered and serves.
@@ -77,6 +79,8 @@ async def run_broker_on(
         http: whether the web port is served. Its id contains `webServicePort` in any case.
     """
     cluster, listen = config.broker.cluster_name, config.listen
+    authentication, credentials = authentication_of(config.authentication), credentials_of(config.authentication)
+    own = None if credentials is None else OwnCredentials(credentials, world.offload)
     if await metadata.get(f"/admin/clusters/{cluster}") is None:
         raise BrokerStartError(
             f"clusterName={cluster}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
@@ -106,7 +110,7 @@ async def run_broker_on(
             config_of=policies.config_of,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
-        ownership = Ownership(world, metadata, me, replace(config.ownership, cluster_name=cluster))
+        ownership = Ownership(world, metadata, me, replace(config.ownership, cluster_name=cluster), own)
         broker = Broker(
             world,
             metadata,
@@ -118,8 +122,10 @@ async def run_broker_on(
             incarnation=await next_incarnation(metadata),
             ownership=ownership,
             policies=policies,
+            authentication=authentication,
         )
-        others = OtherBrokers(ownership, world.network)
+        broker.context.credentials = credentials
+        others = OtherBrokers(ownership, world.network, own)
         broker.administration.others = broker.change_events.elsewhere = others
         broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root

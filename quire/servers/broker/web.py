@@ -20,6 +20,7 @@ from broker.topics.policies import TopicPolicies
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
+from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -66,7 +67,9 @@ def web_app(
             metadata_url=config.metadata.url,
         ),
     )
-    return make_app(metrics, health, routes(service))
+    security = config.authentication
+    middleware = middleware_of(broker.context.authentication, security, broker.context.world.clock)
+    return make_app(metrics, health, routes(service), middleware)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

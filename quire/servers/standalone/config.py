@@ -11,6 +11,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from broker.config import BrokerOptions
+from broker.security.authentication.config import AuthenticationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.listening import ListenConfig
@@ -30,6 +31,7 @@ class StandaloneConfig:
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig
+    authentication: AuthenticationOptions
     log: LogKeys
 
 

@@ -31,6 +31,7 @@ from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses, naming
+from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.serving import broker_port
@@ -63,8 +64,9 @@ async def run_standalone(
     """Serve from `data_dir` (absolute) until `stop` is set.
 
     `ready` is called once the binary port (and the web port, if `http`) is served. Raises DataDirectoryError,
-    PortError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
+    PortError, ConfigError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
     listen = config.listen
+    authentication, credentials = authentication_of(config.authentication), credentials_of(config.authentication)
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
@@ -123,7 +125,9 @@ async def run_standalone(
             incarnation=await next_incarnation(metadata),
             policies=policies,
             no_room=disks.room.why_full,
+            authentication=authentication,
         )
+        broker.context.credentials = credentials
         with naming("brokerServicePort", listen.bind_address, listen.broker_port):
             listener = await world.network.listen(listen.bind_address, listen.broker_port)
         port = listener.address[1]

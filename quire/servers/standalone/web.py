@@ -18,6 +18,7 @@ from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from quire.servers.addresses import Addresses
+from quire.servers.broker.security import middleware_of
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
@@ -71,4 +72,6 @@ def web_app(
         advertised = (config.listen.advertised_host, address[1])
         ownership.web_url = web_url = Addresses(advertised, advertised).web_url
 
-    return make_app(metrics, health, routes(service)), listening
+    security = config.authentication
+    middleware = middleware_of(broker.context.authentication, security, broker.context.world.clock)
+    return make_app(metrics, health, routes(service), middleware), listening

@@ -87,12 +87,16 @@ _HARMLESS: Final[Mapping[str, str]] = {
         "brokerClientJsseProvider brokerClientCertificateFilePath brokerClientKeyFilePath "
         "brokerClientTrustCertsFilePath bookkeeperTLS* bookkeeperTls* bookkeeper_tls*"
     ),
-    "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
-    "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
-    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters authorizationProvider superUserRoles "
-    "proxyRoles authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics athenzDomainNames sasl* "
-    "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
-    "bookkeeperClientAuthenticationParameters*",
+    "no authorization; see authorizationEnabled": "authorizationProvider superUserRoles "
+    "authorizationAllowWildcardsMatching allowAclChangesOnNonExistentTopics",
+    "tuning of ways of authentication that do not exist; see authenticationProviders": "athenzDomainNames sasl* "
+    "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext",
+    "keys of OpenID Connect are read from files at the start; see quireOpenIDKeySets": "openID*",
+    "a method is used if its provider is named; see authenticationProviders": "strictAuthMethod",
+    "roles are logged as they are": "authenticationRoleLoggingAnonymizer",
+    "no authentication at bookies; see bookkeeperClientAuthenticationPlugin": (
+        "bookkeeperClientAuthenticationParameters*"
+    ),
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
     "tuning of transactions, which is decided by their number and their time": "transaction*",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
@@ -154,7 +158,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "settings of the original's ledger client": "bookkeeper_*",
     "services beside the broker, which do not exist": "webSocketServiceEnabled functionsWorkerEnabled "
     "enablePackagesManagement",
-    "/metrics requires no credentials": "authenticateMetricsEndpoint",
     "there is no status file; use /admin/v2/brokers/health": "statusFilePath",
     "namespaces, cursors and lookups have fixed names": "bootstrapNamespaces additionalSystemCursorNames "
     "lookupPropertyPrefix",
@@ -172,9 +175,8 @@ def is_port(value: str) -> bool:
     return value not in ("0", "-1")
 
 
-_AUTH: Final = (
-    "brokers do not authenticate clients; set it to false, and restrict access in the network, or put an "
-    "authenticating proxy before them"
+_AUTHORIZATION: Final = (
+    "brokers do not check permissions: with authenticationEnabled every role may do everything; set it to false"
 )
 _TLS: Final = (
     "brokers do not support TLS; leave it empty and put a TLS proxy or a private network between them and others"
@@ -183,9 +185,14 @@ _BOOKIE_AUTH: Final = "connections to bookies are not encrypted or authenticated
 _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
-    "authenticationEnabled": refused(is_true, _AUTH),
-    "authorizationEnabled": refused(is_true, _AUTH),
-    "tlsRequireTrustedClientCertOnConnect": refused(is_true, _AUTH),
+    "authorizationEnabled": refused(is_true, _AUTHORIZATION),
+    "tokenSettingPrefix": refused(
+        _ANY, "there is one provider of tokens, with keys of the usual names; leave it empty"
+    ),
+    "openIDFallbackDiscoveryMode": refused(
+        lambda value: value != "DISABLED", "keys of issuers are not fetched; leave it empty and set quireOpenIDKeySets"
+    ),
+    "tlsRequireTrustedClientCertOnConnect": refused(is_true, _TLS),
     "encryptionRequireOnProducer": refused(
         is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"
     ),
