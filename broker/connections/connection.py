@@ -26,7 +26,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
 from broker.errors import BrokerError
-from broker.security.authentication.refreshing import Session
+from broker.security.authentication.refreshing import LoginSession
 from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.producer import Producer
@@ -90,7 +90,7 @@ class Connection:
         self.connected = False
         self.principal: Principal | None = None
         """Roles that the connection acts with. None only before CONNECTED, or with authentication off."""
-        self.session: Session | None = None
+        self.session: LoginSession | None = None
         """Its credentials; None as `principal`, and if they cannot expire."""
         self.client_version = ""
         self.takes_entry_metadata = False

@@ -13,7 +13,7 @@ from broker.connections.refusals import refuse
 from broker.security.authentication.authentication import Authentication, Handshake, Login
 from broker.security.authentication.credentials import Presented
 from broker.security.authentication.errors import AuthenticationError, RolesError
-from broker.security.authentication.refreshing import CHALLENGE, Session, Step
+from broker.security.authentication.refreshing import CHALLENGE, LoginSession, RefreshStep
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION
 
@@ -35,7 +35,7 @@ def connect(connection: Connection, command: pb.BaseCommand) -> None:
             return
         connection.principal = login.principal
         if login.expires_ms is not None:
-            connection.session = Session(login, request.feature_flags.supports_auth_refresh)
+            connection.session = LoginSession(login, request.feature_flags.supports_auth_refresh)
     connection.connected = True
     connection.context.connects += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
@@ -73,9 +73,9 @@ def refresh_expired(connection: Connection) -> None:
     if session is None or connection.closed:
         return
     step = session.next_step(connection.context.world.clock.wall_ms())
-    if step is Step.CHALLENGE:
+    if step is RefreshStep.CHALLENGE:
         connection.write((replies.auth_challenge(SERVER_VERSION, session.login.method, CHALLENGE),))
-    elif step is not Step.KEEP:
+    elif step is not RefreshStep.KEEP:
         connection.log.info("connection ended", reason=step.value, role=session.login.principal.role)
         connection.abort(step.value)
 

@@ -123,34 +123,29 @@ class Connection:
                 nursery.start_soon(self._outbox.run, name=f"outbox to {self.peer}")
                 nursery.start_soon(self._flush, name=f"flush to {self.peer}")
                 nursery.start_soon(self._keep_alive, ready, name=f"keep alive {self.peer}")
-                if await self._introduce(proxy_to):
-                    nursery.start_soon(self._answer_challenges, name=f"credentials for {self.peer}")
-                    await self._read()
+                credentials = self._options.credentials
+                if credentials is None:
+                    self.send(encode(commands.connect(self._options.client_name, proxy_to)))
+                elif await self._introduce(credentials, proxy_to):
+                    nursery.start_soon(self._answer_challenges, credentials, name=f"credentials for {self.peer}")
+                await self._read()
                 nursery.cancel_scope.cancel()
         finally:
             self.fail("closed by this client")
             self._over()
 
-    async def _introduce(self, proxy_to: str) -> bool:
-        """Send CONNECT; return False if there are no credentials for it."""
-        credentials, name = self._options.credentials, self._options.client_name
-        if credentials is None:
-            self.send(encode(commands.connect(name, proxy_to)))
-            return True
+    async def _introduce(self, credentials: Credentials, proxy_to: str) -> bool:
+        """Send CONNECT with credentials; return False if they cannot be had."""
         data = await self._credentials(credentials)
         if data is not None:
-            self.send(encode(commands.connect(name, proxy_to, credentials.method, data)))
+            self.send(encode(commands.connect(self._options.client_name, proxy_to, credentials.method, data)))
         return data is not None
 
-    async def _answer_challenges(self) -> None:
+    async def _answer_challenges(self, credentials: Credentials) -> None:
         """Send credentials again whenever the broker asks for them."""
         while True:
             await self._challenged.wait()
             self._challenged = trio.Event()
-            credentials = self._options.credentials
-            if credentials is None:
-                self._fail(NoCredentialsError(f"the broker {self.peer} asks for credentials, and there are none"))
-                return
             data = await self._credentials(credentials)
             if data is not None:
                 self.send(encode(commands.auth_response(self._options.client_name, credentials.method, data)))
@@ -327,6 +322,8 @@ class Connection:
             if (producer := self.producers.get(failed.producer_id)) is not None:
                 producer.refused(ServerRefusedError(failed.error, failed.message), failed.sequence_id)
         elif kind == pb.BaseCommand.AUTH_CHALLENGE:
+            if self._options.credentials is None:
+                self._fail(NoCredentialsError(f"the broker {self.peer} asks for credentials, and there are none"))
             self._challenged.set()
         elif kind == pb.BaseCommand.CONNECTED:
             if command.connected.HasField("max_message_size"):

@@ -28,7 +28,7 @@ class ClientOptions:
     client_name: str = "Quire"
     """Sent to brokers as the client's version."""
     credentials: Credentials | None = field(default=None, repr=False)
-    """How the client authenticates; None: not at all. See quire.client.authentication."""
+    """Credentials of the client; None: it has none. See quire.client.authentication."""
 
     def __post_init__(self) -> None:
         times = (self.operation_timeout_s, self.connect_timeout_s, self.keep_alive_interval_s, self.backoff_min_s)

@@ -1,4 +1,4 @@
-"""What a client presents, and what it proves."""
+"""Credentials that a client presents, and the role that they prove."""
 
 from __future__ import annotations
 

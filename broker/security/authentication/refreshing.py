@@ -14,7 +14,7 @@ CHALLENGE = b"PulsarAuthRefresh"
 """Data of an AUTH_CHALLENGE that asks for newer credentials. Source: Pulsar's AuthData."""
 
 
-class Step(Enum):
+class RefreshStep(Enum):
     """Next step of a connection; the value of those that end it is the reason."""
 
     KEEP = ""
@@ -25,7 +25,7 @@ class Step(Enum):
 
 
 @dataclass(slots=True)
-class Session:
+class LoginSession:
     """Credentials of a connection."""
 
     login: Login
@@ -34,15 +34,15 @@ class Session:
     challenged: bool = False
     """True if it was asked, and has not answered."""
 
-    def next_step(self, now_ms: int) -> Step:
+    def next_step(self, now_ms: int) -> RefreshStep:
         """Return what to do now, and remember a challenge."""
         if self.login.expires_ms is None or now_ms <= self.login.expires_ms:
-            return Step.KEEP
+            return RefreshStep.KEEP
         if not self.login.can_refresh:
-            return Step.PROXY
+            return RefreshStep.PROXY
         if not self.client_can:
-            return Step.UNABLE
+            return RefreshStep.UNABLE
         if self.challenged:
-            return Step.LATE
+            return RefreshStep.LATE
         self.challenged = True
-        return Step.CHALLENGE
+        return RefreshStep.CHALLENGE

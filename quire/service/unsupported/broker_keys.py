@@ -186,9 +186,7 @@ _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
     "authorizationEnabled": refused(is_true, _AUTHORIZATION),
-    "tokenSettingPrefix": refused(
-        _ANY, "there is one provider of tokens, with keys of the usual names; leave it empty"
-    ),
+    "tokenSettingPrefix": refused(_ANY, "there is one provider of tokens, with the usual keys; leave it empty"),
     "openIDFallbackDiscoveryMode": refused(
         lambda value: value != "DISABLED", "keys of issuers are not fetched; leave it empty and set quireOpenIDKeySets"
     ),
