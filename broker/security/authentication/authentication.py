@@ -19,8 +19,8 @@ from broker.security.authentication.credentials import DATA_BYTES_MAX, Identity,
 from broker.security.authentication.errors import AuthenticationError, ExpiredError, RolesError
 from broker.security.principal import Principal
 
-METHOD_MAX = 64
-"""Characters of a method's name that the log shows."""
+_NAMES = frozenset(("none", "token", "basic", "tls", "athenz", "sasl", "ycav1"))
+"""Methods of the original. The log shows no other name: it may be a credential in the wrong place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Authentication:
         original = headers.get("x-original-principal", "")
         method = headers.get("x-pulsar-auth-method-name")
         if method is not None and method not in self._providers:
-            raise AuthenticationError(f"there is no provider of the method {method[:METHOD_MAX]!a}", "INVALID_METHOD")
+            raise AuthenticationError(f"there is no provider of the method {_shown(method)}", "INVALID_METHOD")
         failure: AuthenticationError | None = None
         for provider in self._tried(method):
             try:
@@ -172,7 +172,7 @@ class Authentication:
     def _anonymous(self, method: str) -> str:
         if not self._anonymous_role:
             raise AuthenticationError(
-                f"there is no provider of the method {method[:METHOD_MAX]!a} and no anonymousUserRole",
+                f"there is no provider of the method {_shown(method)} and no anonymousUserRole",
                 "INVALID_METHOD",
             )
         return self._anonymous_role
@@ -192,3 +192,7 @@ class Authentication:
     def _request_principal(self, role: str, original: str) -> Principal:
         """Return the roles of a request, which may name its own role again. Raises RolesError."""
         return self._principal(role, "" if original == role and role not in self._proxy_roles else original)
+
+
+def _shown(method: str) -> str:
+    return method if method in _NAMES else "that was named"

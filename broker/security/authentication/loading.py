@@ -94,10 +94,10 @@ def _open_id(options: AuthenticationOptions) -> Provider:
         raise ConfigError("openIDAllowedAudiences: AuthenticationProviderOpenID needs at least one audience")
     files: dict[str, str] = {}
     for pair in options.openid_key_sets:
-        issuer, equals, path = pair.rpartition("=")
-        if not equals or not issuer.strip() or issuer.strip() not in issuers:
+        issuer = next((each for each in issuers if pair.startswith(f"{each}=")), None)
+        if issuer is None:
             raise ConfigError("quireOpenIDKeySets: each is issuer=path, with an issuer of openIDAllowedTokenIssuers")
-        files[issuer.strip()] = path.strip()
+        files[issuer] = pair.removeprefix(f"{issuer}=")
     keys = {}
     for issuer in issuers:
         if issuer not in files:

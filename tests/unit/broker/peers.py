@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from broker.config import BrokerOptions
+from broker.security.authentication.authentication import Authentication
 from broker.server import Broker
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.metadata.store import Create
@@ -261,6 +262,7 @@ async def in_broker(
     *,
     log: dict[str, Any] | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
+    authentication: Authentication | None = None,
     **options: Any,
 ) -> AsyncIterator[Room]:
     """Run a broker with these options over logs configured by `log`."""
@@ -271,7 +273,13 @@ async def in_broker(
         metadata = cluster.stores[0]
         await metadata.multi([Create(path="/admin/policies/public/default", make_parents=True)])
         broker = Broker(
-            fake_world(), metadata, factory, replace(OPTIONS, **options), nursery, service_url="pulsar://test:6650"
+            fake_world(),
+            metadata,
+            factory,
+            replace(OPTIONS, **options),
+            nursery,
+            service_url="pulsar://test:6650",
+            authentication=authentication,
         )
         broker.start()
         await nursery.start(broker.policies.run)
