@@ -4,6 +4,7 @@
     token_file(path)    a token in a file, read again for each connection and for each refresh
     token_from(get)     a token that a function returns, called as often
     basic(user, password)
+    basic_file(path)    `user:password` in a file
     certificate()       the client certificate of the TLS options
 
     options = ClientOptions(credentials=token_file("/etc/quire/token"))
@@ -28,17 +29,28 @@ class CredentialsError(ValueError):
 
 
 class Credentials:
-    """Way to authenticate. `method` is its name in the protocol."""
+    """Way to authenticate. `method` is its name in the protocol. Equal if they come from the same source."""
 
-    __slots__ = ("_get", "method")
+    __slots__ = ("_get", "_source", "method")
 
-    def __init__(self, method: str, get: Callable[[], bytes]) -> None:
-        """Take the name, and a function that returns the credentials. It may block, and raise CredentialsError."""
+    def __init__(self, method: str, source: object, get: Callable[[], bytes]) -> None:
+        """Take the name, the source, and a function that returns the credentials.
+
+        The function may block, and raise CredentialsError."""
         self.method = method
+        self._source = source
         self._get = get
 
     def __repr__(self) -> str:
         return f"Credentials({self.method!r}, ...)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Credentials):
+            return NotImplemented
+        return (self.method, self._source) == (other.method, other._source)
+
+    def __hash__(self) -> int:
+        return hash((self.method, self._source))
 
     def data(self) -> bytes:
         """Return what CONNECT carries. May block. Raises CredentialsError."""
@@ -67,39 +79,50 @@ class Credentials:
 def token(value: str) -> Credentials:
     """Return credentials of a token. Raises CredentialsError if it is none."""
     data = _checked(value.encode("utf-8", "replace"))
-    return Credentials("token", lambda: data)
+    return Credentials("token", data, lambda: data)
 
 
 def token_file(path: str | Path) -> Credentials:
     """Return credentials of the token in a file. Its data raises CredentialsError if it cannot be read."""
     file = Path(path)
-
-    def get() -> bytes:
-        try:
-            with file.open("rb") as opened:
-                return _checked(opened.read(DATA_BYTES_MAX + 1))
-        except OSError as error:
-            raise CredentialsError(f"the token file {file} cannot be read: {error.strerror}") from None
-
-    return Credentials("token", get)
+    return Credentials("token", file, lambda: _checked(_read(file)))
 
 
 def token_from(get: Callable[[], str]) -> Credentials:
     """Return credentials of the tokens that a function returns. It is called in a thread."""
-    return Credentials("token", lambda: _checked(get().encode("utf-8", "replace")))
+    return Credentials("token", get, lambda: _checked(get().encode("utf-8", "replace")))
 
 
 def basic(user: str, password: str) -> Credentials:
     """Return credentials of a user with a password. Raises CredentialsError: no broker could read them."""
-    if not user or not password or ":" in user or ":" in password:
-        raise CredentialsError("user and password must not be empty or contain a colon")
-    data = f"{user}:{password}".encode()
-    return Credentials("basic", lambda: data)
+    data = _user(f"{user}:{password}".encode())
+    return Credentials("basic", data, lambda: data)
+
+
+def basic_file(path: str | Path) -> Credentials:
+    """Return credentials of the `user:password` in a file, read again for each connection."""
+    file = Path(path)
+    return Credentials("basic", file, lambda: _user(_read(file).strip()))
 
 
 def certificate() -> Credentials:
     """Return the credentials of a client whose certificate is its credential: it needs pulsar+ssl://."""
-    return Credentials("tls", bytes)
+    return Credentials("tls", "", bytes)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(DATA_BYTES_MAX + 1)
+    except OSError as error:
+        raise CredentialsError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _user(data: bytes) -> bytes:
+    user, _, password = data.partition(b":")
+    if not user or not password or b":" in password:
+        raise CredentialsError("user and password must not be empty or contain a colon")
+    return data
 
 
 def _checked(data: bytes) -> bytes:

@@ -53,6 +53,10 @@ class Options:
     use: Use
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
+    token_file: str = ""
+    """Path of a file with a token; "": none."""
+    password_file: str = ""
+    """Path of a file with `user:password`; "": none."""
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None
@@ -106,10 +110,15 @@ class Options:
         given = Given(_known(mapping, use))
         service_url, first_host = _service_url(given)
         timeout_ms, trace = given.integer("operationTimeoutMs", 60_000, 1), given.text("trace")
+        token_file, password_file = given.text("authTokenFile"), given.text("authPasswordFile")
+        if token_file and password_file:
+            raise given.refuse("authPasswordFile", "give either it or authTokenFile")
         if use == "write":
             return cls(
                 use=use,
                 service_url=service_url,
+                token_file=token_file,
+                password_file=password_file,
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
@@ -123,6 +132,8 @@ class Options:
             use=use,
             service_url=service_url,
             admin_url=_admin_url(given, first_host),
+            token_file=token_file,
+            password_file=password_file,
             topics=topics,
             topics_pattern=pattern,
             starting=starting,

@@ -250,8 +250,8 @@ async def test_credentials_that_cannot_be_refreshed_end_the_connection() -> None
 async def test_credentials_that_were_not_asked_for_end_the_connection() -> None:
     """Checking credentials costs time, so a client decides neither when nor how often it is done."""
     async with secured() as room:
-        for exp in ({}, {"exp": int(now(room)) + 1000}):
-            peer, _ = await login(room, connect("token", token(**exp), feature_flags=REFRESHES))
+        for first in (token(), token(exp=int(now(room)) + 1000)):
+            peer, _ = await login(room, connect("token", first, feature_flags=REFRESHES))
             peer.send(response(token()))
             await peer.closed()
 
