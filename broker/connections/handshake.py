@@ -26,6 +26,8 @@ NO_METHOD = "none"
 def connect(connection: Connection, command: pb.BaseCommand) -> None:
     """Answer CONNECTED, or refuse the client. Raises ProtocolError at a second CONNECT."""
     request = command.connect
+    if connection.closed:
+        return  # refused before, by an earlier frame of the same chunk
     if connection.connected:
         raise ProtocolError("a second CONNECT")
     authentication = connection.context.authentication

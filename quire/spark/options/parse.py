@@ -161,7 +161,8 @@ def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
         if name is None:
             if key.lower() in OF_SPARK:
                 continue
-            raise OptionError(key, str(value), _unknown(key.lower()))
+            shown = None if "auth" in key.lower() else str(value)  # it may be a credential
+            raise OptionError(key, shown, _unknown(key.lower()))
         if name in found:
             raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: remove one")
         if use not in _OPTIONS[name].uses:

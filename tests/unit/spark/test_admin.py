@@ -14,7 +14,7 @@ import pytest
 from quire.client.authentication import basic_file, token_file
 from quire.client.message_id import MessageId
 from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic_path
-from quire.spark.errors import SourceUnavailableError
+from quire.spark.errors import OptionError, SourceUnavailableError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import client_options
 from tests.support.server import free_port
@@ -193,3 +193,10 @@ def test_options_of_a_query_show_no_secret(tmp_path: Path):
     users = Options.parse({"topic": "t", "authPasswordFile": str(file)}, use="batch")
     assert client_options(users).credentials == basic_file(file)
     assert client_options(Options.parse({"topic": "t"}, use="batch")).credentials is None
+
+
+@pytest.mark.parametrize("name", ["pulsar.client.authParams", "authToken", "pulsar.client.authPluginClassName"])
+def test_a_credential_in_an_option_is_refused_without_being_shown(name: str):
+    with pytest.raises(OptionError) as caught:
+        Options.parse({"topic": "t", name: "token:s3cret"}, use="batch")
+    assert "s3cret" not in str(caught.value)

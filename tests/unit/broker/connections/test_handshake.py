@@ -172,6 +172,18 @@ async def test_what_follows_a_refused_connect_is_not_served() -> None:
         assert room.broker.context.connects == 0
 
 
+async def test_many_connects_in_one_chunk_are_checked_once() -> None:
+    """Each check of a password takes a millisecond: a chunk has room for a thousand of them."""
+    async with secured() as room:
+        peer = room.open()
+        peer.stream.arrive(frame(connect("basic", "admin:wrong")) * 1000 + frame(connect("token", token())))
+        assert (await peer.error())[0] == pb.AuthenticationError
+        await peer.closed()
+        checks = room.broker.context.authentication
+        assert checks is not None
+        assert (checks.failures.total(), checks.successes.total()) == (1, 0)
+
+
 async def test_a_second_connect_cannot_change_the_role() -> None:
     async with secured() as room:
         peer, connection = await login(room, connect("token", token()))
@@ -295,3 +307,19 @@ async def test_fuzzed_connects_are_refused_without_an_error_in_the_log(log_event
     shown = repr(log_events)
     assert good.decode() not in shown
     assert "123456" not in shown
+
+
+async def test_a_credential_in_the_wrong_place_is_not_logged(log_events: list[dict[str, Any]]) -> None:
+    async with secured() as room:
+        for command in (
+            connect("s3cret"),
+            connect("token", "s3cret"),
+            connect("basic", "admin:s3cret"),
+            connect("basic", "s3cret"),
+            connect("token", token(), original_principal="s3cret"),
+        ):
+            peer = room.open()
+            peer.send(command)
+            await peer.expect(C.ERROR)
+        assert len([each for each in log_events if each["event"] == "authentication failed"]) == 5
+        assert "s3cret" not in repr(log_events)
