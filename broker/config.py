@@ -41,6 +41,13 @@ class BrokerOptions(LifeOptions):
         maximum=5 << 20,
         doc="Largest message, or batch of messages, in bytes.",
     )
+    stats_interval_s: float = conf_key(
+        "statsUpdateFrequencyInSecs",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Seconds over which the rates of topics, producers, subscriptions and consumers are taken.",
+    )
     keep_alive_interval_s: float = conf_key(
         "keepAliveIntervalSeconds",
         30,

@@ -12,6 +12,7 @@ from broker.config import BrokerOptions
 from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
+from broker.measures import Measures
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
@@ -37,6 +38,7 @@ class Context:
         "delivery",
         "enable_transactions",
         "filters",
+        "measures",
         "no_room",
         "nursery",
         "options",
@@ -87,6 +89,8 @@ class Context:
         if options.unacked_messages_per_broker_max:
             limit, share = options.unacked_messages_per_broker_max, options.unacked_share_when_over
             self.unacked = BrokerUnacked(limit, share, self.turn.later)
+        self.measures = Measures(options.stats_interval_s)
+        """Rates, taken by the server."""
         self.connects = 0
         """Connections that have sent CONNECT."""
         self.passed_over: Counter[str] = Counter()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.config import BrokerOptions
+from broker.measures import Rates
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
 
@@ -224,9 +225,18 @@ def reached_end_of_topic(consumer_id: int) -> bytes:
 
 
 def consumer_stats(
-    request_id: int, *, name: str, kind: str, address: str, permits: int, unacked: int, blocked: bool, backlog: int
+    request_id: int,
+    rates: Rates,
+    *,
+    name: str,
+    kind: str,
+    address: str,
+    permits: int,
+    unacked: int,
+    blocked: bool,
+    backlog: int,
 ) -> bytes:
-    """Return a consumer's stats. Rates are not kept per consumer. The absence of an error code means success."""
+    """Return a consumer's stats. The absence of an error code means success."""
     reply = command(pb.BaseCommand.CONSUMER_STATS_RESPONSE)
     body = reply.consumerStatsResponse
     body.request_id = request_id
@@ -237,6 +247,9 @@ def consumer_stats(
     body.unackedMessages = unacked
     body.blockedConsumerOnUnackedMsgs = blocked
     body.msgBacklog = backlog
+    body.msgRateOut, body.msgThroughputOut = rates.messages_out, rates.bytes_out
+    body.msgRateRedeliver, body.messageAckRate = rates.redelivered, rates.acked
+    body.msgRateExpired = rates.expired
     return encode(reply)
 
 

@@ -22,6 +22,7 @@ from broker.connections.schemas import SchemaRequests
 from broker.connections.topic_lists.namespaces import TopicListWatching
 from broker.connections.topic_lists.watchers import Watchers
 from broker.context import Context
+from broker.counted import counted
 from broker.errors import NoRoomError
 from broker.explain.explain import Explain
 from broker.ownership.bundles import Bundle
@@ -30,6 +31,7 @@ from broker.ownership.local import OwnEverything, Owning
 from broker.security.authentication.authentication import Authentication
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
+from broker.topics.exclusive import AnyTopic
 from broker.topics.expiring import Expiring
 from broker.topics.life.idle_topics import IdleTopics
 from broker.topics.loaded_topics import Topics
@@ -197,6 +199,7 @@ class Broker:
         self.context.nursery.start_soon(self._compact, name="compaction monitor")
         if self.context.authentication is not None:
             self.context.nursery.start_soon(self._refresh, self.context.authentication, name="credentials")
+        self.context.nursery.start_soon(self._measure, name="rates")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
         if self.transactions is not None:
@@ -278,6 +281,14 @@ class Broker:
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 if topic.deduplication is not None and not topic.closing:
                     topic.deduplication.tick(topic.ledger.last_confirmed)
+
+    async def _measure(self) -> None:
+        """Take the rates of everything that is loaded."""
+        while True:
+            await trio.sleep(self.context.options.stats_interval_s)
+            topics: Iterable[AnyTopic] = chain(self.topics.loaded(), self.direct.loaded())
+            for _ in self.context.measures.round(trio.current_time(), counted(topics)):
+                await trio.lowlevel.checkpoint()
 
     async def _compact(self) -> None:
         """Compact the topics to which enough was added."""

@@ -85,8 +85,10 @@ class LogIndex:
             if before >= 0:
                 return Position(ledger_id, before)
         for ordinal in range(bisect_left(self._ids, ledger_id) - 1, -1, -1):
-            if self._lasts[ordinal] >= 0:
-                return Position(self._ids[ordinal], self._lasts[ordinal])
+            # The last entry of the open ledger is not in the list.
+            last = self.last_entry_of(self._ids[ordinal])
+            if last is not None and last >= 0:
+                return Position(self._ids[ordinal], last)
         return Position(self._ids[0] if self._ids else ledger_id, -1)
 
     def count_between(self, after: Position, upto: Position) -> int:

@@ -23,14 +23,16 @@ from typing import Any, Final
 import trio
 from starlette.responses import Response
 
-from broker.admin import clusters, schema_policies
-from broker.admin.brokers import living
+from broker.admin import schema_policies
+from broker.admin.cluster import clusters
+from broker.admin.cluster.brokers import living
 from broker.admin.errors import (
     ForbiddenError,
     MalformedRequestError,
     NotEmptyError,
     NotPermittedError,
     PreconditionError,
+    Statuses,
 )
 from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
@@ -46,7 +48,7 @@ from broker.ownership.bundles import (
     hash_of,
     split_points,
 )
-from broker.ownership.errors import NamespaceBusyError
+from broker.ownership.errors import NamespaceBusyError, NoSuchBundleError
 from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
@@ -218,6 +220,9 @@ async def unload_all(call: AdminCall) -> None:
         elif cluster.others is not None:
             path = f"/admin/v2/namespaces/{namespace}/{bundle.range}/unload"
             await cluster.others.call(owner.web_url, "PUT", path)
+
+
+UNLOADING: Statuses = {NoSuchBundleError: 412}
 
 
 async def unload(call: AdminCall) -> None:

@@ -17,7 +17,6 @@ owner. Source: Pulsar's NonPersistentTopics and PersistentTopicsBase.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
+from broker.admin.stats.clients import consumer, incoming, outgoing, publisher, times, wall_ms
 from broker.admin.stats.partitioned import merged
 from broker.background import for_all
 from broker.errors import (
@@ -237,20 +237,25 @@ async def _every(administration: Administration, name: TopicName) -> list[TopicN
 
 def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
     """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
-    now = trio.current_time()
+    now, rates, access = trio.current_time(), topic.context.measures.of(topic), topic.access
+    exclusive = None if access is None or access.holder is None else access.holder.producer
     subscriptions = {name: _of_subscription(each, now) for name, each in topic.subscriptions.items()}
     return {
         "msgInCounter": topic.messages_in,
         "bytesInCounter": topic.bytes_in,
         "msgOutCounter": sum(each["msgOutCounter"] for each in subscriptions.values()),
+        "bytesOutCounter": sum(each["bytesOutCounter"] for each in subscriptions.values()),
+        **incoming(rates),
+        "msgRateOut": rates.messages_out,
+        "msgThroughputOut": rates.bytes_out,
+        "msgChunkPublished": bool(topic.chunks_in),
+        "lastPublishTimeStamp": wall_ms(topic.context.world.clock, topic.published_at),
         "msgDropRate": topic.dropped.rate(now),
-        "topicEpoch": epoch_of(topic),
+        **({} if (epoch := epoch_of(topic)) is None else {"topicEpoch": epoch}),
         "waitingPublishers": 0 if topic.access is None else len(topic.access.waiting),
         "publishers": [
             {
-                "producerId": producer.producer_id,
-                "producerName": producer.name,
-                "clientVersion": producer.connection.client_version,
+                **publisher(topic.context, producer, is_exclusive=producer is exclusive),
                 "msgDropRate": topic.drop_rate(producer, now),
             }
             for producer in list(topic.producers.values())
@@ -262,22 +267,18 @@ def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
 
 
 def _of_subscription(subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
-    consumers: Iterable[Any] = list(subscription.consumers)
-    active = subscription.active
+    active, context = subscription.active, subscription.topic.context
     return {
         "msgOutCounter": subscription.messages_out,
+        "bytesOutCounter": subscription.counts.bytes_out,
+        **outgoing(context.measures.of(subscription)),
+        **times(context.world.clock, subscription.counts),
         "msgDropRate": subscription.dropped.rate(now),
         "msgBacklog": 0,
         "type": pb.CommandSubscribe.SubType.Name(subscription.kind),
-        "activeConsumerName": "" if active is None else active.name,
+        **({} if active is None else {"activeConsumerName": active.name}),
         "isDurable": subscription.durable,
         "consumers": [
-            {
-                "consumerName": consumer.name,
-                "msgOutCounter": consumer.messages_out,
-                "availablePermits": subscription.permits_of(consumer),
-                "clientVersion": consumer.connection.client_version,
-            }
-            for consumer in consumers
+            consumer(context, each, subscription.permits_of(each), unacked=0) for each in subscription.consumers
         ],
     }

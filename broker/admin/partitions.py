@@ -13,7 +13,8 @@ from starlette.responses import Response
 from broker.admin.errors import MalformedRequestError, Statuses
 from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
 from broker.admin.resource import answer
-from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError
+from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError, TopicNotFoundError
+from quire.wire.pulsar.names import PERSISTENT
 
 CREATING: Statuses = {BeingDeletedError: 409}
 """Statuses of PUT that differ from those of other resources."""
@@ -43,6 +44,8 @@ async def count(call: AdminCall) -> Response:
     created."""
     name, looked_up = call.topic(), call.flag("checkAllowAutoCreation")
     count = await (call.service.client_partitions(name) if looked_up else call.administration.partitions(name))
+    if name.domain == PERSISTENT and not (looked_up or count or await call.administration.exists(name)):
+        raise TopicNotFoundError(f"topic {name.full} does not exist")
     return answer({"partitions": count, "deleted": False})
 
 

@@ -2,7 +2,7 @@
 
 GET      {namespace}/persistence     {"bookkeeperEnsemble":3,"bookkeeperWriteQuorum":3,"bookkeeperAckQuorum":2,
                                       "managedLedgerMaxMarkDeleteRate":0.0}; 204 if none is set
-POST     {namespace}/persistence     204; 412 an invalid value, or one that asks for more bookies than there can be
+POST     {namespace}/persistence     204; 400 an invalid value; 412 one that asks for more bookies than there can be
 DELETE   {namespace}/persistence     204
 GET, POST, DELETE   {namespace}/retention     {"retentionTimeInMinutes":10,"retentionSizeInMB":100}, the same way
 GET, POST, DELETE   {topic}/persistence, {topic}/retention
@@ -107,7 +107,7 @@ def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
-        name, value = await policy_topic(call), check_policy(call, checked, await given(call))
+        name, value = await policy_topic(call), check_policy(call, checked, await given(call), alone=True)
         await change_own(call, name, lambda policies: with_policy(policies, key, value))
 
     async def delete(call: AdminCall) -> None:
@@ -166,7 +166,7 @@ async def change_own(
 
 
 async def _value(call: AdminCall, checked: Checked) -> Any:
-    return check_policy(call, checked, await call.json())
+    return check_policy(call, checked, await call.json(), alone=True)
 
 
 async def _ttl_of_query(call: AdminCall) -> object:
@@ -181,11 +181,19 @@ def _ttl_of(call: AdminCall, held: Held) -> int:
     return held.value(MESSAGE_TTL)
 
 
-def check_policy(call: AdminCall, checked: Checked, value: object) -> Any:
-    """Return the value as it is stored. Raises PreconditionError for a value with which no ledger could be created."""
+def _interval_or_none(value: object) -> int | None:
+    """Return an interval; None takes it away. Source: Java's removeDeduplicationSnapshotInterval sends null."""
+    return None if value is None else interval(value)
+
+
+def check_policy(call: AdminCall, checked: Checked, value: object, *, alone: bool = False) -> Any:
+    """Return the value as it is stored. Raises PreconditionError, also for a value with which no ledger could be
+    created; MalformedRequestError if the value came `alone` and the original calls an invalid one a bad request."""
     try:
         found = checked(value)
     except PolicyError as error:
+        if alone and checked in (persistence, retention):
+            raise MalformedRequestError(str(error)) from error
         raise PreconditionError(str(error)) from error
     most = call.cluster.ensemble_max
     if most and isinstance(found, dict) and found.get("bookkeeperEnsemble", 0) > most:
@@ -205,7 +213,7 @@ def with_policy(policies: Json, key: str, value: Any) -> Json:
 NAMESPACE_PERSISTENCE = _of_namespace(policy_values.PERSISTENCE, persistence)
 NAMESPACE_RETENTION = _of_namespace(policy_values.NAMESPACE_RETENTION, retention)
 NAMESPACE_DEDUPLICATION = _of_namespace(policy_values.DEDUPLICATION, switch)
-NAMESPACE_SNAPSHOT_INTERVAL = _of_namespace(policy_values.SNAPSHOT_INTERVAL, interval)
+NAMESPACE_SNAPSHOT_INTERVAL = _of_namespace(policy_values.SNAPSHOT_INTERVAL, _interval_or_none)
 NAMESPACE_DELAYED_DELIVERY = _of_namespace(NAMESPACE_DELAYED, delayed_delivery)
 NAMESPACE_TTL = _of_namespace(policy_values.NAMESPACE_TTL, message_ttl)
 SUBSCRIPTION_EXPIRATION = _of_namespace(policy_values.SUBSCRIPTION_EXPIRATION, subscription_expiration)

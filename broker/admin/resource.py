@@ -1,6 +1,7 @@
 """A resource: a path and the handlers of its methods. Also formats every answer of this API.
 
-A handler returns a response, or None for 204. It has a deadline. What it raises becomes a status and a reason:
+A handler returns a response, or None: 200 without a body where something was read, else 204. It has a deadline. What it
+raises becomes a status and a reason:
 
     RedirectError              307, and where to
     AdminError, BrokerError    its status (errors.py)
@@ -104,7 +105,10 @@ class Resource(BaseRoute):
             self._service.under_way -= 1
         if request.method not in _ONLY_READING:
             log.info("admin", request=call.line)
-        return Response(status_code=204) if response is None else response
+        if response is None:
+            # A value that is not set is an empty 200, as the original answers it.
+            return Response(status_code=200 if request.method in _ONLY_READING else 204)
+        return response
 
 
 class NotServed(BaseRoute):

@@ -12,8 +12,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from broker.admin import (
-    brokers,
-    clusters,
     lookup,
     namespaces,
     non_persistent,
@@ -27,6 +25,7 @@ from broker.admin import (
     tenants,
     topics,
 )
+from broker.admin.cluster import brokers, clusters, isolation, racks
 from broker.admin.errors import Statuses
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
@@ -98,6 +97,17 @@ def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
             PUT=non_persistent.create_subscription,
             DELETE=non_persistent.delete_subscription,
         ),
+    ]
+
+
+def isolation_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of the brokers that may serve a namespace."""
+    policies = "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies"
+    return [
+        at(policies, GET=isolation.every),
+        at(f"{policies}/brokers", GET=isolation.every_broker),
+        at(f"{policies}/brokers/{{broker}}", GET=isolation.one_broker),
+        at(f"{policies}/{{policy}}", GET=isolation.one, POST=isolation.put, DELETE=isolation.delete),
     ]
 
 
@@ -239,7 +249,7 @@ def routes(service: Service) -> list[BaseRoute]:
         ],
         at(f"{_NAMESPACE}/bundles", GET=namespaces.bundles),
         at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
-        at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload),
+        at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload, statuses={"PUT": namespaces.UNLOADING}),
         at(f"{_NAMESPACE}/{{bundle}}/split", PUT=namespaces.split),
         at("/admin/v2/tenants", GET=tenants.names),
         at(
@@ -257,6 +267,7 @@ def routes(service: Service) -> list[BaseRoute]:
             POST=clusters.update,
             DELETE=clusters.delete,
         ),
+        *isolation_routes(at),
         at("/admin/v2/brokers", GET=brokers.names),
         at("/admin/v2/brokers/leaderBroker", GET=brokers.leader),
         at("/admin/v2/brokers/version", GET=brokers.version),
@@ -266,6 +277,8 @@ def routes(service: Service) -> list[BaseRoute]:
         at("/admin/v2/brokers/{cluster}", GET=brokers.names_of_cluster),
         at("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", GET=brokers.owned),
         at("/admin/v2/bookies/all", GET=brokers.bookies),
+        at("/admin/v2/bookies/racks-info", GET=racks.every),
+        at("/admin/v2/bookies/racks-info/{bookie}", GET=racks.one, POST=racks.put, DELETE=racks.delete),
         at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
         *transaction_routes(at),

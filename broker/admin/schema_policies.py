@@ -93,8 +93,7 @@ async def get_topic_enforced(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
     if call.flag("applied"):
         return answer(call.administration.schemas.rules_of(name, await call.cluster.policies.fresh(name)).enforced)
-    found = (await own_policies(call, name) or {}).get(TOPIC_ENFORCED)
-    return None if found is None else answer(found)
+    return answer(bool((await own_policies(call, name) or {}).get(TOPIC_ENFORCED)))
 
 
 def _put_topic(key: str, choices: tuple[str, ...] | None) -> Handler:

@@ -15,7 +15,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from broker.admin import clusters, namespaces
+from broker.admin import namespaces
+from broker.admin.cluster import clusters
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer

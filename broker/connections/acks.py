@@ -100,6 +100,7 @@ def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[p
     too_long: list[Position] = []
     whole: list[Position] = []
     parts: list[tuple[Position, tuple[int, ...]]] = []
+    held = subscription.unacked_of(consumer)
     for message in ids:
         position = position_of(message)
         words = message.ack_set
@@ -118,6 +119,8 @@ def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[p
             _keep_properties(consumer, ack)
         elif whole or parts:
             subscription.ack_individual(consumer, whole, parts)
+        # A type that counts what a consumer holds knows the messages of the batches.
+        consumer.has_acked(max(len(ids), held - subscription.unacked_of(consumer)))
     except CursorError as error:
         return error
     if too_long:

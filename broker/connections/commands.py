@@ -27,6 +27,7 @@ def pong(connection: Connection, command: pb.BaseCommand) -> None:
 def flow(connection: Connection, command: pb.BaseCommand) -> None:
     request = command.flow
     if (consumer := connection.consumers.get(request.consumer_id)) is not None:
+        consumer.flowed()
         consumer.subscription.flow(consumer, request.messagePermits)
     else:
         non_persistent.flow(connection, request)
@@ -98,8 +99,11 @@ async def consumer_stats(connection: Connection, command: pb.BaseCommand) -> Non
     if consumer is None:
         raise ConsumerNotFoundError(f"no consumer {request.consumer_id} on this connection")
     subscription = consumer.subscription
+    measures = connection.context.measures
+    rates = measures.of(consumer)._replace(expired=measures.of(subscription).expired)
     answer = replies.consumer_stats(
         request.request_id,
+        rates,
         name=consumer.name,
         kind=pb.CommandSubscribe.SubType.Name(subscription.kind),
         address=connection.stream.peer,

@@ -87,6 +87,7 @@ async def _admitted(
 def flow(connection: Connection, request: pb.CommandFlow) -> None:
     """Add permits."""
     if (consumer := connection.direct.get(request.consumer_id)) is not None:
+        consumer.flowed()
         consumer.subscription.flow(consumer, request.messagePermits)
 
 
@@ -114,6 +115,7 @@ def stats(connection: Connection, consumer: Direct, request_id: int) -> bytes:
     subscription = consumer.subscription
     return replies.consumer_stats(
         request_id,
+        connection.context.measures.of(consumer),
         name=consumer.name,
         kind=pb.CommandSubscribe.SubType.Name(subscription.kind),
         address=connection.stream.peer,

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+import trio
+
 from broker import replies
 from broker.connections.client_versions import understands_end_of_topic
 from broker.dispatch.ports import Outlet, Source
@@ -26,10 +28,15 @@ class Consumer(Generic[S]):
 
     __slots__ = (
         "_encoder",
+        "acked",
+        "acked_at",
         "blocked",
+        "bytes_out",
         "connection",
+        "consumed_at",
         "consumer_id",
         "epoch",
+        "flowed_at",
         "key_shared",
         "life",
         "messages_out",
@@ -37,6 +44,8 @@ class Consumer(Generic[S]):
         "priority",
         "properties",
         "read_compacted",
+        "redelivered",
+        "since",
         "subscription",
         "takes_any_schema",
         "told_end",
@@ -64,7 +73,10 @@ class Consumer(Generic[S]):
         """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.properties: Mapping[str, str] = NO_PROPERTIES
         """Properties that the client gave it."""
-        self.messages_out = 0
+        self.messages_out = self.bytes_out = self.redelivered = self.acked = 0
+        self.since = trio.current_time()
+        self.flowed_at = self.consumed_at = self.acked_at = 0.0
+        """Times of the event loop of its making, its last FLOW, delivery and ACK; 0.0: there was none."""
         self.read_compacted = False
         """True if it reads the newest message of each key only, as far as the topic is compacted."""
         self.takes_any_schema = False
@@ -91,6 +103,10 @@ class Consumer(Generic[S]):
         ack_sets: Sequence[Sequence[int] | None] | None = None,
     ) -> None:
         """Queue MESSAGE frames for entries of one ledger; they leave when the pass ends."""
+        size, counts = sum(map(len, payloads)), self.subscription.counts
+        self.bytes_out += size
+        counts.bytes_out += size
+        self.consumed_at = counts.consumed_at = trio.current_time()
         out: list[Buffer] = []
         self._encoder.frames(
             out,
@@ -103,6 +119,17 @@ class Consumer(Generic[S]):
             consumer_epoch=self.epoch,
         )
         self.connection.write(out)
+
+    def flowed(self) -> None:
+        """Note a FLOW of it."""
+        self.flowed_at = self.subscription.counts.flowed_at = trio.current_time()
+
+    def has_acked(self, messages: int) -> None:
+        """Count messages that it acknowledged."""
+        counts = self.subscription.counts
+        self.acked += messages
+        counts.acked += messages
+        self.acked_at = counts.acked_at = trio.current_time()
 
     def tell_end(self) -> None:
         """Send REACHED_END_OF_TOPIC once, to a client that understands it."""

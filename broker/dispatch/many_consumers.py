@@ -390,6 +390,8 @@ class ManyConsumers(LimitedSubscription):
                     if redelivered is None:
                         redelivered = [0] * len(entry_ids)
                     redelivered[index] = again
+                    consumer.redelivered += counts[index]
+                    self.counts.redelivered += counts[index]
                 replay.discard(position, keep_count=True)
         messages = sum(counts)
         self._unacked += messages

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from broker.context import Context
+from broker.dispatch.counts import Counts
 from broker.dispatch.rules import PoliciesSaid
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
@@ -69,8 +70,18 @@ class ConsumerHome(Protocol):
 class Source(Protocol):
     """Subscription as used by its consumers."""
 
+    counts: Counts
+
     @property
     def topic(self) -> ConsumerHome: ...
+
+
+class Peer(Protocol):
+    """Transport of a connection, as used here."""
+
+    @property
+    def peer(self) -> str:
+        """Return the address of the other end."""
 
 
 class Outlet(Protocol):
@@ -79,6 +90,10 @@ class Outlet(Protocol):
     client_version: str
     resuming: bool
     """True while nothing is dispatched to it, because its peer does not take what is queued."""
+
+    @property
+    def stream(self) -> Peer:
+        """Return the connection's transport."""
 
     @property
     def closed(self) -> bool: ...

@@ -15,6 +15,7 @@ import trio
 
 from broker import replies
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.counts import UNUSED, used
 from broker.dispatch.expiry import Expiry
 from broker.dispatch.individual_acks import ack_each
 from broker.dispatch.ports import Host
@@ -78,7 +79,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
         self.consumers: dict[Consumer[Subscription], None] = {}
         self.hungry = False
         """True while a consumer has permits and there was nothing to read, so that new entries start the pump."""
-        self.messages_out = 0
+        self.messages_out, self.counts = 0, UNUSED
         self._turn = topic.context.turn
         self._pumping = False
         self._again = False
@@ -106,6 +107,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
         self.consumers[consumer] = None
         self.cursor.touch()
         if first:
+            self.counts = used(self.counts)
             self.held_to(self.topic.dispatch_limit(self))
             self.rewind()
         self.pump()

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -13,7 +14,9 @@ from broker.errors import BrokerError
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, parse_range
 from broker.ownership.config import OwnershipOptions
-from broker.ownership.load import Move, to_shed, to_split
+from broker.ownership.isolation import Isolation
+from broker.ownership.isolation_store import IsolationStore
+from broker.ownership.load import Move, to_isolate, to_shed, to_split
 from broker.ownership.load_reports import Meter, TopicCounters, should_report
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
@@ -87,6 +90,7 @@ class Balanced(Protocol):
     """Parts of Ownership that the balancer needs."""
 
     brokers: Brokers
+    isolation: IsolationStore
     namespaces: Namespaces
     options: OwnershipOptions
     peers: Peers
@@ -109,19 +113,43 @@ class Balancer:
         options = self._ownership.options
         while True:
             await trio.sleep(options.shed_interval_s)
-            if not (self._ownership.brokers.is_leader and options.load_balancing):
+            if not self._ownership.brokers.is_leader:
+                continue
+            await self.isolate()
+            if not options.load_balancing:
                 continue
             if options.auto_split:
                 await self.split()
             if options.auto_shed:
                 await self.shed()
 
+    async def isolate(self) -> None:
+        """Move bundles away from brokers that may not serve them by the isolation policies, once."""
+        isolation = await self._isolation()
+        if isolation:
+            reports = self._ownership.brokers.reports
+            await self._move_all(to_isolate(reports, self._may_move, partial(_allowed, isolation, reports)))
+
     async def shed(self) -> None:
         """Move bundles away from overloaded brokers, once."""
+        isolation = await self._isolation()
+        if isolation is not None:
+            reports, options = self._ownership.brokers.reports, self._ownership.options
+            allowed = partial(_allowed, isolation, reports) if isolation else None
+            await self._move_all(to_shed(reports, self._may_move, options, allowed))
+
+    async def _isolation(self) -> Isolation | None:
+        """Return the isolation policies; None if they are not known now."""
+        try:
+            return await self._ownership.isolation.isolation(self._ownership.options.cluster_name)
+        except BrokerError as error:
+            log.warning("bundles not balanced", reason=str(error))
+            return None
+
+    async def _move_all(self, moves: Iterable[Move]) -> None:
         now, grace_s = trio.current_time(), self._ownership.options.shed_grace_s
         self._moved_at = {bundle: at for bundle, at in self._moved_at.items() if now - at < grace_s}
-        reports = self._ownership.brokers.reports
-        for move in to_shed(reports, self._may_move, self._ownership.options):
+        for move in moves:
             self._moved_at[move.bundle] = now
             try:
                 await self._move(move)
@@ -154,7 +182,7 @@ class Balancer:
         source = self._ownership.brokers.reports.get(move.source)
         if bundle is None or source is None:
             return
-        log.info("moving bundle to a broker with less load", bundle=move.bundle, to=move.destination)
+        log.info("moving bundle to another broker", bundle=move.bundle, to=move.destination)
         if move.source == self._ownership.brokers.me.id:
             await self._ownership.unload(bundle, destination=move.destination)
         else:
@@ -170,6 +198,10 @@ class Balancer:
             await self._ownership.split(bundle)
         else:
             await self._ownership.peers.split(source.broker.web_url, bundle, RANGE_EQUALLY)
+
+
+def _allowed(isolation: Isolation, brokers: Collection[str], bundle: str) -> set[str]:
+    return isolation.allowed(bundle.rpartition("/")[0], brokers)
 
 
 def _bundle(text: str) -> Bundle | None:

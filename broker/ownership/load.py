@@ -12,7 +12,7 @@ Source: names and numbers are those of the original's ModularLoadManager, Thresh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from broker.ownership.config import OwnershipOptions
@@ -49,12 +49,38 @@ class Move:
     destination: str
 
 
+def to_isolate(
+    reports: Mapping[str, BrokerReport],
+    may_move: Callable[[str], bool],
+    allowed: Callable[[str], Collection[str]],
+) -> list[Move]:
+    """Return moves of bundles from brokers that may not serve them to the best one of those that may.
+
+    `may_move`: whether a bundle has been in its place for long enough; `allowed`: the brokers that may serve it."""
+    moves: list[Move] = []
+    given: Counter[str] = Counter()
+    for source in sorted(reports):
+        for bundle in sorted(reports[source].bundles):
+            brokers = allowed(bundle)
+            if source in brokers or not may_move(bundle):
+                continue
+            destination = choose({each: reports[each] for each in brokers}, given)
+            if destination is not None:
+                given[destination] += 1
+                moves.append(Move(bundle=bundle, source=source, destination=destination))
+    return moves
+
+
 def to_shed(
-    reports: Mapping[str, BrokerReport], may_move: Callable[[str], bool], options: OwnershipOptions
+    reports: Mapping[str, BrokerReport],
+    may_move: Callable[[str], bool],
+    options: OwnershipOptions,
+    allowed: Callable[[str], Collection[str]] | None = None,
 ) -> list[Move]:
     """Return moves from brokers above the average by more than the threshold to the least loaded one.
 
-    Each move makes the two more alike. `may_move`: whether a bundle has been in its place for long enough."""
+    Each move makes the two more alike. `may_move`: whether a bundle has been in its place for long enough; `allowed`:
+    the brokers that may serve it (None: all)."""
     if len(reports) < 2:
         return []
     rates = {broker_id: report.message_rate for broker_id, report in reports.items()}
@@ -68,7 +94,8 @@ def to_shed(
             if rates[source] <= limit or left < 2:
                 break
             rate = bundles[bundle].message_rate
-            destination = min(rates, key=lambda each: (rates[each], each))
+            takers = rates if allowed is None else allowed(bundle)
+            destination = min(takers, key=lambda each: (rates[each], each), default=source)
             # The receiver must end up with clearly less than the giver had; otherwise bundles would move to and fro.
             if rate <= 0 or rates[source] - rates[destination] - rate < RATE_MIN or not may_move(bundle):
                 continue

@@ -23,6 +23,7 @@ from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, Bundles, hash_of, split_points
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.errors import BundleSplitError, NoBrokerError, NotOwnerError
+from broker.ownership.isolation_store import IsolationStore
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.leases import Leases
 from broker.ownership.load_reports import TopicCounters
@@ -83,8 +84,9 @@ class Ownership:
             metadata, Owner(broker_url=me.broker_url, web_url=me.web_url), options, lambda lease: self._lost(lease)
         )
         self.health_topic = f"persistent://{heartbeat_namespace(me.id)}/healthcheck"
+        self.isolation = IsolationStore(metadata)
         self._placement = Placement(
-            me, options, self.namespaces, self.leases, self.brokers, self.peers, self.reporter.changed
+            me, options, self.namespaces, self.leases, self.brokers, self.peers, self.isolation, self.reporter.changed
         )
         self._splitting: set[Bundle] = set()
         self._nursery: trio.Nursery | None = None

@@ -12,6 +12,7 @@ from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import Bundles
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.errors import BeingUnloadedError, BundlesChangedError, NoBrokerError
+from broker.ownership.isolation_store import IsolationStore
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.leases import Leases
 from broker.ownership.load import choose
@@ -19,7 +20,7 @@ from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
 from broker.ownership.values import BrokerReport, LocalBroker
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import NamespaceName, TopicName
 
 
 class Placement:
@@ -33,6 +34,7 @@ class Placement:
         leases: Leases,
         brokers: Brokers,
         peers: Peers,
+        isolation: IsolationStore,
         on_taken: Callable[[], None],
     ) -> None:
         """Take the parts it uses. `on_taken` is called when a bundle was taken."""
@@ -44,6 +46,7 @@ class Placement:
         self._leases = leases
         self._brokers = brokers
         self._peers = peers
+        self._isolation = isolation
         self._on_taken = on_taken
         self._assigned: Counter[str] = Counter()
         """Bundles given to each broker that its report does not contain yet."""
@@ -122,7 +125,7 @@ class Placement:
         """Take a bundle without an owner, or return the broker to ask. None: look again."""
         pinned = heartbeat_broker(lease.bundle.namespace)
         leader = None if pinned is not None else await self._answering(self._brokers.leader)
-        chosen = await self._choose(pinned)
+        chosen = await self._choose(lease.bundle.namespace, pinned)
         step = decide(
             Has.NOBODY,
             authoritative=authoritative and pinned in (None, self._me.id),
@@ -171,9 +174,15 @@ class Placement:
                 return report.broker if answers else None
         return None
 
-    async def _choose(self, pinned: str | None) -> LocalBroker | None:
-        """Return the best broker for one more bundle, of those that answer."""
-        candidates = {each: report for each, report in self._brokers.reports.items() if pinned in (None, each)}
+    async def _choose(self, namespace: NamespaceName, pinned: str | None) -> LocalBroker | None:
+        """Return the best broker for one more bundle of a namespace, of those that answer and may serve it."""
+        reports = self._brokers.reports
+        if pinned is None:
+            isolation = await self._isolation.isolation(self._options.cluster_name)
+            allowed = isolation.allowed(str(namespace), reports)
+        else:
+            allowed = {pinned}
+        candidates = {each: report for each, report in reports.items() if each in allowed}
         while (broker_id := choose(candidates, self._assigned)) is not None:
             if (found := await self._answering(broker_id)) is not None:
                 return found

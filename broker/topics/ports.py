@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from broker.context import Context
+from broker.dispatch.ports import Peer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
 from broker.topics.delayed_delivery import DelayedDelivery
@@ -21,6 +22,10 @@ P = TypeVar("P", contravariant=True)
 
 class TopicTransactions(Protocol):
     """Transactions of a topic and of its subscriptions, as the topic uses them."""
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Return the numbers of transactions that are open, and that were committed and aborted since it was loaded."""
 
     @property
     def takes_messages(self) -> bool:
@@ -54,6 +59,12 @@ class ProducerHome(Protocol[P]):
     context: Context
     name: TopicName
     next_owner: str
+    messages_in: int
+    bytes_in: int
+    chunks_in: int
+    """Counts since it was loaded."""
+    published_at: float
+    """Time of the event loop of the last message; 0.0: there was none."""
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the current rules for delayed messages."""
@@ -74,6 +85,10 @@ class ProducerClient(Protocol[P]):
     requests_in_flight: int
     sends_in_flight: int
     client_version: str
+
+    @property
+    def stream(self) -> Peer:
+        """Return the connection's transport."""
 
     @property
     def log(self) -> Logger:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import trio
 
 from broker import replies
 from broker.connections.client_versions import refusal_code
+from broker.dispatch.consumer import NO_PROPERTIES
 from broker.ends import End, Life
 from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
 from broker.topics.ports import ProducerClient, ProducerHome
@@ -32,6 +33,8 @@ class Producer:
         "_has_failed",
         "_receipts",
         "answered",
+        "bytes_in",
+        "chunks_in",
         "connection",
         "draining",
         "epoch",
@@ -40,7 +43,9 @@ class Producer:
         "messages_in",
         "name",
         "producer_id",
+        "properties",
         "sent",
+        "since",
         "topic",
     )
 
@@ -60,7 +65,11 @@ class Producer:
         self.life = Life.OPEN
         self.draining = False
         """It is cut when everything it sent is answered; what fails until then is not told."""
-        self.messages_in = 0
+        self.messages_in = self.bytes_in = self.chunks_in = 0
+        self.since = trio.current_time()
+        """Time of the event loop at which it was made."""
+        self.properties: Mapping[str, str] = NO_PROPERTIES
+        """Properties that the client gave it."""
         self.sent = 0
         """Number of sends given to the managed ledger."""
         self.answered = 0
@@ -77,6 +86,19 @@ class Producer:
         Pulsar's Producer.isSuccessorTo."""
         same = self.connection is connection and self.producer_id == producer_id
         return (same and epoch > self.epoch) or self.connection.closed
+
+    def count(self, run: SendRun, size: int) -> int:
+        """Count a run that is stored now, for the producer and its topic. Return its messages."""
+        topic, messages = self.topic, sum(run.counts)
+        self.messages_in += messages
+        self.bytes_in += size
+        topic.messages_in += messages
+        topic.bytes_in += size
+        topic.published_at = trio.current_time()
+        if run.flags & CHUNK:
+            self.chunks_in += messages
+            topic.chunks_in += messages
+        return messages
 
     def accepted(
         self, run: SendRun, in_transaction: Callable[[Buffer], str] | None = None

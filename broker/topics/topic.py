@@ -60,6 +60,7 @@ class Topic:
         "_close_soon",
         "access",
         "bytes_in",
+        "chunks_in",
         "closing",
         "compaction",
         "context",
@@ -73,6 +74,7 @@ class Topic:
         "nursery",
         "policies",
         "producers",
+        "published_at",
         "rates",
         "read_bound",
         "screen",
@@ -116,9 +118,8 @@ class Topic:
         self.used_at = trio.current_time()
         self.creating: dict[str, trio.Event] | None = None
         """Subscriptions that are being created; None: there are none."""
-        self.bytes_in = 0
-        self.messages_in = 0
-        self.entries_in = 0
+        self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
+        self.published_at = 0.0
         self.too_old: Position | None = None
         """An entry whose publish time was too old when the quota of the backlog was last checked."""
         ledger.add_waiter(self._entries_confirmed)
@@ -221,9 +222,7 @@ class Topic:
             return
         payloads = run.payloads
         self.entries_in += len(payloads)
-        messages = sum(run.counts)
-        self.messages_in += messages
-        self.bytes_in += size
+        messages = producer.count(run, size)
         if self.rates is not None:
             self.rates.published(producer.connection, messages, size)
         self.context.publishing.take(size)

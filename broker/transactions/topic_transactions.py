@@ -67,6 +67,13 @@ class TransactionsOfTopic:
     # Messages
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        if self.buffer is None:
+            return 0, 0, 0
+        state = self.buffer.state
+        return len(state.open), state.committed, state.aborted_count
+
+    @property
     def takes_messages(self) -> bool:
         return self.buffer is not None
 

@@ -72,7 +72,8 @@ class Admin:
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions; 0: not partitioned, or missing."""
-        return int(self._ask("GET", topic, "partitions").json()["partitions"])
+        response = self._ask("GET", topic, "partitions", fine=(404,))
+        return 0 if response.status_code == 404 else int(response.json()["partitions"])
 
     def message_id_at(self, topic: str, epoch_ms: int) -> MessageId:
         """Return the first entry published at or after `epoch_ms`, or else the position of the next one."""

@@ -29,6 +29,7 @@ from quire.metadata.zookeeper.store import SessionExpiredPolicy, ZooKeeperStore,
 from quire.service import log
 from quire.world.real import real_world
 from tests.support.proxy import Proxy, proxy
+from tests.support.refusals import raises
 from tests.support.server import free_port
 from tests.support.zookeeper import (
     PATIENCE_S,
@@ -155,8 +156,7 @@ async def test_a_persistent_create_whose_answer_is_lost_says_that_the_outcome_is
             return await store.create("/a", b"x")
 
         assert isinstance(await lose_answer(store, link, happened, create), MetadataUnavailableError)
-        with pytest.raises(NodeExistsError):
-            await store.create("/a", b"x")
+        await raises(NodeExistsError, store.create("/a", b"x"))
 
 
 @pytest.mark.real_clock
@@ -276,10 +276,8 @@ async def test_a_call_ends_at_its_time_while_nobody_answers() -> None:
     async with through_proxy(call_timeout_s=0.3) as (store, _, link):
         link.answers_flow = False
         started = trio.current_time()
-        with pytest.raises(MetadataUnavailableError, match="within"):
-            await store.get("/a")
-        with pytest.raises(MetadataUnavailableError, match="within"):
-            await store.create("/a")
+        await raises(MetadataUnavailableError, store.get("/a"), "within")
+        await raises(MetadataUnavailableError, store.create("/a"), "within")
         assert trio.current_time() - started < 3
         link.cut()
         link.answers_flow = True
@@ -406,8 +404,7 @@ async def test_an_answer_that_breaks_kazoo_costs_the_connection_and_not_the_sess
             async with trio.open_nursery() as nursery:
 
                 async def put(version: int) -> None:
-                    with pytest.raises(MetadataUnavailableError):
-                        await store.put("/a", b"new", version)
+                    await raises(MetadataUnavailableError, store.put("/a", b"new", version))
 
                 nursery.start_soon(put, version, name="put")
                 await trio.testing.wait_all_tasks_blocked()
@@ -432,8 +429,7 @@ async def test_an_answer_that_is_not_understood_is_an_unknown_outcome_of_that_ca
         async with trio.open_nursery() as nursery:
 
             async def put() -> None:
-                with pytest.raises(MetadataUnavailableError, match="cannot understand"):
-                    await store.put("/a", b"new", 0)
+                await raises(MetadataUnavailableError, store.put("/a", b"new", 0), "cannot understand")
 
             nursery.start_soon(put, name="put")
             await trio.testing.wait_all_tasks_blocked()
@@ -468,8 +464,7 @@ async def test_a_broken_connection_whose_session_is_gone_too_begins_a_new_one_or
             assert not store.expired.is_set()
         else:
             await store.expired.wait()
-            with pytest.raises(SessionExpiredError, match="the session has expired"):
-                await store.get("/")
+            await raises(SessionExpiredError, store.get("/"), "the session has expired")
             ends = [event for event in log_events if event["event"] == "metadata session ended"]
             assert [event["reason"] for event in ends] == ["the session has expired"]
 
@@ -597,8 +592,7 @@ async def test_a_session_outlives_a_killed_and_a_paused_server(own_server: ZooKe
             server.pause()
             try:
                 nursery.start_soon(store.put, "/kept", b"z", 0, name="put")
-                with pytest.raises(MetadataUnavailableError):
-                    await other.get("/kept")
+                await raises(MetadataUnavailableError, other.get("/kept"))
             finally:
                 server.resume()
         await other.sync()
@@ -617,12 +611,9 @@ async def test_an_expired_session_is_the_end_of_the_store_under_shutdown() -> No
         watch = store.watch("/me")
         await expire(store, shared_server().port)
         await store.expired.wait()
-        with pytest.raises(SessionExpiredError):
-            await store.get("/me")
-        with pytest.raises(SessionExpiredError):
-            await watch.next()
-        with pytest.raises(SessionExpiredError):
-            await store.watch("/me").next()
+        await raises(SessionExpiredError, store.get("/me"))
+        await raises(SessionExpiredError, watch.next())
+        await raises(SessionExpiredError, store.watch("/me").next())
 
 
 @pytest.mark.real_clock
@@ -672,8 +663,7 @@ async def test_the_node_of_an_own_former_session_is_waited_for() -> None:
     async with through_proxy(session_timeout_s=1.0) as (store, direct, link):
         await bookies.register(store, "bk1:3181", INFO)
         link.cut(refuse=True)
-        with pytest.raises(NodeExistsError, match="another session"):
-            await bookies.register(direct, "bk1:3181", INFO, wait_s=0.1)
+        await raises(NodeExistsError, bookies.register(direct, "bk1:3181", INFO, wait_s=0.1), "another session")
         await bookies.register(direct, "bk1:3181", INFO, wait_s=PATIENCE_S)
         node = await direct.get(bookies.registration_path("bk1:3181"))
         assert node is not None
@@ -763,8 +753,7 @@ async def test_what_is_made_securely_others_may_only_read() -> None:
             lambda: other.create("/a/c"),
             lambda: other.multi([Put(path="/a/b", value=b"y", version=0)]),
         ):
-            with pytest.raises(NotAllowedError):
-                await call()
+            await raises(NotAllowedError, call())
         assert await store.put("/a/b", b"y", 0) == 1
 
 
@@ -779,10 +768,8 @@ async def test_a_request_above_the_servers_bound_is_refused_before_it_is_sent() 
             except ValueTooLargeError:
                 break
         await store.create("/a", bytes(size - 1))
-        with pytest.raises(ValueTooLargeError, match=r"jute\.maxbuffer"):
-            await store.create("/b", bytes(size))
-        with pytest.raises(ValueTooLargeError):
-            await store.multi([Create(path=f"/{name}", value=bytes(600_000)) for name in "bc"])
+        await raises(ValueTooLargeError, store.create("/b", bytes(size)), r"jute\.maxbuffer")
+        await raises(ValueTooLargeError, store.multi([Create(path=f"/{name}", value=bytes(600_000)) for name in "bc"]))
         node = await store.get("/a")
         assert node is not None
         assert len(node.value) == size - 1
@@ -812,8 +799,7 @@ async def test_watches_that_nobody_has_are_taken_back_from_the_server(own_server
 @pytest.mark.real_clock
 async def test_a_missing_chroot_is_refused_unless_it_is_to_be_made() -> None:
     config = replace(shared_server().config(own_root() + "/deeper"), make_chroot=False)
-    with pytest.raises(NoNodeError, match="deeper"):
-        await open_store(real_world(), config)
+    await raises(NoNodeError, open_store(real_world(), config), "deeper")
     async with opened(replace(config, make_chroot=True)) as store:
         await store.create("/a")
     async with opened(config) as store:

@@ -7,6 +7,7 @@ import pytest
 from quire.world import Disk
 from quire.world.real import real_world
 from simulation import Universe
+from tests.support.refusals import refuses
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -22,10 +23,8 @@ def door(request, tmp_path) -> tuple[Disk, str]:
 def test_create_makes_a_missing_file_otherwise_file_not_found(door):
     """ "`create` creates a missing file; otherwise FileNotFoundError." """
     disk, root = door
-    with pytest.raises(FileNotFoundError):
-        disk.open(f"{root}/f")
-    with pytest.raises(FileNotFoundError):
-        disk.open(f"{root}/none/f", create=True)
+    refuses(FileNotFoundError, lambda: disk.open(f"{root}/f"))
+    refuses(FileNotFoundError, lambda: disk.open(f"{root}/none/f", create=True))
     disk.open(f"{root}/f", create=True).close()
     assert disk.open(f"{root}/f").size() == 0
 
@@ -108,15 +107,13 @@ def test_a_closed_file_and_one_open_for_reading_refuse_writes(door):
     for act in (lambda: file.pwrite(b"x", 0), lambda: file.pread(1, 0), file.sync, file.size):
         with pytest.raises(OSError, match=r"closed|Bad file|reading only"):
             act()
-    with pytest.raises(OSError, match=r"closed|Bad file|reading only"):
-        disk.open(f"{root}/f", writable=False).pwrite(b"x", 0)
+    refuses(OSError, lambda: disk.open(f"{root}/f", writable=False).pwrite(b"x", 0), r"closed|Bad file|reading only")
 
 
 def test_read_gives_the_whole_file_or_file_not_found(door):
     """ "Read the whole of a small file; FileNotFoundError." """
     disk, root = door
-    with pytest.raises(FileNotFoundError):
-        disk.read(f"{root}/f")
+    refuses(FileNotFoundError, lambda: disk.read(f"{root}/f"))
 
 
 def test_write_atomic_replaces_and_leaves_nothing_else(door):
@@ -132,8 +129,7 @@ def test_what_is_stored_on_a_board_is_read_at_once_and_by_the_next_opening(door)
     """ "Store `data` there, within one sector, at once and without errors." """
     disk, folder = door
     path = f"{folder}/board"
-    with pytest.raises(FileNotFoundError):
-        disk.board(path)
+    refuses(FileNotFoundError, lambda: disk.board(path))
     disk.write_atomic(path, bytes(1024))
     board = disk.board(path)
     board.store(512, b"first")
@@ -153,8 +149,7 @@ def test_names_are_sorted_and_a_missing_folder_is_not_found(door):
         disk.open(f"{root}/{name}", create=True).close()
     disk.make_dirs(f"{root}/aa")
     assert disk.names(root) == ["a", "aa", "b", "c"]
-    with pytest.raises(FileNotFoundError):
-        disk.names(f"{root}/none")
+    refuses(FileNotFoundError, lambda: disk.names(f"{root}/none"))
 
 
 def test_make_dirs_creates_parents_and_is_fine_if_it_is_there(door):
@@ -165,8 +160,7 @@ def test_make_dirs_creates_parents_and_is_fine_if_it_is_there(door):
     assert disk.exists(f"{root}/x/y/z")
     assert disk.names(f"{root}/x") == ["y"]
     disk.open(f"{root}/f", create=True).close()
-    with pytest.raises((FileExistsError, NotADirectoryError)):
-        disk.make_dirs(f"{root}/f/g")
+    refuses((FileExistsError, NotADirectoryError), lambda: disk.make_dirs(f"{root}/f/g"))
 
 
 def test_rename_replaces_and_unlink_removes(door):
@@ -181,8 +175,7 @@ def test_rename_replaces_and_unlink_removes(door):
     for act in (lambda: disk.unlink(f"{root}/b"), lambda: disk.rename(f"{root}/b", f"{root}/c")):
         with pytest.raises(FileNotFoundError):
             act()
-    with pytest.raises(FileNotFoundError):
-        disk.sync_dir(f"{root}/none")
+    refuses(FileNotFoundError, lambda: disk.sync_dir(f"{root}/none"))
 
 
 def test_a_removed_file_lives_on_for_those_who_have_it_open(door):
@@ -199,8 +192,7 @@ def test_free_bytes_is_a_positive_number_of_bytes(door):
     """ "Return the bytes that may still be written in the file system of `path`." """
     disk, root = door
     assert disk.free_bytes(root) > 0
-    with pytest.raises(FileNotFoundError):
-        disk.free_bytes(f"{root}/none")
+    refuses(FileNotFoundError, lambda: disk.free_bytes(f"{root}/none"))
 
 
 def test_total_bytes_is_the_size_of_the_file_system(door):
@@ -233,11 +225,9 @@ def test_a_lock_has_one_holder(door):
     released or until the process dies." """
     disk, root = door
     lock = disk.lock(f"{root}/LOCK")
-    with pytest.raises(BlockingIOError):
-        disk.lock(f"{root}/LOCK")
+    refuses(BlockingIOError, lambda: disk.lock(f"{root}/LOCK"))
     lock.release()
     lock.release()
     again = disk.lock(f"{root}/LOCK")
-    with pytest.raises(BlockingIOError):
-        disk.lock(f"{root}/LOCK")
+    refuses(BlockingIOError, lambda: disk.lock(f"{root}/LOCK"))
     again.release()

@@ -9,6 +9,7 @@ import pytest
 from quire.world import KeyValue, KeyValueMaker
 from quire.world.real import real_world
 from simulation import Universe
+from tests.support.refusals import refuses
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -40,8 +41,7 @@ def keys(map_: KeyValue, start: bytes = b"", stop: bytes = b"\xff", **options: b
 
 def test_a_missing_map_is_made_only_with_create(door):
     maker, path = door
-    with pytest.raises(FileNotFoundError):
-        maker.open(path, create=False)
+    refuses(FileNotFoundError, lambda: maker.open(path, create=False))
     maker.open(path).close()
     maker.open(path, create=False).close()
 
@@ -49,8 +49,7 @@ def test_a_missing_map_is_made_only_with_create(door):
 def test_a_map_is_open_once(door):
     maker, path = door
     first = maker.open(path)
-    with pytest.raises(BlockingIOError):
-        maker.open(path)
+    refuses(BlockingIOError, lambda: maker.open(path))
     first.close()
     maker.open(path).close()
 

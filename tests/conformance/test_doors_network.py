@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from quire.world import Listener, Stream, World
+from tests.support.refusals import raises, refuses
 
 
 async def pair(world: World) -> tuple[Stream, Stream, Listener]:
@@ -40,8 +41,7 @@ async def test_port_0_picks_a_free_one_and_a_taken_one_is_an_error(world):
     listener = await world.network.listen("127.0.0.1", 0)
     other = await world.network.listen("127.0.0.1", 0)
     assert 0 < listener.address[1] != other.address[1]
-    with pytest.raises(OSError, match="in use"):
-        await world.network.listen("127.0.0.1", listener.address[1])
+    await raises(OSError, world.network.listen("127.0.0.1", listener.address[1]), "in use")
     listener.close()
     listener.close()
     again = await world.network.listen("127.0.0.1", listener.address[1])
@@ -53,8 +53,7 @@ async def test_connecting_to_nobody_is_refused(world):
     """ "OSError if refused." """
     listener = await world.network.listen("127.0.0.1", 0)
     listener.close()
-    with pytest.raises(ConnectionRefusedError):
-        await world.network.connect(*listener.address)
+    await raises(ConnectionRefusedError, world.network.connect(*listener.address))
 
 
 async def test_bytes_arrive_in_order_both_ways_and_the_end_is_0(world):
@@ -133,10 +132,8 @@ async def test_close_ends_a_waiting_receive(world):
         near.close()
         near.close()
     assert ended == [0]
-    with pytest.raises(OSError, match=r"closed|Bad file|reading only"):
-        near.send_nowait([b"x"])
-    with pytest.raises(OSError, match="closed"):
-        await near.wait_writable()
+    refuses(OSError, lambda: near.send_nowait([b"x"]), r"closed|Bad file|reading only")
+    await raises(OSError, near.wait_writable(), "closed")
     far.close()
     listener.close()
 
@@ -145,8 +142,7 @@ async def test_closing_a_listener_ends_a_waiting_accept(world):
     listener = await world.network.listen("127.0.0.1", 0)
 
     async def accept():
-        with pytest.raises(OSError, match="closed"):
-            await listener.accept()
+        await raises(OSError, listener.accept(), "closed")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(accept, name="accept")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 
 from quire.world.doors import Lane
+from tests.support.refusals import raises, refuses
 
 
 async def test_run_gives_the_job_s_result_or_its_error(world):
     """ "Run `job` in some worker." """
     assert await world.offload.run(lambda: 6 * 7, name="answer") == 42
-    with pytest.raises(ZeroDivisionError):
-        await world.offload.run(lambda: 1 // 0)
+    await raises(ZeroDivisionError, world.offload.run(lambda: 1 // 0))
 
 
 async def test_run_is_not_cancellable_once_begun(world):
@@ -113,8 +112,7 @@ async def test_aclose_runs_what_is_queued_and_then_put_is_an_error(world):
         scope.cancel()  # even so
         await lane.aclose()
     assert reported == list(range(10))
-    with pytest.raises(RuntimeError):
-        lane.put(10)
+    refuses(RuntimeError, lambda: lane.put(10))
     await lane.aclose()
 
 

@@ -30,6 +30,7 @@ from quire.metadata.zookeeper.store import open_store as open_zookeeper
 from quire.world.doors import World
 from quire.world.real import real_world
 from simulation.machines.world import Universe, in_world, run
+from tests.support.refusals import raises, refuses
 from tests.support.watches import heard
 from tests.support.zookeeper import own_root, shared_server
 
@@ -91,10 +92,8 @@ async def test_a_version_starts_at_0_and_grows_by_one_with_each_put(store: Metad
 async def test_a_put_at_another_version_changes_nothing(store: MetadataStore) -> None:
     await store.create("/a", b"zero")
     for version in (1, 7):
-        with pytest.raises(BadVersionError):
-            await store.put("/a", b"wrong", version)
-    with pytest.raises(NoNodeError):
-        await store.put("/b", b"wrong", ANY_VERSION)
+        await raises(BadVersionError, store.put("/a", b"wrong", version))
+    await raises(NoNodeError, store.put("/b", b"wrong", ANY_VERSION))
     assert await store.get("/a") == Node(b"zero", 0)
     assert await store.get("/b") is None
 
@@ -120,12 +119,9 @@ async def test_of_many_puts_at_one_version_one_succeeds(store: MetadataStore) ->
 
 async def test_a_delete_asks_for_version_existence_and_no_children(store: MetadataStore) -> None:
     await store.create("/a/b", make_parents=True)
-    with pytest.raises(NotEmptyError):
-        await store.delete("/a")
-    with pytest.raises(BadVersionError):
-        await store.delete("/a/b", 3)
-    with pytest.raises(NoNodeError):
-        await store.delete("/a/c")
+    await raises(NotEmptyError, store.delete("/a"))
+    await raises(BadVersionError, store.delete("/a/b", 3))
+    await raises(NoNodeError, store.delete("/a/c"))
     await store.delete("/a/b", 0)
     await store.delete("/a")
     assert await store.get("/a") is None
@@ -141,15 +137,13 @@ async def test_a_node_made_again_starts_again_at_version_0(store: MetadataStore)
 
 async def test_parents_must_exist_unless_they_are_to_be_made(store: MetadataStore) -> None:
     """The contract: parents must exist unless `make_parents`, whose nodes are persistent and empty."""
-    with pytest.raises(NoNodeError):
-        await store.create("/a/b/c", b"x")
+    await raises(NoNodeError, store.create("/a/b/c", b"x"))
     assert await store.get("/a") is None
     await store.create("/a/b/c", b"x", kind=Kind.EPHEMERAL, make_parents=True)
     assert await store.get("/a") == Node(b"", 0)
     assert await store.get("/a/b") == Node(b"", 0)
     await store.create("/a/b/d", make_parents=True)
-    with pytest.raises(NodeExistsError):
-        await store.create("/a/b/d", make_parents=True)
+    await raises(NodeExistsError, store.create("/a/b/d", make_parents=True))
 
 
 @pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/.", "/a/..", "/a/../b", "/a\0", "/a\x1f"])
@@ -162,19 +156,15 @@ async def test_paths_that_no_node_can_have_are_refused(store: MetadataStore, pat
         lambda: store.children(path),
         lambda: store.multi([Check(path=path, version=ANY_VERSION)]),
     ):
-        with pytest.raises(InvalidPathError):
-            await call()
-    with pytest.raises(InvalidPathError):
-        store.watch(path)
+        await raises(InvalidPathError, call())
+    refuses(InvalidPathError, lambda: store.watch(path))
 
 
 async def test_the_root_is_there_and_stays(store: MetadataStore) -> None:
     assert await store.get("/") == Node(b"", 0)
     assert await store.children("/") == []
-    with pytest.raises(NodeExistsError):
-        await store.create("/")
-    with pytest.raises(InvalidPathError):
-        await store.delete("/")
+    await raises(NodeExistsError, store.create("/"))
+    await raises(InvalidPathError, store.delete("/"))
 
 
 async def test_values_are_any_bytes_and_names_any_text(open_session: Open) -> None:
@@ -199,8 +189,7 @@ async def test_children_are_names_sorted_and_only_direct_ones(store: MetadataSto
     assert await store.children("/a") == ["a", "a-b", "b", "c"]
     assert await store.children("/") == ["a", "a.b"]
     assert await store.children("/a/c") == []
-    with pytest.raises(NoNodeError):
-        await store.children("/nowhere")
+    await raises(NoNodeError, store.children("/nowhere"))
     await store.delete("/a/c")
     assert await store.children("/a") == ["a", "a-b", "b"]
 
@@ -220,8 +209,7 @@ async def test_what_was_answered_is_there_for_the_next_session(open_session: Ope
     assert await store.get("/z") is None
     assert await store.children("/a") == ["a", "a-b", "b"]
     await store.delete("/a/b/x")
-    with pytest.raises(NotEmptyError):
-        await store.delete("/a")
+    await raises(NotEmptyError, store.delete("/a"))
     await store.aclose()
 
 
@@ -234,10 +222,8 @@ async def test_an_ephemeral_node_is_marked_and_goes_with_its_session(open_sessio
     await store.create("/up/me", b"here", kind=Kind.EPHEMERAL, make_parents=True)
     assert await store.get("/up/me") == Node(b"here", 0, ephemeral=True, mine=True)
     assert await store.put("/up/me", b"still", 0) == 1
-    with pytest.raises(InvalidPathError):
-        await store.create("/up/me/child")
-    with pytest.raises(NodeExistsError):
-        await store.create("/up/me")
+    await raises(InvalidPathError, store.create("/up/me/child"))
+    await raises(NodeExistsError, store.create("/up/me"))
     await store.aclose()
     store = await open_session()
     assert await store.get("/up/me") is None
@@ -274,8 +260,7 @@ async def test_calls_after_the_end_of_the_session_fail_for_good(open_session: Op
         lambda: store.multi([]),
         lambda: store.watch("/a").next(),
     ):
-        with pytest.raises(SessionExpiredError):
-            await call()
+        await raises(SessionExpiredError, call())
 
 
 async def test_sequential_names_carry_the_parents_next_number(store: MetadataStore) -> None:
@@ -385,8 +370,7 @@ async def test_a_watch_tells_of_the_node_and_of_its_children(store: MetadataStor
     assert await heard(watch, "/a")
     await store.create("/other")
     assert not await heard(watch, "/a")
-    with pytest.raises(NoNodeError):
-        await store.put("/a", b"", 0)
+    await raises(NoNodeError, store.put("/a", b"", 0))
     assert not await heard(watch, "/a")
     watch.close()
 

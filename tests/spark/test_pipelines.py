@@ -23,6 +23,7 @@ from quire.spark.pipelines.manifest import read_manifest
 from quire.spark.pipelines.reader import read_archive
 from quire.spark.pipelines.wordcount import wordcount
 from tests.support import web
+from tests.support.refusals import refuses
 from tests.support.server import StandaloneProcess
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -66,8 +67,7 @@ def test_an_archive_has_each_row_once_wherever_it_failed(spark, source, client, 
             raise RuntimeError(f"failed where {point}")
 
     for _ in range(3):
-        with pytest.raises(PipelineError, match="failed where"):
-            archive(spark, source, out, checkpoint, observe=fail)
+        refuses(PipelineError, lambda: archive(spark, source, out, checkpoint, observe=fail), "failed where")
     archive(spark, source, out, checkpoint, observe=fail)
     assert failed == [("written", 0), ("recorded", 1), ("begun", 2)]
     assert numbers(out) == list(range(3000))
@@ -100,8 +100,7 @@ def test_a_lost_checkpoint_is_refused_and_resumed_without_loss_or_repetition(
     archive(spark, source, out, checkpoint)
     shutil.rmtree(checkpoint)
     publish(client, topic, range(1500, 2000))
-    with pytest.raises(CheckpointError, match="--resume"):
-        archive(spark, source, out, checkpoint)
+    refuses(CheckpointError, lambda: archive(spark, source, out, checkpoint), "--resume")
     assert archive(spark, source, out, checkpoint, resume=True).rows == 500
     publish(client, topic, range(2000, 2100))
     assert archive(spark, source, out, checkpoint).rows == 100

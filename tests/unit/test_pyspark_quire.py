@@ -16,6 +16,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 import quire.spark
 from pyspark_quire import DefaultSource
 from quire.spark.errors import MissingDependencyError, OptionError
+from tests.support.refusals import refuses
 
 
 def run(program: str) -> str:
@@ -62,22 +63,18 @@ def test_class_and_instance_travel_by_reference_and_plain():
 def test_without_pyarrow_the_first_thing_spark_makes_says_so(monkeypatch: pytest.MonkeyPatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
-    with pytest.raises(MissingDependencyError, match="quire needs pyarrow"):
-        DefaultSource({})
+    refuses(MissingDependencyError, lambda: DefaultSource({}), "quire needs pyarrow")
 
 
 def test_with_an_old_pyspark_the_first_thing_spark_makes_says_so(monkeypatch: pytest.MonkeyPatch):
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.1.0" if name == "pyspark" else real(name))
-    with pytest.raises(MissingDependencyError, match=r"quire needs pyspark >= 4\.2, but 4\.1\.0 is installed"):
-        DefaultSource({})
-    with pytest.raises(MissingDependencyError, match="pyspark"):
-        quire.spark.register(object())
+    refuses(MissingDependencyError, lambda: DefaultSource({}), r"quire needs pyspark >= 4\.2, but 4\.1\.0 is installed")
+    refuses(MissingDependencyError, lambda: quire.spark.register(object()), "pyspark")
 
 
 def test_a_wrong_option_is_told_when_it_is_used_by_its_name():
-    with pytest.raises(OptionError, match="toppic"):
-        DefaultSource(CaseInsensitiveDict({"toppic": "t"})).reader(None)
+    refuses(OptionError, lambda: DefaultSource(CaseInsensitiveDict({"toppic": "t"})).reader(None), "toppic")
 
 
 def test_register_registers_this_very_class():

@@ -59,7 +59,7 @@ class Counted:
             "aborted": self.aborted,
         }
         for result, (entries, messages) in self.results.items():
-            name = f"filter{result.value.capitalize()}ed"
+            name = f"filter{result.value.capitalize().removesuffix('e')}ed"
             found[f"{name}Entries"], found[f"{name}Messages"] = entries, messages
         if self.first is not None and self.last is not None:
             found["firstMessageId"], found["lastMessageId"] = str(self.first), str(self.last)

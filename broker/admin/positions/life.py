@@ -50,8 +50,9 @@ async def _terminate(topic: Topic) -> dict[str, int]:
     return message_id(await termination.terminate(topic), topic.name)
 
 
-async def trim(call: AdminCall) -> None:
+async def trim(call: AdminCall) -> Response:
     await on_every(call, _trim)
+    return Response()
 
 
 async def _trim(topic: Topic) -> None:

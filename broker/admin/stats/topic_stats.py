@@ -1,7 +1,7 @@
 """Statistics of one topic: its counters, publishers, subscriptions and their consumers, under the original's names.
 
-Counters begin when the topic is loaded. A value that Quire does not keep is left out, never made up: rates and
-throughputs, times of connections, of the last message and of the last acknowledgement, replication.
+Counters begin when the topic is loaded; rates are those of `broker.measures`. A value that Quire does not keep is left
+out, never made up: throttled and draining hashes, times of the first delivery, the creation of a topic, replication.
 `msgBacklog` counts entries, as the original does; where a precise backlog is asked for it counts messages, if the
 backlog is small enough to be read (subscriptionBacklogScanMaxEntries). A backlog in bytes is exact for whole ledgers,
 and by the mean entry for part of one. -1 is the original's "unknown".
@@ -17,6 +17,7 @@ from typing import Any
 import trio
 
 from broker.admin.positions.analysis import count_backlog
+from broker.admin.stats.clients import consumer, incoming, outgoing, publisher, times, wall_ms
 from broker.dispatch.filtering import filtered_by
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.publish_time import time_of
@@ -28,6 +29,7 @@ from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.producer_access import topic_epoch
 from broker.topics.quotas.backlog import quotas_of
+from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
 from cursors.cursor import Cursor
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -35,6 +37,8 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 RANGES_MAX = 100_000
 """Ranges of acknowledged entries up to which they are counted."""
 UNKNOWN = -1
+_OFFLOADED = {"lastOffloadLedgerId": 0, "lastOffloadSuccessTimeStamp": 0, "lastOffloadFailureTimeStamp": 0}
+"""The last offload: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,18 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
     earliest = [(found["earliestMsgPublishTimeInBacklog"], name) for name, found in subscriptions.items()]
     oldest = min(((time_ms, name) for time_ms, name in earliest if time_ms > 0), default=None)
     quotas = quotas_of(topic)
-    now_ms = topic.context.world.clock.wall_ms()
-    return {
+    clock, rates = topic.context.world.clock, topic.context.measures.of(topic)
+    now_ms = clock.wall_ms()
+    found: dict[str, Any] = {
         "msgInCounter": topic.messages_in,
         "bytesInCounter": topic.bytes_in,
-        "msgOutCounter": sum(found["msgOutCounter"] for found in subscriptions.values()),
+        "msgOutCounter": sum(each["msgOutCounter"] for each in subscriptions.values()),
+        "bytesOutCounter": sum(each["bytesOutCounter"] for each in subscriptions.values()),
+        **incoming(rates),
+        "msgRateOut": rates.messages_out,
+        "msgThroughputOut": rates.bytes_out,
+        "msgChunkPublished": bool(topic.chunks_in),
+        "lastPublishTimeStamp": wall_ms(clock, topic.published_at),
         "storageSize": ledger.size,
         "offloadedStorageSize": sum(info.size for info in ledger.ledgers if info.is_offloaded),
         "backlogSize": 0 if slowest is None else size_behind(ledger, slowest),
@@ -75,21 +86,21 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "backlogQuotaLimitTime": quotas.age.limit_s,
         "earliestMsgPublishTimeInBacklogs": 0 if oldest is None else oldest[0],
         "oldestBacklogMessageAgeSeconds": UNKNOWN if oldest is None else max(0, now_ms - oldest[0]) // 1000,
-        "oldestBacklogMessageSubscriptionName": None if oldest is None else oldest[1],
+        **_OFFLOADED,
+        "systemTopicBytesInCounter": topic.bytes_in if is_system_topic(topic.name) else 0,
+        "bytesOutInternalCounter": 0,
+        "delayedMessageIndexSizeInBytes": sum(
+            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
+        ),
+        **_transactions(topic),
         "publishRateLimitedTimes": 0 if topic.rates is None else topic.rates.times_limited,
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
-        "topicEpoch": topic_epoch(ledger.properties),
         "waitingPublishers": 0 if access is None else len(access.waiting),
         "nonContiguousDeletedMessagesRanges": sum(
-            found["nonContiguousDeletedMessagesRanges"] for found in subscriptions.values()
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         ),
         "publishers": [
-            {
-                "producerId": producer.producer_id,
-                "producerName": producer.name,
-                "clientVersion": producer.connection.client_version,
-                "accessMode": "Exclusive" if producer is exclusive else "Shared",
-            }
+            publisher(topic.context, producer, is_exclusive=producer is exclusive)
             for producer in (list(topic.producers.values()) if asked.publishers else ())
         ],
         "subscriptions": subscriptions,
@@ -97,6 +108,12 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "replication": {},
         "ownerBroker": topic.context.service_url.partition("://")[2],
     }
+    # The original leaves out what is unset.
+    if oldest is not None:
+        found["oldestBacklogMessageSubscriptionName"] = oldest[1]
+    if (epoch := topic_epoch(ledger.properties)) is not None:
+        found["topicEpoch"] = epoch
+    return found
 
 
 async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, Any]:
@@ -109,39 +126,40 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
     if asked.earliest_time and cursor.backlog():
         earliest = await time_of(topic.ledger, cursor.next_unacked(cursor.mark_delete)) or 0
     many = subscription if isinstance(subscription, ManyConsumers) else None
+    delayed = subscription.delayed
     active = subscription.active if isinstance(subscription, SingleActiveSubscription) else None
     kind: str = pb.CommandSubscribe.SubType.Name(subscription.kind)
     consumers, expiry = list(subscription.consumers), subscription.known_expiry
-    filtered = filtered_by(subscription)
+    filtered, rates = filtered_by(subscription), topic.context.measures.of(subscription)
     found: dict[str, Any] = {
         "msgOutCounter": subscription.messages_out,
+        "bytesOutCounter": subscription.counts.bytes_out,
+        **outgoing(rates),
+        "msgRateExpired": rates.expired,
+        **times(topic.context.world.clock, subscription.counts),
         "msgBacklog": backlog,
         "backlogSize": size_behind(topic.ledger, cursor.mark_delete) if asked.backlog_size else UNKNOWN,
         "earliestMsgPublishTimeInBacklog": earliest,
+        "msgBacklogNoDelayed": max(0, backlog - delayed),
+        "msgDelayed": delayed,
+        "delayedMessageIndexSizeInBytes": subscription.delayed_index_bytes,
         "blockedSubscriptionOnUnackedMsgs": many is not None and many.is_blocked,
         "msgInReplay": 0 if many is None else many.waiting_again,
         "unackedMessages": sum(map(subscription.unacked_of, consumers)),
         # The type is that of its consumers: a subscription that had none since it was loaded may get any.
         "type": kind if consumers or subscription.messages_out else "None",
         "allowOutOfOrderDelivery": isinstance(subscription, KeySharedSubscription) and not subscription.is_ordered,
-        "activeConsumerName": "" if active is None else active.name,
+        **({} if active is None else {"activeConsumerName": active.name}),
         "totalMsgExpired": 0 if expiry is None else expiry.expired,
+        "msgExpired": 0 if expiry is None else expiry.expired,
         "lastExpireTimestamp": 0 if expiry is None else expiry.last_ms,
         "filterProcessedMsgCount": filtered.processed,
         "filterAcceptedMsgCount": filtered.accepted,
         "filterRejectedMsgCount": filtered.rejected,
         "filterRescheduledMsgCount": filtered.rescheduled,
         "consumers": [
-            {
-                "consumerName": consumer.name,
-                "msgOutCounter": consumer.messages_out,
-                "availablePermits": subscription.permits_of(consumer),
-                "unackedMessages": subscription.unacked_of(consumer),
-                "blockedConsumerOnUnackedMsgs": consumer.blocked,
-                "clientVersion": consumer.connection.client_version,
-                "metadata": dict(consumer.properties),
-            }
-            for consumer in (consumers if asked.consumers else ())
+            consumer(topic.context, each, subscription.permits_of(each), subscription.unacked_of(each))
+            for each in (consumers if asked.consumers else ())
         ],
         **_kept(cursor, durable=subscription.durable),
     }
@@ -164,11 +182,20 @@ def _of_compaction(topic: Topic, cursor: Cursor, asked: Asked) -> dict[str, Any]
     """Return the statistics of the cursor of the compaction, which the original shows as a subscription."""
     return {
         "msgOutCounter": 0,
+        "bytesOutCounter": 0,
         "msgBacklog": cursor.backlog(),
         "backlogSize": size_behind(topic.ledger, cursor.mark_delete) if asked.backlog_size else UNKNOWN,
+        "delayedMessageIndexSizeInBytes": 0,
         "earliestMsgPublishTimeInBacklog": 0,
         "type": "None",
         "allowOutOfOrderDelivery": False,
         "consumers": [],
         **_kept(cursor, durable=True),
     }
+
+
+def _transactions(topic: Topic) -> dict[str, int]:
+    """Return the counts of transactions on the topic since it was loaded."""
+    found = topic.transactions
+    open_count, committed, aborted = (0, 0, 0) if found is None else found.counts
+    return {"ongoingTxnCount": open_count, "committedTxnCount": committed, "abortedTxnCount": aborted}

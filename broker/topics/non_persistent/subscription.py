@@ -9,6 +9,7 @@ import trio
 from broker import replies
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.counts import Counts
 from broker.dispatch.entries import key_of
 from broker.dispatch.policies.failover import FailoverChoice
 from broker.dispatch.shared_subscription import chunk_key
@@ -38,6 +39,7 @@ class NonPersistentSubscription:
         self.consumers: dict[Consumer[NonPersistentSubscription], None] = {}
         self.stopped = False
         self.messages_out = 0
+        self.counts = Counts()
         self.dropped = Drops(trio.current_time())
         self._choosing = self._made()
         self._paused = False

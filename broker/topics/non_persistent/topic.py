@@ -65,9 +65,8 @@ class NonPersistentTopic:
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.unused_since: float | None = trio.current_time()
         """Time since when it has no producer and no subscription; None: it has one."""
-        self.bytes_in = 0
-        self.messages_in = 0
-        self.entries_in = 0
+        self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
+        self.published_at = 0.0
         self.dropped = Drops(trio.current_time())
         """Messages of producers that were dropped because too many were under way."""
         self.dropped_of: dict[Producer, Drops] = {}
@@ -161,10 +160,9 @@ class NonPersistentTopic:
         producer.answer_duplicates(run)
 
     def _handle(self, producer: Producer, run: SendRun, features: int) -> None:
-        size, messages = sum(map(len, run.payloads)), sum(run.counts)
+        size = sum(map(len, run.payloads))
+        messages = producer.count(run, size)
         self.entries_in += len(run.payloads)
-        self.messages_in += messages
-        self.bytes_in += size
         if self.rates is not None:
             self.rates.published(producer.connection, messages, size)
         producer.sent += len(run.payloads)

@@ -31,7 +31,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "exposeManagedLedgerMetricsInPrometheus exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
     "exposeSubscriptionBacklogSizeInPrometheus exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
     "splitTopicAndPartitionLabelInPrometheus replicationMetricsEnabled aggregatePublisherStatsByProducerName "
-    "statsUpdateFrequencyInSecs statsUpdateInitialDelayInSecs metricsServletTimeoutMs metricsBufferResponse "
+    "statsUpdateInitialDelayInSecs metricsServletTimeoutMs metricsBufferResponse "
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
     "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
     "healthCheckMetricsUpdateTimeInSeconds",

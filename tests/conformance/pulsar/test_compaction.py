@@ -11,6 +11,7 @@ import pulsar
 import pytest
 
 from tests.support.admin_rest import Admin
+from tests.support.refusals import refuses
 from tests.support.server import standalone
 from tests.support.waiting import wait_until
 
@@ -102,12 +103,10 @@ def test_a_null_value_deletes_its_key(admin: Admin, client: pulsar.Client, topic
         message = consumer.receive(RECEIVE_MS)
         assert bytes(message.data()) == expected
         consumer.acknowledge_cumulative(message)
-    with pytest.raises(pulsar.Timeout):
-        consumer.receive(300)
+    refuses(pulsar.Timeout, lambda: consumer.receive(300))
     consumer.close()
     again = client.subscribe(topic, "s", is_read_compacted=True)
-    with pytest.raises(pulsar.Timeout):
-        again.receive(300)
+    refuses(pulsar.Timeout, lambda: again.receive(300))
     assert view(client, topic) == [("b", b"2"), ("c", b"3")]
 
 
@@ -122,8 +121,7 @@ def test_the_answers_of_the_admin_rest(admin: Admin, client: pulsar.Client, topi
     assert admin.ask("DELETE", topic, "/subscription/__compaction").status_code == 404
     assert admin.get(topic, "/internalStats")["compactedLedger"]["ledgerId"] == -1
     assert admin.get(topic, "/subscriptions") == []
-    with pytest.raises(pulsar.PulsarException):
-        client.subscribe(topic, "__compaction")
+    refuses(pulsar.PulsarException, lambda: client.subscribe(topic, "__compaction"))
     parts = f"{topic}-parts"
     assert admin.ask("PUT", parts, "/partitions", json=2).status_code == 204
     producer = client.create_producer(parts)

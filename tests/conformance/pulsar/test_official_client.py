@@ -16,6 +16,7 @@ from pulsar import ConsumerType, InitialPosition, MessageId
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import entry_of
 from tests.support.raw import RawClient
+from tests.support.refusals import refuses
 from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
 
@@ -97,8 +98,7 @@ def test_a_message_as_large_as_allowed_passes_and_larger_ones_in_chunks(client: 
     producer = client.create_producer(topic, batching_enabled=False)
     producer.send(large)
     assert consumer.receive(RECEIVE_MS).data() == large
-    with pytest.raises(pulsar.MessageTooBig):
-        producer.send(large + large)
+    refuses(pulsar.MessageTooBig, lambda: producer.send(large + large))
     chunked = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     chunked.send(large + large)
     assert consumer.receive(RECEIVE_MS).data() == large + large
@@ -124,8 +124,7 @@ def test_a_new_subscription_starts_at_latest_or_earliest_as_asked(client: pulsar
 
 def test_a_second_exclusive_consumer_is_refused(client: pulsar.Client, topic: str) -> None:
     first = client.subscribe(topic, "s")
-    with pytest.raises(pulsar.ConsumerBusy):
-        client.subscribe(topic, "s")
+    refuses(pulsar.ConsumerBusy, lambda: client.subscribe(topic, "s"))
     publish(client, topic, [b"x"])
     assert first.receive(RECEIVE_MS).data() == b"x"
     first.close()
@@ -134,25 +133,21 @@ def test_a_second_exclusive_consumer_is_refused(client: pulsar.Client, topic: st
 
 def test_another_subscription_type_is_refused_while_consumers_are_connected(client: pulsar.Client, topic: str) -> None:
     first = client.subscribe(topic, "s", consumer_type=ConsumerType.Shared)
-    with pytest.raises(pulsar.ConsumerBusy):
-        client.subscribe(topic, "s", consumer_type=ConsumerType.Failover)
+    refuses(pulsar.ConsumerBusy, lambda: client.subscribe(topic, "s", consumer_type=ConsumerType.Failover))
     first.close()
     client.subscribe(topic, "s", consumer_type=ConsumerType.Failover).close()
 
 
 def test_a_second_producer_of_the_same_name_is_refused(client: pulsar.Client, server: object, topic: str) -> None:
     producer = client.create_producer(topic, producer_name="p")
-    with pytest.raises(pulsar.ProducerBusy):
-        client.create_producer(topic, producer_name="p")
+    refuses(pulsar.ProducerBusy, lambda: client.create_producer(topic, producer_name="p"))
     producer.close()
     client.create_producer(topic, producer_name="p").close()
 
 
 def test_an_unknown_namespace_is_not_found(client: pulsar.Client) -> None:
-    with pytest.raises(pulsar.TopicNotFound):
-        client.create_producer("persistent://public/nowhere/t")
-    with pytest.raises(pulsar.TopicNotFound):
-        client.subscribe("persistent://nobody/default/t", "s")
+    refuses(pulsar.TopicNotFound, lambda: client.create_producer("persistent://public/nowhere/t"))
+    refuses(pulsar.TopicNotFound, lambda: client.subscribe("persistent://nobody/default/t", "s"))
 
 
 def test_shared_consumers_all_get_their_part_once(client: pulsar.Client, topic: str) -> None:

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pulsar
-import pytest
 
 from tests.support.admin_rest import Admin, as_json, publish, wait_for_the_next_millisecond
+from tests.support.refusals import refuses
 from tests.support.server import standalone
 
 RECEIVE_MS = 10_000
@@ -184,10 +184,8 @@ def test_a_terminated_topic_takes_nothing_and_is_read_to_its_end(
     response = admin.ask("POST", topic, "/terminate")
     assert (response.status_code, response.json()) == (200, as_json(ids[2]))
     assert admin.ask("POST", topic, "/terminate").json() == as_json(ids[2])
-    with pytest.raises(pulsar.TopicTerminated):
-        client.create_producer(topic)
-    with pytest.raises(pulsar.PulsarException):
-        producer.send(b"late")
+    refuses(pulsar.TopicTerminated, lambda: client.create_producer(topic))
+    refuses(pulsar.PulsarException, lambda: producer.send(b"late"))
     assert received(client, topic, 3) == numbers(0, 3)
     assert admin.get(topic, "/internalStats")["state"] == "Terminated"
     admin.do("PUT", topic, "/unload")
@@ -202,8 +200,7 @@ def test_partitions_are_terminated_together(admin: Admin, client: pulsar.Client,
     assert sorted(found) == ["0", "1"]
     assert [each["partitionIndex"] for _, each in sorted(found.items())] == [0, 1]
     assert admin.ask("POST", f"{topic}-partition-0", "/terminate/partitions").status_code == 405
-    with pytest.raises(pulsar.PulsarException):
-        client.create_producer(topic)
+    refuses(pulsar.PulsarException, lambda: client.create_producer(topic))
 
 
 def test_a_truncated_topic_keeps_nothing_but_its_open_ledger(admin: Admin, client: pulsar.Client, topic: str) -> None:
@@ -280,8 +277,7 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
             assert received(client, topic, 1) == [b"m%d" % first], topic
         assert admin.ask("GET", topics[1], "/subscription/s/position/1").status_code == 404
         assert admin.get(topics[4], "/subscription/s/properties") == {"k": "v"}
-        with pytest.raises(pulsar.TopicTerminated):
-            client.create_producer(topics[4])
+        refuses(pulsar.TopicTerminated, lambda: client.create_producer(topics[4]))
         client.close()
         admin.http.close()
 

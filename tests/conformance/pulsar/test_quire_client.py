@@ -17,6 +17,7 @@ from quire.client.packing import pack
 from quire.client.reader import Reader
 from quire.wire.pulsar.metadata import metadata_span
 from quire.world.real import real_world
+from tests.support.refusals import raises
 from tests.support.server import StandaloneProcess, standalone
 from tests.support.waiting import until
 
@@ -91,8 +92,7 @@ async def test_a_subscription_holds_and_moves(ours: Client, client: pulsar.Clien
 async def test_a_subscription_is_waited_for_until_its_holder_goes(server: StandaloneProcess, topic: str) -> None:
     async with open_client(real_world(), server.url, ClientOptions(operation_timeout_s=2)) as ours:
         held = await ours.subscription(topic, "hold")
-        with pytest.raises(ConsumerBusyError, match="hold"):
-            await ours.subscription(topic, "hold")
+        await raises(ConsumerBusyError, ours.subscription(topic, "hold"), "hold")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ours.subscription, topic, "hold")
             await trio.sleep(0.2)
@@ -100,10 +100,8 @@ async def test_a_subscription_is_waited_for_until_its_holder_goes(server: Standa
 
 
 async def test_a_topic_that_does_not_exist_is_not_made_by_reading_it(ours: Client, topic: str) -> None:
-    with pytest.raises(TopicNotFoundError):
-        await ours.reader(topic, MessageId.EARLIEST)
-    with pytest.raises(TopicNotFoundError):
-        await ours.partitions("persistent://no/such/topic")
+    await raises(TopicNotFoundError, ours.reader(topic, MessageId.EARLIEST))
+    await raises(TopicNotFoundError, ours.partitions("persistent://no/such/topic"))
 
 
 async def test_official_batches_count_in_permits(ours: Client, client: pulsar.Client, topic: str) -> None:

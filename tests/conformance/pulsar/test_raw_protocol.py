@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess
 
 GROWTH_MB_MAX = 40
+
+
+@pytest.fixture
+def client(server: StandaloneProcess) -> Iterator[RawClient]:
+    with RawClient(server.port) as made:
+        yield made
 
 
 def still_served(server: StandaloneProcess) -> None:
@@ -103,50 +110,46 @@ def test_anything_before_connect_closes(server: StandaloneProcess, command: pb.B
         assert client.closed_by_server()
 
 
-def test_a_second_connect_closes(server: StandaloneProcess) -> None:
-    with RawClient(server.port) as client:
-        client.send(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="raw")))
-        assert client.closed_by_server()
+def test_a_second_connect_closes(client: RawClient) -> None:
+    client.send(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(client_version="raw")))
+    assert client.closed_by_server()
 
 
-def test_a_send_before_its_producer_closes(server: StandaloneProcess) -> None:
-    with RawClient(server.port) as client:
-        client.send_message(b"x", producer_id=77)
-        assert client.closed_by_server()
+def test_a_send_before_its_producer_closes(client: RawClient) -> None:
+    client.send_message(b"x", producer_id=77)
+    assert client.closed_by_server()
 
 
-def test_a_send_after_close_producer_is_ignored(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=9)
-            )
+def test_a_send_after_close_producer_is_ignored(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=9)
         )
-        client.send_message(b"late")
-        client.expect(pb.BaseCommand.SUCCESS)
-        client.send(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
-        client.expect(pb.BaseCommand.PONG)
+    )
+    client.send_message(b"late")
+    client.expect(pb.BaseCommand.SUCCESS)
+    client.send(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+    client.expect(pb.BaseCommand.PONG)
 
 
-def test_a_bad_checksum_is_refused_and_nothing_is_stored(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        client.flow(10)
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND)
-        command.send.producer_id = 1
-        command.send.sequence_id = 5
-        command.send.num_messages = 1
-        damaged = bytearray(entry(b"payload"))
-        damaged[-1] ^= 1
-        client.send(command, bytes(damaged))
-        error = client.expect(pb.BaseCommand.SEND_ERROR).send_error
-        assert (error.sequence_id, error.error) == (5, pb.ChecksumError)
-        client.send_message(b"good", sequence_id=6)
-        kinds = {client.receive().type, client.receive().type}
-        assert kinds == {pb.BaseCommand.SEND_RECEIPT, pb.BaseCommand.MESSAGE}
-        assert client.silent()
+def test_a_bad_checksum_is_refused_and_nothing_is_stored(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    client.flow(10)
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND)
+    command.send.producer_id = 1
+    command.send.sequence_id = 5
+    command.send.num_messages = 1
+    damaged = bytearray(entry(b"payload"))
+    damaged[-1] ^= 1
+    client.send(command, bytes(damaged))
+    error = client.expect(pb.BaseCommand.SEND_ERROR).send_error
+    assert (error.sequence_id, error.error) == (5, pb.ChecksumError)
+    client.send_message(b"good", sequence_id=6)
+    kinds = {client.receive().type, client.receive().type}
+    assert kinds == {pb.BaseCommand.SEND_RECEIPT, pb.BaseCommand.MESSAGE}
+    assert client.silent()
 
 
 @pytest.mark.parametrize(
@@ -165,29 +168,26 @@ def test_a_bad_checksum_is_refused_and_nothing_is_stored(server: StandaloneProce
     ],
     ids=["..", "../t", "tenant ..", "empty", "NUL", "64 KB", "no tenant", "domain", "nothing", "%2F namespace"],
 )
-def test_a_bad_topic_name_is_refused_in_the_right_reply(server: StandaloneProcess, name: str) -> None:
-    with RawClient(server.port) as client:
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.PARTITIONED_METADATA,
-                partitionMetadata=pb.CommandPartitionedTopicMetadata(topic=name, request_id=4),
-            )
+def test_a_bad_topic_name_is_refused_in_the_right_reply(name: str, client: RawClient) -> None:
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.PARTITIONED_METADATA,
+            partitionMetadata=pb.CommandPartitionedTopicMetadata(topic=name, request_id=4),
         )
-        body = client.expect(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE).partitionMetadataResponse
-        assert (body.request_id, body.response) == (4, pb.CommandPartitionedTopicMetadataResponse.Failed)
-        client.send(
-            pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=name, request_id=5))
+    )
+    body = client.expect(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE).partitionMetadataResponse
+    assert (body.request_id, body.response) == (4, pb.CommandPartitionedTopicMetadataResponse.Failed)
+    client.send(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=name, request_id=5)))
+    found = client.expect(pb.BaseCommand.LOOKUP_RESPONSE).lookupTopicResponse
+    assert (found.request_id, found.response) == (5, pb.CommandLookupTopicResponse.Failed)
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(topic=name, producer_id=1, request_id=6)
         )
-        found = client.expect(pb.BaseCommand.LOOKUP_RESPONSE).lookupTopicResponse
-        assert (found.request_id, found.response) == (5, pb.CommandLookupTopicResponse.Failed)
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(topic=name, producer_id=1, request_id=6)
-            )
-        )
-        assert client.expect(pb.BaseCommand.ERROR).error.request_id == 6
-        client.ask_subscribe(name)
-        client.expect(pb.BaseCommand.ERROR)
+    )
+    assert client.expect(pb.BaseCommand.ERROR).error.request_id == 6
+    client.ask_subscribe(name)
+    client.expect(pb.BaseCommand.ERROR)
 
 
 def test_an_encoded_slash_stays_part_of_its_name(server: StandaloneProcess, topic: str) -> None:
@@ -205,119 +205,109 @@ def test_an_encoded_slash_stays_part_of_its_name(server: StandaloneProcess, topi
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 70_000], ids=["empty", "NUL", "70 KB"])
-def test_a_bad_subscription_name_is_refused(server: StandaloneProcess, topic: str, name: str) -> None:
-    with RawClient(server.port) as client:
-        client.ask_subscribe(topic, name)
-        client.expect(pb.BaseCommand.ERROR)
+def test_a_bad_subscription_name_is_refused(topic: str, name: str, client: RawClient) -> None:
+    client.ask_subscribe(topic, name)
+    client.expect(pb.BaseCommand.ERROR)
 
 
-def test_acks_of_what_never_was_have_no_effect_but_an_error(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.producer(topic + "-other", 2)
-        client.subscribe(topic)
-        ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(3)]
-        foreign = client.publish(b"elsewhere", producer_id=2)
-        bad = [
-            pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=ids[-1].entryId + 1),
-            pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=1 << 40),
-            pb.MessageIdData(ledgerId=foreign.ledgerId, entryId=foreign.entryId),
-            pb.MessageIdData(ledgerId=1 << 50, entryId=0),
-        ]
-        before_all = [
-            pb.MessageIdData(ledgerId=U64_MAX, entryId=U64_MAX),
-            pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=U64_MAX),
-        ]
-        client.ack(*before_all)  # what lies before the first message is acknowledged as it is
-        for each in bad:
-            for cumulative in (False, True):
-                answer = client.ack(each, cumulative=cumulative)
-                assert answer is not None
-                assert answer.HasField("error"), (each, cumulative)
-                client.ack(each, cumulative=cumulative, answer=False)
-        client.flow(10)
-        assert [client.message()[1] for _ in range(3)] == [b"m0", b"m1", b"m2"]
+def test_acks_of_what_never_was_have_no_effect_but_an_error(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.producer(topic + "-other", 2)
+    client.subscribe(topic)
+    ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(3)]
+    foreign = client.publish(b"elsewhere", producer_id=2)
+    bad = [
+        pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=ids[-1].entryId + 1),
+        pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=1 << 40),
+        pb.MessageIdData(ledgerId=foreign.ledgerId, entryId=foreign.entryId),
+        pb.MessageIdData(ledgerId=1 << 50, entryId=0),
+    ]
+    before_all = [
+        pb.MessageIdData(ledgerId=U64_MAX, entryId=U64_MAX),
+        pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=U64_MAX),
+    ]
+    client.ack(*before_all)  # what lies before the first message is acknowledged as it is
+    for each in bad:
+        for cumulative in (False, True):
+            answer = client.ack(each, cumulative=cumulative)
+            assert answer is not None
+            assert answer.HasField("error"), (each, cumulative)
+            client.ack(each, cumulative=cumulative, answer=False)
+    client.flow(10)
+    assert [client.message()[1] for _ in range(3)] == [b"m0", b"m1", b"m2"]
 
 
-def test_a_bad_id_among_good_ones_is_told_and_the_good_ones_count(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        good = client.publish(b"m0")
-        client.publish(b"m1", sequence_id=1)
-        answer = client.ack(good, pb.MessageIdData(ledgerId=good.ledgerId, entryId=999))
-        assert answer is not None
-        assert answer.HasField("error")
-        client.flow(2)
-        assert client.message()[1] == b"m1"
+def test_a_bad_id_among_good_ones_is_told_and_the_good_ones_count(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    good = client.publish(b"m0")
+    client.publish(b"m1", sequence_id=1)
+    answer = client.ack(good, pb.MessageIdData(ledgerId=good.ledgerId, entryId=999))
+    assert answer is not None
+    assert answer.HasField("error")
+    client.flow(2)
+    assert client.message()[1] == b"m1"
 
 
-def test_an_ack_of_a_confirmed_entry_is_valid_before_it_was_delivered(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(3)]
-        answer = client.ack(ids[1])
-        assert answer is not None
-        assert not answer.HasField("error")
-        client.flow(10)
-        assert [client.message()[1] for _ in range(2)] == [b"m0", b"m2"]
-        assert client.silent()
+def test_an_ack_of_a_confirmed_entry_is_valid_before_it_was_delivered(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(3)]
+    answer = client.ack(ids[1])
+    assert answer is not None
+    assert not answer.HasField("error")
+    client.flow(10)
+    assert [client.message()[1] for _ in range(2)] == [b"m0", b"m2"]
+    assert client.silent()
 
 
-def test_a_cumulative_ack_with_two_ids_or_on_a_shared_subscription_is_an_error(
-    server: StandaloneProcess, topic: str
-) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        client.subscribe(topic, "shared", 2, subType=pb.CommandSubscribe.Shared)
-        ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(2)]
-        two = client.ack(*ids, cumulative=True)
-        shared = client.ack(ids[0], cumulative=True, consumer_id=2)
-        assert two is not None
-        assert shared is not None
-        assert two.HasField("error")
-        assert shared.HasField("error")
+def test_a_cumulative_ack_with_two_ids_or_on_a_shared_subscription_is_an_error(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    client.subscribe(topic, "shared", 2, subType=pb.CommandSubscribe.Shared)
+    ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(2)]
+    two = client.ack(*ids, cumulative=True)
+    shared = client.ack(ids[0], cumulative=True, consumer_id=2)
+    assert two is not None
+    assert shared is not None
+    assert two.HasField("error")
+    assert shared.HasField("error")
 
 
 @pytest.mark.parametrize("permits", [1 << 31, (1 << 32) - 1])
-def test_greedy_permits_are_capped(server: StandaloneProcess, topic: str, permits: int) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        for _ in range(5):
-            client.flow(permits)
-        client.publish(b"x")
-        assert client.message()[1] == b"x"
+def test_greedy_permits_are_capped(topic: str, permits: int, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    for _ in range(5):
+        client.flow(permits)
+    client.publish(b"x")
+    assert client.message()[1] == b"x"
 
 
-def test_nothing_is_delivered_without_permits_and_no_more_than_permitted(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        for number in range(5):
-            client.publish(b"m%d" % number, sequence_id=number)
-        client.flow(0)
-        assert client.silent()
-        client.flow(2)
-        assert [client.message()[1] for _ in range(2)] == [b"m0", b"m1"]
-        assert client.silent()
+def test_nothing_is_delivered_without_permits_and_no_more_than_permitted(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    for number in range(5):
+        client.publish(b"m%d" % number, sequence_id=number)
+    client.flow(0)
+    assert client.silent()
+    client.flow(2)
+    assert [client.message()[1] for _ in range(2)] == [b"m0", b"m1"]
+    assert client.silent()
 
 
-def test_permits_count_messages_and_not_entries(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic)
-        for number in range(4):
-            client.publish(b"batch", sequence_id=number, num_messages_in_batch=10)
-        client.flow(15)
-        client.message()
-        client.message()
-        assert client.silent()
-        client.flow(6)
-        client.message()
-        assert client.silent()
+def test_permits_count_messages_and_not_entries(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic)
+    for number in range(4):
+        client.publish(b"batch", sequence_id=number, num_messages_in_batch=10)
+    client.flow(15)
+    client.message()
+    client.message()
+    assert client.silent()
+    client.flow(6)
+    client.message()
+    assert client.silent()
 
 
 UNSERVED = [
@@ -329,80 +319,71 @@ UNSERVED = [
 
 
 @pytest.mark.parametrize("command", UNSERVED, ids=lambda command: pb.BaseCommand.Type.Name(command.type))
-def test_what_is_not_served_gets_an_error_and_never_silence(server: StandaloneProcess, command: pb.BaseCommand) -> None:
-    with RawClient(server.port) as client:
+def test_what_is_not_served_gets_an_error_and_never_silence(command: pb.BaseCommand, client: RawClient) -> None:
+    client.send(command)
+    answer = client.receive()
+    fields = [value for descriptor, value in answer.ListFields() if descriptor.name != "type"]
+    assert fields[0].request_id == 7
+
+
+def test_requests_about_unknown_consumers_get_errors(client: RawClient) -> None:
+    for command in (
+        pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=pb.CommandSeek(consumer_id=9, request_id=1)),
+        pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=pb.CommandUnsubscribe(consumer_id=9, request_id=1)),
+        pb.BaseCommand(
+            type=pb.BaseCommand.GET_LAST_MESSAGE_ID,
+            getLastMessageId=pb.CommandGetLastMessageId(consumer_id=9, request_id=1),
+        ),
+    ):
         client.send(command)
-        answer = client.receive()
-        fields = [value for descriptor, value in answer.ListFields() if descriptor.name != "type"]
-        assert fields[0].request_id == 7
+        assert client.expect(pb.BaseCommand.ERROR).error.request_id == 1
+    client.flow(10, consumer_id=9)
+    answer = client.ack(pb.MessageIdData(ledgerId=0, entryId=0), consumer_id=9)
+    assert answer is not None
+    assert answer.HasField("error")
 
 
-def test_requests_about_unknown_consumers_get_errors(server: StandaloneProcess) -> None:
-    with RawClient(server.port) as client:
-        for command in (
-            pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=pb.CommandSeek(consumer_id=9, request_id=1)),
-            pb.BaseCommand(
-                type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=pb.CommandUnsubscribe(consumer_id=9, request_id=1)
-            ),
-            pb.BaseCommand(
-                type=pb.BaseCommand.GET_LAST_MESSAGE_ID,
-                getLastMessageId=pb.CommandGetLastMessageId(consumer_id=9, request_id=1),
-            ),
-        ):
-            client.send(command)
-            assert client.expect(pb.BaseCommand.ERROR).error.request_id == 1
-        client.flow(10, consumer_id=9)
-        answer = client.ack(pb.MessageIdData(ledgerId=0, entryId=0), consumer_id=9)
-        assert answer is not None
-        assert answer.HasField("error")
-
-
-def test_large_properties_are_refused(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        big = [pb.KeyValue(key="k", value="v" * 100_000)]
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.PRODUCER,
-                producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2, metadata=big),
-            )
+def test_large_properties_are_refused(topic: str, client: RawClient) -> None:
+    big = [pb.KeyValue(key="k", value="v" * 100_000)]
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.PRODUCER,
+            producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2, metadata=big),
         )
-        assert client.expect(pb.BaseCommand.ERROR).error.request_id == 2
+    )
+    assert client.expect(pb.BaseCommand.ERROR).error.request_id == 2
 
 
-def test_frames_may_arrive_in_any_pieces(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND)
-        command.send.producer_id = 1
-        command.send.num_messages = 1
-        stream = b""
-        for number in range(3):
-            command.send.sequence_id = number
-            stream += frame(command, entry(b"piece%d" % number, sequence_id=number))
-        for start in range(0, len(stream), 7):
-            client.socket.sendall(stream[start : start + 7])
-        got = [client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt.sequence_id for _ in range(3)]
-        assert got == [0, 1, 2]
+def test_frames_may_arrive_in_any_pieces(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    command = pb.BaseCommand(type=pb.BaseCommand.SEND)
+    command.send.producer_id = 1
+    command.send.num_messages = 1
+    stream = b""
+    for number in range(3):
+        command.send.sequence_id = number
+        stream += frame(command, entry(b"piece%d" % number, sequence_id=number))
+    for start in range(0, len(stream), 7):
+        client.socket.sendall(stream[start : start + 7])
+    got = [client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt.sequence_id for _ in range(3)]
+    assert got == [0, 1, 2]
 
 
-def test_tailing_consumers_cause_no_bookie_reads(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        for number in range(1, 4):
-            client.subscribe(topic, f"s{number}", number)
-            client.flow(1000, consumer_id=number)
-        before = server.metric("bookie_reads")
-        for number in range(300):
-            client.send_message(b"m%d" % number, sequence_id=number)
-        seen = {pb.BaseCommand.SEND_RECEIPT: 0, pb.BaseCommand.MESSAGE: 0}
-        while seen[pb.BaseCommand.SEND_RECEIPT] < 300 or seen[pb.BaseCommand.MESSAGE] < 900:
-            seen[client.receive().type] += 1
-        assert server.metric("bookie_reads") == before
+def test_tailing_consumers_cause_no_bookie_reads(server: StandaloneProcess, topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    for number in range(1, 4):
+        client.subscribe(topic, f"s{number}", number)
+        client.flow(1000, consumer_id=number)
+    before = server.metric("bookie_reads")
+    for number in range(300):
+        client.send_message(b"m%d" % number, sequence_id=number)
+    seen = {pb.BaseCommand.SEND_RECEIPT: 0, pb.BaseCommand.MESSAGE: 0}
+    while seen[pb.BaseCommand.SEND_RECEIPT] < 300 or seen[pb.BaseCommand.MESSAGE] < 900:
+        seen[client.receive().type] += 1
+    assert server.metric("bookie_reads") == before
 
 
-def test_a_lower_priority_gets_only_what_the_higher_one_has_no_permits_for(
-    server: StandaloneProcess, topic: str
-) -> None:
+def test_a_lower_priority_gets_only_what_the_higher_one_has_no_permits_for(server: StandaloneProcess, topic: str):
     with RawClient(server.port) as low, RawClient(server.port) as high:
         low.producer(topic)
         low.subscribe(topic, subType=pb.CommandSubscribe.Shared, priority_level=1)
@@ -436,19 +417,18 @@ def test_sticky_ranges_that_overlap_or_are_none_are_refused(server: StandalonePr
         client.subscribe(topic, consumer_id=2, keySharedMeta=sticky((32768, 65535)), **options)
 
 
-def test_a_close_producer_is_answered_behind_its_receipts(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        for number in range(200):
-            client.send_message(b"x", sequence_id=number)
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=9)
-            )
+def test_a_close_producer_is_answered_behind_its_receipts(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    for number in range(200):
+        client.send_message(b"x", sequence_id=number)
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=9)
         )
-        got = [client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt.sequence_id for _ in range(200)]
-        assert got == list(range(200))
-        assert client.expect(pb.BaseCommand.SUCCESS).success.request_id == 9
+    )
+    got = [client.expect(pb.BaseCommand.SEND_RECEIPT).send_receipt.sequence_id for _ in range(200)]
+    assert got == list(range(200))
+    assert client.expect(pb.BaseCommand.SUCCESS).success.request_id == 9
 
 
 def test_a_consumer_closed_before_it_was_there_keeps_nobody_out(server: StandaloneProcess, topic: str) -> None:
@@ -464,76 +444,68 @@ def test_a_consumer_closed_before_it_was_there_keeps_nobody_out(server: Standalo
         other.subscribe(topic)
 
 
-def test_an_entry_whose_metadata_is_no_protobuf_stops_nobody(server: StandaloneProcess, topic: str) -> None:
+def test_an_entry_whose_metadata_is_no_protobuf_stops_nobody(topic: str, client: RawClient) -> None:
     """Its checksum is right, but no client could read it, so it is refused. Later messages are delivered in every type
     of subscription."""
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        types = (
-            pb.CommandSubscribe.Exclusive,
-            pb.CommandSubscribe.Shared,
-            pb.CommandSubscribe.Failover,
-            pb.CommandSubscribe.Key_Shared,
+    client.producer(topic)
+    types = (
+        pb.CommandSubscribe.Exclusive,
+        pb.CommandSubscribe.Shared,
+        pb.CommandSubscribe.Failover,
+        pb.CommandSubscribe.Key_Shared,
+    )
+    client.send_entry(entry_of(b"\xff\xff\xff", b"garbage"))
+    assert client.expect(pb.BaseCommand.SEND_ERROR).send_error.sequence_id == 0
+    client.publish(b"after", sequence_id=1)
+    for consumer_id, kind in enumerate(types, start=1):
+        client.subscribe(topic, f"s{kind}", consumer_id, subType=kind)
+        client.flow(10, consumer_id=consumer_id)
+        assert client.message()[1] == b"after"
+
+
+def test_a_reader_goes_on_at_the_sought_place_without_naming_a_start(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(5)]
+    earliest = pb.MessageIdData(ledgerId=U64_MAX, entryId=U64_MAX)
+    client.subscribe(topic, "reader", durable=False, start_message_id=earliest)
+    client.send(
+        pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=50, message_id=ids[3]))
+    )
+    client.expect(pb.BaseCommand.CLOSE_CONSUMER)
+    assert client.expect(pb.BaseCommand.SUCCESS).success.request_id == 50
+    client.subscribe(topic, "reader", durable=False)
+    client.flow(10)
+    assert [client.message()[1] for _ in range(2)] == [b"m3", b"m4"]
+
+
+def test_consumers_of_one_broken_connection_do_not_count_each_others_deliveries(server, topic, client):
+    client.producer(topic)
+    with RawClient(server.port) as broken:
+        for consumer_id in (1, 2, 3):
+            broken.subscribe(topic, consumer_id=consumer_id, subType=pb.CommandSubscribe.Shared)
+            broken.flow(100, consumer_id=consumer_id)
+        for number in range(10):
+            client.publish(b"m%d" % number, sequence_id=number)
+        for _ in range(10):
+            broken.message()
+    client.subscribe(topic, consumer_id=4, subType=pb.CommandSubscribe.Shared)
+    client.flow(100, consumer_id=4)
+    counts = {client.expect(pb.BaseCommand.MESSAGE).message.redelivery_count for _ in range(10)}
+    assert max(counts) <= 1
+
+
+def test_a_consumer_tells_its_permits_and_backlog(topic: str, client: RawClient) -> None:
+    client.producer(topic)
+    client.subscribe(topic, subType=pb.CommandSubscribe.Shared, consumer_name="me")
+    client.flow(10)
+    client.send_message(b"x")
+    assert {client.receive().type for _ in range(2)} == {pb.BaseCommand.SEND_RECEIPT, pb.BaseCommand.MESSAGE}
+    client.send(
+        pb.BaseCommand(
+            type=pb.BaseCommand.CONSUMER_STATS, consumerStats=pb.CommandConsumerStats(request_id=7, consumer_id=1)
         )
-        client.send_entry(entry_of(b"\xff\xff\xff", b"garbage"))
-        assert client.expect(pb.BaseCommand.SEND_ERROR).send_error.sequence_id == 0
-        client.publish(b"after", sequence_id=1)
-        for consumer_id, kind in enumerate(types, start=1):
-            client.subscribe(topic, f"s{kind}", consumer_id, subType=kind)
-            client.flow(10, consumer_id=consumer_id)
-            assert client.message()[1] == b"after"
-
-
-def test_a_reader_goes_on_at_the_sought_place_without_naming_a_start(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        ids = [client.publish(b"m%d" % number, sequence_id=number) for number in range(5)]
-        earliest = pb.MessageIdData(ledgerId=U64_MAX, entryId=U64_MAX)
-        client.subscribe(topic, "reader", durable=False, start_message_id=earliest)
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.SEEK, seek=pb.CommandSeek(consumer_id=1, request_id=50, message_id=ids[3])
-            )
-        )
-        client.expect(pb.BaseCommand.CLOSE_CONSUMER)
-        assert client.expect(pb.BaseCommand.SUCCESS).success.request_id == 50
-        client.subscribe(topic, "reader", durable=False)
-        client.flow(10)
-        assert [client.message()[1] for _ in range(2)] == [b"m3", b"m4"]
-
-
-def test_consumers_of_one_broken_connection_do_not_count_each_others_deliveries(
-    server: StandaloneProcess, topic: str
-) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        with RawClient(server.port) as broken:
-            for consumer_id in (1, 2, 3):
-                broken.subscribe(topic, consumer_id=consumer_id, subType=pb.CommandSubscribe.Shared)
-                broken.flow(100, consumer_id=consumer_id)
-            for number in range(10):
-                client.publish(b"m%d" % number, sequence_id=number)
-            for _ in range(10):
-                broken.message()
-        client.subscribe(topic, consumer_id=4, subType=pb.CommandSubscribe.Shared)
-        client.flow(100, consumer_id=4)
-        counts = {client.expect(pb.BaseCommand.MESSAGE).message.redelivery_count for _ in range(10)}
-        assert max(counts) <= 1
-
-
-def test_a_consumer_tells_its_permits_and_backlog(server: StandaloneProcess, topic: str) -> None:
-    with RawClient(server.port) as client:
-        client.producer(topic)
-        client.subscribe(topic, subType=pb.CommandSubscribe.Shared, consumer_name="me")
-        client.flow(10)
-        client.send_message(b"x")
-        assert {client.receive().type for _ in range(2)} == {pb.BaseCommand.SEND_RECEIPT, pb.BaseCommand.MESSAGE}
-        client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.CONSUMER_STATS, consumerStats=pb.CommandConsumerStats(request_id=7, consumer_id=1)
-            )
-        )
-        stats = client.expect(pb.BaseCommand.CONSUMER_STATS_RESPONSE).consumerStatsResponse
-        assert not stats.HasField("error_code")
-        assert (stats.availablePermits, stats.unackedMessages, stats.msgBacklog) == (9, 1, 1)
-        assert (stats.type, stats.consumerName) == ("Shared", "me")
+    )
+    stats = client.expect(pb.BaseCommand.CONSUMER_STATS_RESPONSE).consumerStatsResponse
+    assert not stats.HasField("error_code")
+    assert (stats.availablePermits, stats.unackedMessages, stats.msgBacklog) == (9, 1, 1)
+    assert (stats.type, stats.consumerName) == ("Shared", "me")

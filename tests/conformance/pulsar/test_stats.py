@@ -77,7 +77,7 @@ def test_partitions_are_added_up(admin: Admin, client: pulsar.Client, topic: str
 def test_access_and_deduplication_of_a_topic(admin: Admin, client: pulsar.Client, topic: str) -> None:
     shared = client.create_producer(topic, producer_name="shared")
     stats = admin.get(topic, "/stats")
-    assert (stats["topicEpoch"], stats["waitingPublishers"], stats["deduplicationStatus"]) == (None, 0, "Disabled")
+    assert (stats.get("topicEpoch"), stats["waitingPublishers"], stats["deduplicationStatus"]) == (None, 0, "Disabled")
     assert [each["accessMode"] for each in stats["publishers"]] == ["Shared"]
     shared.close()
     alone = client.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)

@@ -10,7 +10,8 @@
 
 A story ends at an empty line; its name is that of a test. Behind the name stand `full`, for a story of
 `scripts/test --full` alone, and parameters: `count=2,12` makes two tests, in whose steps `$count` stands for each
-value, and `full:count=60` one more for `--full`.
+value, and `full:count=60` one more for `--full`. `how/end=stop/4,kill/5` gives two parameters their values together.
+Steps that belong together may stand in one line, separated by ` ; `.
 
 A step is a verb, words and options, as in `datadriven`, and what follows from it:
 
@@ -30,6 +31,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -119,7 +121,7 @@ def read(path: Path) -> list[Story]:
             current = []
             found.append((head, current))
         else:
-            current.append(Step(where, text))
+            current += [Step(where, each) for each in text.split(" ; ")]
     if not found:
         raise MalformedError(f"{path.name}: no stories")
     return [story for head, steps in found for story in _variants(head, steps)]
@@ -144,8 +146,9 @@ def _variants(head: Line, steps: list[Step]) -> Iterator[Story]:
         made = Story(f"{name}{label}", head.where, is_full or any(only_full for _, only_full in chosen))
         for step in steps:
             text = step.text
-            for parameter, (value, _) in given.items():
-                text = text.replace(f"${parameter}", value)
+            for parameters_together, (value, _) in given.items():
+                for parameter, one in zip(parameters_together.split("/"), value.split("/"), strict=True):
+                    text = text.replace(f"${parameter}", one)
             made.steps.append(Step(step.where, text))
         yield made
 
@@ -158,6 +161,9 @@ def stories_of(path: Path) -> pytest.MarkDecorator:
 
 class Stage:
     """Base of those that know the verbs of a kind of story."""
+
+    refusals: tuple[type[Exception], ...] = ()
+    """Errors of a verb whose names are its answer."""
 
     def __init__(self) -> None:
         self.hurt_at = 0.0
@@ -239,13 +245,22 @@ class Stage:
         seconds = default if step.seconds is None else step.seconds
         return seconds - (trio.current_time() - self.hurt_at) if step.counts_from_harm else seconds
 
+    def verb(self, name: str) -> Callable[[Line], object] | None:
+        """Return a verb by its name; what it returns may be awaited."""
+        found: Callable[[Line], object] | None = getattr(self, f"step_{name.replace('-', '_')}", None)
+        return found
+
     async def _verb(self, step: Step) -> None:
         line = step.line
-        verb: Callable[[Line], Awaitable[object]] | None = getattr(self, f"step_{line.name.replace('-', '_')}", None)
+        verb = self.verb(line.name)
         if verb is None:
             raise line.unknown()
         with trio.fail_after(max(0.0, self._left(step, float("inf")))):
-            answer = await verb(line)
+            try:
+                answer = verb(line)
+                answer = await answer if isawaitable(answer) else answer
+            except self.refusals as error:
+                answer = type(error).__name__
         line.check_used()
         if answer is None and step.expected:
             raise AssertionError("it has no answer")

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from quire.spark.pipelines.manifest import ArchivedFile, BatchRecord, writing
+from tests.support.refusals import refuses
 from tools.demo import archive as demo_archive
 from tools.demo.archive import HOLD, Archived, SparkArchive, make_archive
 from tools.demo.files import Line
@@ -86,21 +87,18 @@ def test_a_run_tells_rows_files_and_the_rate(archive: Scripted) -> None:
 
 def test_an_archive_that_fails_is_told_with_the_end_of_its_log(archive: Scripted) -> None:
     archive.script = "import sys; print('no such topic', file=sys.stderr); sys.exit(2)"
-    with pytest.raises(DemoError, match=r"(?s)the archive ended with 2.*no such topic"):
-        archive.run(progress()[0])
+    refuses(DemoError, lambda: archive.run(progress()[0]), r"(?s)the archive ended with 2.*no such topic")
 
 
 def test_an_archive_without_a_summary_is_a_failure(archive: Scripted) -> None:
     archive.script = "print('nothing')"
-    with pytest.raises(DemoError, match="printed no summary"):
-        archive.run(progress()[0])
+    refuses(DemoError, lambda: archive.run(progress()[0]), "printed no summary")
 
 
 def test_an_archive_that_never_ends_is_given_up(archive: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_archive, "RUN_S", 0.3)
     archive.script = "import signal; signal.pause()"
-    with pytest.raises(DemoError, match="the archive ended with -9"):
-        archive.run(progress()[0])
+    refuses(DemoError, lambda: archive.run(progress()[0]), "the archive ended with -9")
 
 
 def test_the_hold_is_made_at_the_first_entry(tmp_path: Path) -> None:
@@ -118,8 +116,7 @@ def test_the_hold_is_made_at_the_first_entry(tmp_path: Path) -> None:
 
 def test_a_hold_that_is_refused_stops_the_demo(tmp_path: Path) -> None:
     refusing = httpx2.MockTransport(lambda _: httpx2.Response(409, text="it exists"))
-    with pytest.raises(DemoError, match="refused: 409 it exists"):
-        SparkArchive(Web(), tmp_path, refusing).hold()
+    refuses(DemoError, lambda: SparkArchive(Web(), tmp_path, refusing).hold(), "refused: 409 it exists")
 
     def fail(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("nobody there")

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.support.refusals import refuses
 from tools.demo.cluster import ClusterServer
 from tools.demo.server import DemoError
 from tools.local_cluster import lookup
@@ -71,8 +72,7 @@ def test_what_the_cluster_cannot_do_ends_the_demo(tmp_path: Path, did, monkeypat
         raise ClusterError("bookie1 ended while it started")
 
     monkeypatch.setattr(LocalCluster, "up", fail)
-    with pytest.raises(DemoError, match="bookie1 ended while it started"):
-        server.start()
+    refuses(DemoError, lambda: server.start(), "bookie1 ended while it started")
 
 
 def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypatch) -> None:
@@ -80,5 +80,4 @@ def test_a_topic_that_nobody_serves_ends_the_demo(tmp_path: Path, did, monkeypat
         raise httpx2.ConnectError("refused")
 
     answer_lookups(monkeypatch, refuse)
-    with pytest.raises(DemoError, match="the owner of the topic is unknown"):
-        ClusterServer(tmp_path).start()
+    refuses(DemoError, lambda: ClusterServer(tmp_path).start(), "the owner of the topic is unknown")

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.support.demo_broker import FakeMessaging, FakeServer
+from tests.support.refusals import refuses
 from tools.demo import run
 from tools.demo.__main__ import demo
 from tools.demo.archive import Archived
@@ -135,8 +136,7 @@ def test_a_lost_message_ends_in_failure(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run, "STALL_S", 0.5)
     server = FakeProcess()
     server.lose = lambda line: line == Line("folder/file-3", 17, b"line 16\n")
-    with pytest.raises(DemoError, match="nothing moves any more: still at 482"):
-        go(server, tmp_path)
+    refuses(DemoError, lambda: go(server, tmp_path), "nothing moves any more: still at 482")
 
 
 def test_lines_of_a_file_that_come_out_of_order_are_a_failure(tmp_path: Path) -> None:
@@ -167,8 +167,7 @@ def test_an_error_in_the_servers_log_is_a_failure(tmp_path: Path, monkeypatch: p
 
 
 def test_a_tree_without_a_middle_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match="2 lines are too few"):
-        go(FakeProcess(), tmp_path, Tree({"a": b"1\n2\n"}))
+    refuses(DemoError, lambda: go(FakeProcess(), tmp_path, Tree({"a": b"1\n2\n"})), "2 lines are too few")
 
 
 def test_the_window_leaves_a_middle() -> None:

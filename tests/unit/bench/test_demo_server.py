@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refuses
 from tools.demo import server as demo_server
 from tools.demo.server import DemoError, Server
 
@@ -46,15 +47,13 @@ def test_the_command_names_ports_and_data(tmp_path: Path) -> None:
 
 def test_a_server_that_ends_while_starting_is_told_with_the_end_of_its_log(server: Scripted) -> None:
     server.script = "import sys; print('no room', file=sys.stderr); sys.exit(3)"
-    with pytest.raises(DemoError, match=r"(?s)ended with 3 while starting.*no room"):
-        server.start()
+    refuses(DemoError, lambda: server.start(), r"(?s)ended with 3 while starting.*no room")
 
 
 def test_a_server_that_is_never_ready_is_given_up(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_server, "READY_S", 0.3)
     server.script = "import signal; print('starting', flush=True); signal.pause()"
-    with pytest.raises(DemoError, match="not ready after"):
-        server.start()
+    refuses(DemoError, lambda: server.start(), "not ready after")
 
 
 def test_a_server_that_died_before_the_kill_is_a_failure(server: Scripted) -> None:
@@ -62,15 +61,13 @@ def test_a_server_that_died_before_the_kill_is_a_failure(server: Scripted) -> No
     server.start()
     assert server._process is not None
     server._process.wait(5)
-    with pytest.raises(DemoError, match="ended by itself with 0"):
-        server.kill()
+    refuses(DemoError, lambda: server.kill(), "ended by itself with 0")
 
 
 def test_a_server_that_ends_badly_on_sigterm_is_a_failure(server: Scripted) -> None:
     server.script = SERVE.replace("sys.exit(0)", "sys.exit(4)")
     server.start()
-    with pytest.raises(DemoError, match="ended with 4 on SIGTERM"):
-        server.stop()
+    refuses(DemoError, lambda: server.stop(), "ended with 4 on SIGTERM")
 
 
 def test_errors_and_tracebacks_in_the_log_are_found(server: Scripted) -> None:

@@ -26,6 +26,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 from simulation.machines.disk import SimDisk
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.bookie.build import (
     CONFIG,
@@ -178,8 +179,7 @@ async def test_a_bookie_that_never_came_to_a_checkpoint_is_not_started_without_i
         await client.add(7, 0)
     machine.host.start(wipe)
     await machine.host.wait_down()
-    with pytest.raises(JournalDamagedError, match="missing"):
-        await machine.live(nothing)
+    await raises(JournalDamagedError, machine.live(nothing), "missing")
 
 
 @pytest.mark.expect_error("checkpoint failed", "no room")
@@ -375,12 +375,10 @@ async def test_a_failed_sync_of_an_index_is_final_and_the_next_start_has_everyth
             write(index, rows)
 
         monkeypatch.setattr(index, name, fail_first)
-        with pytest.raises(StorageFailedError, match="an index cannot be synced"):
-            await bookie.checkpoint()
+        await raises(StorageFailedError, bookie.checkpoint(), "an index cannot be synced")
         assert bookie.failed.is_set()
         monkeypatch.undo()
-        with pytest.raises(StorageFailedError):
-            await bookie.checkpoint()
+        await raises(StorageFailedError, bookie.checkpoint())
         assert bookie.last_mark == mark, "the journal keeps what the index may lack"
     async with machine.life() as (_, client):
         await client.holds(7, range(3))
@@ -439,8 +437,7 @@ async def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key(
         await client.add(7, 1)
     (name,) = [path for path in machine.host.disk.paths() if path.endswith(".txn")]
     machine.host.disk.flip(name, 560, 3)
-    with pytest.raises(JournalDamagedError, match=f"{name} is damaged at offset 512"):
-        await machine.live(nothing)
+    await raises(JournalDamagedError, machine.live(nothing), f"{name} is damaged at offset 512")
 
 
 @pytest.mark.expect_error("damaged part of the journal skipped")

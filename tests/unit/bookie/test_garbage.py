@@ -15,6 +15,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from simulation.machines.world import in_world
+from tests.support.refusals import raises
 from tests.unit.bookie.build import CONFIG, Client, opened
 
 pytestmark = pytest.mark.seeded
@@ -56,12 +57,10 @@ async def test_without_a_layout_or_with_another_instance_nothing_is_dropped() ->
     async with with_ledgers() as (bookie, store, _):
         await fill(bookie, 5)
         await store.put("/ledgers/INSTANCEID", b"another", -1)
-        with pytest.raises(CookieMismatchError):
-            await bookie.collect_garbage(store, bookie.instance_id)
+        await raises(CookieMismatchError, bookie.collect_garbage(store, bookie.instance_id))
         await store.put("/ledgers/INSTANCEID", bookie.instance_id.encode(), -1)
         await store.delete("/ledgers/LAYOUT")
-        with pytest.raises(NoNodeError):
-            await bookie.collect_garbage(store, bookie.instance_id)
+        await raises(NoNodeError, bookie.collect_garbage(store, bookie.instance_id))
         assert bookie.storage.ledgers() == [5]
 
 

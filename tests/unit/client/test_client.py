@@ -16,6 +16,7 @@ from quire.client.errors import (
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
 from quire.world.real import real_world
+from tests.support.refusals import raises, refuses
 from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, story
 
 
@@ -48,10 +49,8 @@ async def test_an_error_of_the_caller_leaves_the_client_as_it_is() -> None:
 async def test_what_a_closed_client_opened_says_so() -> None:
     async with story() as (client, _):
         producer = await client.producer(TOPIC)
-    with pytest.raises(ClosedError, match="closed"):
-        await producer.flush()
-    with pytest.raises(ClosedError, match="closed"):
-        await client.partitions(TOPIC)
+    await raises(ClosedError, producer.flush(), "closed")
+    await raises(ClosedError, client.partitions(TOPIC), "closed")
 
 
 @pytest.mark.real_clock
@@ -63,8 +62,7 @@ async def test_a_url_of_another_scheme_is_refused_when_the_client_is_opened() ->
 
 @pytest.mark.parametrize("wrong", [{"operation_timeout_s": 0}, {"backoff_max_s": 0.01}, {"receive_bytes_max": 0}])
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        ClientOptions(**wrong)
+    refuses(ValueError, lambda: ClientOptions(**wrong), "must be")
 
 
 def test_the_client_imports_no_server_and_nothing_heavy() -> None:

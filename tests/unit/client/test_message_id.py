@@ -6,6 +6,7 @@ import pulsar
 import pytest
 
 from quire.client.message_id import MessageId
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -33,11 +34,9 @@ def test_message_ids_are_ordered_as_the_topic_is() -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "1:2:3:4", "a:b", "1:-2", f"{1 << 63}:0"])
 def test_what_is_no_message_id_is_a_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a message id"):
-        MessageId.parse(text)
+    refuses(ValueError, lambda: MessageId.parse(text), "is not a message id")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x01", b"\xff"])
 def test_bytes_that_are_no_message_id_are_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a message id"):
-        MessageId.from_bytes(data)
+    refuses(ValueError, lambda: MessageId.from_bytes(data), "not a message id")

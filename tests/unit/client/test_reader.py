@@ -9,6 +9,7 @@ from quire.client.errors import ClientError, ClosedError
 from quire.client.message_id import MessageId
 from quire.client.reader import FIRST_PART, Reader
 from tests.support.pulsar_frames import entry
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, story
 
@@ -134,8 +135,7 @@ async def test_close_tells_the_broker_and_may_be_called_twice(client: Client, br
     await reader.close()
     assert len(broker.of(B.CLOSE_CONSUMER)) == 1
     assert broker.consumers == []
-    with pytest.raises(ClosedError, match="closed"):
-        await reader.receive()
+    await raises(ClosedError, reader.receive(), "closed")
 
 
 async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
@@ -144,8 +144,7 @@ async def test_a_reader_that_waits_is_woken_when_it_is_closed() -> None:
         async with trio.open_nursery() as nursery:
 
             async def wait() -> None:
-                with pytest.raises(ClientError, match="closed"):
-                    await reader.receive()
+                await raises(ClientError, reader.receive(), "closed")
 
             nursery.start_soon(wait)
             await trio.sleep(1)

@@ -18,6 +18,7 @@ from quire.client.errors import CorruptEntryError, EncryptedEntryError
 from quire.client.unpacking import Messages, Opener
 from quire.wire.pulsar.PulsarApi_pb2 import BrokerEntryMetadata, MessageMetadata, SingleMessageMetadata
 from tests.support.pulsar_frames import entry
+from tests.support.refusals import refuses
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "pulsar"
 
@@ -131,8 +132,7 @@ def test_a_changed_byte_never_goes_unnoticed(data) -> None:
     )
     changed = bytearray(original)
     changed[data.draw(st.integers(2, len(original) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(CorruptEntryError, match=r"^entry 5:0: "):
-        opened(bytes(changed))
+    refuses(CorruptEntryError, lambda: opened(bytes(changed)), r"^entry 5:0: ")
 
 
 def test_entries_with_broker_metadata_and_entries_without_a_checksum_are_opened() -> None:
@@ -145,8 +145,7 @@ def test_entries_with_broker_metadata_and_entries_without_a_checksum_are_opened(
         b"a",
         b"b",
     ]
-    with pytest.raises(CorruptEntryError, match="checksum"):
-        opened(prefix + plain[:-1] + b"b")
+    refuses(CorruptEntryError, lambda: opened(prefix + plain[:-1] + b"b"), "checksum")
 
 
 @pytest.mark.parametrize(
@@ -162,13 +161,11 @@ def test_entries_with_broker_metadata_and_entries_without_a_checksum_are_opened(
     ],
 )
 def test_an_entry_that_ends_early_is_corrupt(broken: bytes) -> None:
-    with pytest.raises(CorruptEntryError, match=r"^entry 5:0: "):
-        opened(broken)
+    refuses(CorruptEntryError, lambda: opened(broken), r"^entry 5:0: ")
 
 
 def test_zeros_are_not_taken_for_a_message() -> None:
-    with pytest.raises(CorruptEntryError, match="no producer name"):
-        opened(bytes(100))
+    refuses(CorruptEntryError, lambda: opened(bytes(100)), "no producer name")
 
 
 def test_metadata_that_is_none_is_corrupt() -> None:
@@ -186,15 +183,13 @@ def test_markers_of_servers_are_left_out() -> None:
 
 def test_an_encrypted_entry_is_told_as_such() -> None:
     secret = entry(b"?", encryption_keys=[{"key": "k", "value": b"v"}], encryption_algo="AES")
-    with pytest.raises(EncryptedEntryError, match=r"entry 5:1: its payload is encrypted \(AES\)"):
-        opened(entry(b"a"), secret)
+    refuses(EncryptedEntryError, lambda: opened(entry(b"a"), secret), r"entry 5:1: its payload is encrypted \(AES\)")
 
 
 def test_a_batch_that_would_become_too_large_is_refused() -> None:
     large = batch(bytes(2000), compression="zstd")
     assert opened(large, uncompressed_max=3000).values == [bytes(2000)]
-    with pytest.raises(CorruptEntryError, match=r"entry 5:0: .* the limit is 1000"):
-        opened(large, uncompressed_max=1000)
+    refuses(CorruptEntryError, lambda: opened(large, uncompressed_max=1000), r"entry 5:0: .* the limit is 1000")
 
 
 def test_a_codec_that_is_not_known_is_told_and_its_bytes_are_not_taken_for_the_payload() -> None:

@@ -45,6 +45,12 @@ async def acked(cursor: Cursor, *pairs: tuple[int, int]) -> None:
     await cursor.wait_persisted()
 
 
+async def close(cursor: Cursor) -> None:
+    """Close the store of a cursor."""
+    assert cursor.store is not None
+    await cursor.store.close()
+
+
 class Bench:
     """Objects that the cursors of one broker share."""
 

@@ -26,8 +26,9 @@ from cursors.position_info import (
 )
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
+from tests.support.refusals import refuses
 from tests.support.waiting import until
-from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log
+from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, close, fake_log
 
 LOG = fake_log((1, 100_000_000))
 
@@ -43,10 +44,8 @@ def memory() -> Cursor:
 @pytest.mark.parametrize("position", at((1, 5), (7, 5), (1, 100_000_000)))
 def test_an_ack_set_longer_than_any_batch_is_refused(position: Position) -> None:
     cursor = memory()
-    with pytest.raises(InvalidAckError):
-        cursor.ack_batch(position, [-1] * (ACK_SET_WORDS_MAX + 1))
-    with pytest.raises(InvalidAckError):
-        cursor.ack_cumulative(position, [-1] * (ACK_SET_WORDS_MAX + 1))
+    refuses(InvalidAckError, lambda: cursor.ack_batch(position, [-1] * (ACK_SET_WORDS_MAX + 1)))
+    refuses(InvalidAckError, lambda: cursor.ack_cumulative(position, [-1] * (ACK_SET_WORDS_MAX + 1)))
     assert not cursor.has_ack_sets
     assert cursor.mark_delete == Position(1, -1)
 
@@ -62,16 +61,14 @@ def test_batches_in_part_are_bounded_in_number_and_in_words_and_whole_acks_go_on
     many = state()
     for entry in range(BATCHES_MAX):
         many.ack_batch(Position(1, 2 * entry + 1), 0b10)
-    with pytest.raises(TooManyAcksError):
-        many.ack_batch(Position(1, 999_999), 0b10)
+    refuses(TooManyAcksError, lambda: many.ack_batch(Position(1, 999_999), 0b10))
     assert many.ack_batch(Position(1, 1), 0b11) == 0b10
     many.ack_individual(at((1, 3)))
     assert many.ack_batch(Position(1, 999_999), 0b10) == 0b10
     long = state()
     for entry in range(BATCH_WORDS_MAX // ACK_SET_WORDS_MAX):
         long.ack_batch(Position(1, 2 * entry + 1), (1 << BATCH_SIZE_MAX) - 1)
-    with pytest.raises(TooManyAcksError):
-        long.ack_batch(Position(1, 999_999), 0b10)
+    refuses(TooManyAcksError, lambda: long.ack_batch(Position(1, 999_999), 0b10))
     assert len(encode_whole(long)) < ENTRY_BYTES_MAX
     long.ack_cumulative(Position(1, 999_999))
     assert (len(long.batches), long.batches.words) == (0, 0)
@@ -110,8 +107,7 @@ def test_batches_far_from_each_other_are_bounded_by_what_they_take_when_stored()
         for entry in range(BATCHES_MAX):
             scattered.ack_batch(Position(1, (1 << 39) + 10_000 * entry), 1 << 63)
 
-    with pytest.raises(TooManyAcksError):
-        ack_all()
+    refuses(TooManyAcksError, lambda: ack_all())
     assert len(scattered.batches) > 40_000
     assert len(encode_whole(scattered)) < ENTRY_BYTES_MAX - ack_state.PARTIAL_CHUNKS_MAX * 133
 
@@ -136,8 +132,7 @@ def test_a_node_has_as_many_batches_as_ranges_and_never_more_bytes_than_metadata
 async def test_a_closed_cursor_with_as_many_ranges_as_a_node_takes_has_them_all(bench: Bench) -> None:
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     made.ack_individual(at(*((1, 2 * number + 1) for number in range(1000))))
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == set()
     found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     assert all(found.is_acked(Position(1, 2 * number + 1)) for number in range(1000))
@@ -201,16 +196,14 @@ def test_a_page_of_batches_with_inconsistent_columns_is_damage(columns: tuple[by
     info = pb.PositionInfo(ledgerId=1, entryId=0)
     entries, sizes, bitmaps = columns
     info.quireAcks.batches.add(ledgerId=1, firstEntryId=0, entries=entries, sizes=sizes, bitmaps=bitmaps)
-    with pytest.raises(CursorDamagedError):
-        decode_chain([info.SerializeToString()])
+    refuses(CursorDamagedError, lambda: decode_chain([info.SerializeToString()]))
 
 
 async def test_more_batches_in_part_than_a_node_takes_stay_in_the_ledger_at_a_close_and_come_back(bench: Bench) -> None:
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     for entry in range(1500):
         made.ack_batch(Position(1, 2 * entry + 1), [0b100])
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == {100}
     found = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     assert all(found.ack_set(Position(1, 2 * entry + 1)) == [0b100] for entry in range(1500))
@@ -221,8 +214,7 @@ async def test_a_crash_before_the_first_entry_of_a_ledger_keeps_what_the_node_to
     made = await create_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", Position(1, -1), [], bench.on_fenced)
     durable = at(*((1, 10_000 + 2 * number) for number in range(900)))
     made.ack_individual(durable)
-    assert made.store is not None
-    await made.store.close()
+    await close(made)
     assert bench.ledgers.listed() == set()
     owner = await recover_cursor(bench.services, LOG, LOG_PATH, LOG_NAME, "sub", bench.on_fenced)
     bench.ledgers.hold = True

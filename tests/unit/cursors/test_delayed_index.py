@@ -7,8 +7,6 @@ import trio
 from cursors.config import CursorConfig
 from cursors.cursor import Cursor
 from cursors.opening import create_cursor, recover_cursor
-from cursors.position_info import ENTRY_BYTES_MAX
-from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.unit.cursors.fake_log import LOG_NAME, LOG_PATH, Bench, at, fake_log, in_bench
@@ -28,27 +26,6 @@ async def again(bench: Bench) -> Cursor:
 
 def entries(bench: Bench, ledger_id: int) -> list[pb.PositionInfo]:
     return [pb.PositionInfo.FromString(entry) for entry in bench.ledgers.stored[ledger_id].entries]
-
-
-async def close(cursor: Cursor) -> None:
-    assert cursor.store is not None
-    await cursor.store.close()
-
-
-async def test_an_index_is_written_once_and_named_by_the_entries_behind_it(bench: Bench) -> None:
-    cursor = await new(bench)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
-    cursor.store_delayed_index(INDEX)
-    await cursor.wait_persisted()
-    for entry in range(1, 4):
-        cursor.ack_individual(at((1, entry)))
-        await cursor.wait_persisted()
-    written = entries(bench, 100)
-    assert [info.quireDelayed.index for info in written] == [b"", INDEX, b"", b"", b""]
-    assert [info.quireDelayed.entryId for info in written[2:]] == [1, 1, 1]
-    found = await again(bench)
-    assert (found.mark_delete, found.delayed_index) == (Position(1, 3), INDEX)
 
 
 async def test_an_index_is_found_behind_a_chain_of_changes(bench: Bench) -> None:
@@ -78,24 +55,6 @@ async def test_the_first_entry_of_each_next_ledger_has_the_index_and_no_ledger_i
         assert bench.ledgers.listed() == {cursor.store.ledger_id} if cursor.store else False
 
 
-async def test_a_closed_cursor_keeps_its_index_in_its_ledger_and_without_one_needs_none(bench: Bench) -> None:
-    cursor = await new(bench)
-    cursor.store_delayed_index(INDEX)
-    cursor.ack_individual(at((1, 4)))
-    await close(cursor)
-    assert len(bench.ledgers.listed()) == 1
-    found = await again(bench)
-    assert (found.delayed_index, found.is_acked(Position(1, 4))) == (INDEX, True)
-    await close(found)
-    found = await again(bench)
-    assert found.delayed_index == INDEX
-    found.store_delayed_index(b"")
-    await close(found)
-    assert bench.ledgers.listed() == set()
-    found = await again(bench)
-    assert (found.delayed_index, found.is_acked(Position(1, 4))) == (b"", True)
-
-
 async def test_a_kill_before_the_index_is_durable_leaves_the_one_before_and_every_ack(bench: Bench) -> None:
     cursor = await new(bench)
     cursor.store_delayed_index(INDEX)
@@ -108,33 +67,3 @@ async def test_a_kill_before_the_index_is_durable_leaves_the_one_before_and_ever
     found = await again(bench)
     assert found.mark_delete == Position(1, 0)
     assert found.delayed_index in (INDEX, b"newer")
-
-
-async def test_an_index_outlives_a_failed_ledger(bench: Bench) -> None:
-    cursor = await new(bench)
-    cursor.store_delayed_index(INDEX)
-    await cursor.wait_persisted()
-    bench.ledgers.writers[100].fail(LedgerWriteError("a bookie is full"))
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
-    found = await again(bench)
-    assert (found.mark_delete, found.delayed_index) == (Position(1, 0), INDEX)
-
-
-async def test_an_index_without_room_beside_the_position_is_left_out_and_acks_go_on(bench: Bench) -> None:
-    cursor = await new(bench)
-    cursor.store_delayed_index(b"x" * ENTRY_BYTES_MAX)
-    cursor.ack_individual(at((1, 0)))
-    await cursor.wait_persisted()
-    found = await again(bench)
-    assert (found.mark_delete, found.delayed_index) == (Position(1, 0), b"")
-
-
-async def test_a_seek_keeps_the_index(bench: Bench) -> None:
-    cursor = await new(bench)
-    cursor.ack_individual(at((1, 0), (1, 1)))
-    cursor.store_delayed_index(INDEX)
-    await cursor.wait_persisted()
-    await cursor.seek(Position(1, 0))
-    found = await again(bench)
-    assert (found.mark_delete, found.delayed_index) == (Position(1, -1), INDEX)

@@ -22,6 +22,7 @@ from cursors.position_info import (
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.support.effort import effort
+from tests.support.refusals import refuses
 from tests.unit.cursors.fake_log import at, fake_log
 
 
@@ -78,8 +79,7 @@ def test_what_does_not_fit_an_entry_is_refused_loudly() -> None:
     state = AckState(fake_log((1, 1 << 30)), Position(1, -1))
     for number in range(40_000):
         state.ranges.add_one(1, 1024 * number + 5)
-    with pytest.raises(CursorTooLargeError):
-        encode_whole(state)
+    refuses(CursorTooLargeError, lambda: encode_whole(state))
 
 
 CALLS = st.lists(
@@ -144,26 +144,21 @@ def test_a_range_over_two_ledgers_tells_only_what_is_certain() -> None:
 
 @pytest.mark.parametrize("value", [b"\xff", b"", b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x05abcde", b"\x47\x78"])
 def test_a_value_that_is_none_is_an_error_of_ours(value: bytes) -> None:
-    with pytest.raises(CursorDamagedError):
-        decode_node(value)
-    with pytest.raises(CursorDamagedError):
-        decode_chain([value])
+    refuses(CursorDamagedError, lambda: decode_node(value))
+    refuses(CursorDamagedError, lambda: decode_chain([value]))
 
 
 def test_a_node_that_is_the_state_and_has_no_position_is_damage() -> None:
-    with pytest.raises(CursorDamagedError):
-        decode_node(pb.ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString())
+    refuses(CursorDamagedError, lambda: decode_node(pb.ManagedCursorInfo(cursorsLedgerId=-1).SerializeToString()))
 
 
 def test_chunks_that_do_not_fit_together_are_damage() -> None:
     info = pb.PositionInfo(ledgerId=1, entryId=0)
     info.quireAcks.ledgers.add(ledgerId=1, partial=[1], bitmaps=b"short")
-    with pytest.raises(CursorDamagedError):
-        decode_chain([info.SerializeToString()])
+    refuses(CursorDamagedError, lambda: decode_chain([info.SerializeToString()]))
     info = pb.PositionInfo(ledgerId=1, entryId=0)
     info.quireAcks.ranges.extend([1, 2])
-    with pytest.raises(CursorDamagedError):
-        decode_chain([info.SerializeToString()])
+    refuses(CursorDamagedError, lambda: decode_chain([info.SerializeToString()]))
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 0), (1, 2, -1)])
@@ -172,7 +167,5 @@ def test_redelivery_counts_that_none_can_be_are_damage(counts: tuple[int, ...]) 
     info.quireAcks.redeliveries.extend(counts)
     node = pb.ManagedCursorInfo(cursorsLedgerId=-1, markDeleteLedgerId=1, markDeleteEntryId=0)
     node.quireRedeliveries.extend(counts)
-    with pytest.raises(CursorDamagedError):
-        decode_chain([info.SerializeToString()])
-    with pytest.raises(CursorDamagedError):
-        decode_node(node.SerializeToString())
+    refuses(CursorDamagedError, lambda: decode_chain([info.SerializeToString()]))
+    refuses(CursorDamagedError, lambda: decode_node(node.SerializeToString()))

@@ -9,6 +9,7 @@ from quire.metadata.errors import BadVersionError
 from quire.metadata.ledgers import LedgerState
 from quire.metadata.store import Create, Put
 from quire.wire.bookkeeper.entry import DigestType
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads
 
 
@@ -45,8 +46,7 @@ async def test_the_callers_ops_are_stored_with_the_ledger_or_neither_is(cluster:
 
 @pytest.mark.bookies(2)
 async def test_too_few_bookies_leave_no_trace_in_the_metadata(cluster: FakeCluster, client: LedgerClient) -> None:
-    with pytest.raises(NotEnoughBookiesError):
-        await client.create(ensemble_size=3, write_quorum=2, ack_quorum=2)
+    await raises(NotEnoughBookiesError, client.create(ensemble_size=3, write_quorum=2, ack_quorum=2))
     assert [each async for each in cluster.ledgers.ledger_ids()] == []
 
 
@@ -55,10 +55,8 @@ async def test_a_deleted_ledger_is_gone_and_may_be_deleted_again(client: LedgerC
     writer = await client.create()
     await client.delete(writer.ledger_id)
     await client.delete(writer.ledger_id)
-    with pytest.raises(NoSuchLedgerError):
-        await client.open(writer.ledger_id, recover=False)
-    with pytest.raises(NoSuchLedgerError):
-        await writer.close()
+    await raises(NoSuchLedgerError, client.open(writer.ledger_id, recover=False))
+    await raises(NoSuchLedgerError, writer.close())
 
 
 async def test_writers_share_the_links_and_get_their_own_answers(cluster: FakeCluster, client: LedgerClient) -> None:

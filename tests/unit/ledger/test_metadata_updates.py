@@ -13,6 +13,7 @@ from quire.ledger.errors import (
     LedgerRecoveryError,
 )
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
+from tests.support.refusals import refuses
 
 OPEN = LedgerMetadata(
     ensemble_size=3,
@@ -56,10 +57,8 @@ def test_no_bookie_is_put_into_an_ensemble_twice() -> None:
 
 
 def test_a_writer_whose_ledger_is_taken_changes_nothing() -> None:
-    with pytest.raises(LedgerClosedError):
-        metadata_updates.replace_failed(CLOSED, 15, {0: "a"}, ("x", "d", "c"))
-    with pytest.raises(LedgerFencedError):
-        metadata_updates.replace_failed(RECOVERING, 15, {0: "a"}, ("x", "d", "c"))
+    refuses(LedgerClosedError, lambda: metadata_updates.replace_failed(CLOSED, 15, {0: "a"}, ("x", "d", "c")))
+    refuses(LedgerFencedError, lambda: metadata_updates.replace_failed(RECOVERING, 15, {0: "a"}, ("x", "d", "c")))
 
 
 @pytest.mark.parametrize("stored", [OPEN, RECOVERING])
@@ -95,8 +94,7 @@ def test_recovery_keeps_repairs_made_meanwhile_and_adds_its_own_ensembles() -> N
 
 
 def test_a_ledger_that_is_open_again_is_no_ledger_to_close() -> None:
-    with pytest.raises(LedgerRecoveryError):
-        metadata_updates.end_recovery(OPEN, RECOVERING, OPEN.fragments, 20, 500)
+    refuses(LedgerRecoveryError, lambda: metadata_updates.end_recovery(OPEN, RECOVERING, OPEN.fragments, 20, 500))
 
 
 def test_a_repair_names_newcomers_where_the_old_members_stood() -> None:
@@ -121,5 +119,4 @@ def test_a_repair_names_newcomers_where_the_old_members_stood() -> None:
     ],
 )
 def test_a_repair_of_a_fragment_that_is_not_what_was_copied_changes_nothing(stored, first, last, members) -> None:
-    with pytest.raises(FragmentChangedError):
-        metadata_updates.replace_members(stored, first, last, members)
+    refuses(FragmentChangedError, lambda: metadata_updates.replace_members(stored, first, last, members))

@@ -8,6 +8,7 @@ import trio
 from quire.ledger import LedgerClient
 from quire.ledger.errors import LedgerClosedError, NotEnoughBookiesError, TooManyPendingError
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
+from tests.support.refusals import raises, refuses
 from tests.unit.ledger.fake_bookie import FakeCluster, begun
 
 KB = 1024
@@ -24,8 +25,7 @@ async def test_pending_bytes_are_bounded_while_a_bookie_is_replaced_and_the_meta
     while writer.pending_bytes <= 100 * KB:
         writer.append(RUN)
     appended = writer.last_pushed + 1
-    with pytest.raises(TooManyPendingError, match="are not confirmed yet, 102400 are allowed"):
-        writer.append(RUN)
+    refuses(TooManyPendingError, lambda: writer.append(RUN), "are not confirmed yet, 102400 are allowed")
     assert writer.pending_bytes < 120 * KB
     await writer.wait_room()
     assert writer.append(RUN) == appended, "the refused one was not sent"
@@ -54,16 +54,13 @@ async def test_who_waits_for_room_hears_of_the_end_of_the_writer(cluster: FakeCl
     cluster.bookie.hold = True
     writer = await client.create()
     writer.append(RUN)
-    with pytest.raises(NotEnoughBookiesError):
-        await writer.wait_room()
-    with pytest.raises(NotEnoughBookiesError):
-        writer.append(RUN)
+    await raises(NotEnoughBookiesError, writer.wait_room())
+    refuses(NotEnoughBookiesError, lambda: writer.append(RUN))
     await writer.close()
     other = await client.create()
     other.append(RUN)
     await other.close()
-    with pytest.raises(LedgerClosedError):
-        other.append(RUN)
+    refuses(LedgerClosedError, lambda: other.append(RUN))
 
 
 async def test_an_entry_that_fills_a_gap_is_taken_by_a_full_writer() -> None:
@@ -71,8 +68,7 @@ async def test_an_entry_that_fills_a_gap_is_taken_by_a_full_writer() -> None:
     async with cluster.client(pending_bytes_max=5 * KB) as client, trio.open_nursery() as nursery:
         writer: AdvancedLedgerWriter = await client.create_adv()
         writer.append(1, RUN)
-        with pytest.raises(TooManyPendingError):
-            writer.append(20, RUN)
+        refuses(TooManyPendingError, lambda: writer.append(20, RUN))
         nursery.start_soon(writer.write, 11, b"eleven")
         await trio.testing.wait_all_tasks_blocked()
         assert writer.last_pushed == 10

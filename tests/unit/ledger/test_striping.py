@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.ledger.striping import Striping
+from tests.support.refusals import refuses
 
 stripings = st.integers(1, 7).flatmap(
     lambda size: st.integers(1, size).map(lambda write_quorum: Striping(size, write_quorum))
@@ -41,7 +41,5 @@ def test_select_takes_what_the_bookie_stores(striping: Striping, first: int, cou
 
 
 def test_quorums_that_cannot_be_are_refused() -> None:
-    with pytest.raises(AssertionError):
-        Striping(2, 3)
-    with pytest.raises(AssertionError):
-        Striping(2, 0)
+    refuses(AssertionError, lambda: Striping(2, 3))
+    refuses(AssertionError, lambda: Striping(2, 0))

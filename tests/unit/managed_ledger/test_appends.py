@@ -15,7 +15,7 @@ from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import LIST_BYTES_MAX
 from managed_ledger.writing.state import State
-from quire.ledger.errors import LedgerFencedError, LedgerWriteError, TooManyPendingError
+from quire.ledger.errors import LedgerFencedError, LedgerWriteError
 from quire.ledger.position import Position
 from tests.support.refusals import raises
 from tests.support.waiting import until
@@ -111,15 +111,6 @@ async def test_an_abandoned_log_fails_what_waits_and_writes_nothing_more(
         store = taken.cursors["sub"].store
         assert store is not None
         assert cluster.ledgers.listed() <= {*named, *store.ledger_ids()}
-
-
-async def test_an_abandoned_log_can_be_opened_again_at_once(factory: ManagedLedgerFactory, log: ManagedLedger) -> None:
-    await publish(log, *numbered(0, 3))
-    log.abandon()
-    again = await factory.open(NAME)
-    assert again is not log
-    await publish(again, b"3")
-    assert await read_all(again) == numbered(0, 4)
 
 
 @pytest.mark.broker(retention_minutes=0, retention_mb=0, retention_check_s=1)
@@ -219,19 +210,3 @@ async def test_an_abandoned_log_leaves_bookies_and_ensembles_alone() -> None:
         assert sum(len(bookie.entries.get(ledger_id, {})) for bookie in cluster.bookies.values()) == adds
         assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]
         assert sink.count == 0
-
-
-async def test_an_append_that_the_ledger_has_no_room_for_fails_for_now_and_the_ledger_goes_on(cluster: Cluster) -> None:
-    async with cluster.broker() as broker:
-        log = await broker.open(NAME)
-        await publish(log, b"first")
-        writer = cluster.ledgers.writers[0]
-        writer.refusal = TooManyPendingError("65 bytes are not confirmed yet, 64 are allowed")
-        sink = append(log, [b"too much"])
-        (error,) = sink.errors
-        assert isinstance(error, ManagedLedgerUnavailableError)
-        assert "65 bytes are not confirmed" in str(error)
-        writer.refusal = None
-        await publish(log, b"second")
-        assert await read_all(log) == [b"first", b"second"]
-        assert len(cluster.ledgers.writers) == 1, "no other ledger was begun"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.errors import ManagedLedgerUnavailableError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.stored_list import log_path
 from managed_ledger.writing.state import State
@@ -16,7 +16,7 @@ from quire.ledger.position import Position
 from tests.support.nodes import node_at
 from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import NAME, Cluster, Session, append, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import NAME, Cluster, Session, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import Sink
 
 
@@ -128,13 +128,3 @@ async def test_an_empty_ledger_is_named_for_deletion_before_it_is_deleted(cluste
         await factory.open(NAME)
         assert (await cluster.stored_list()).deleting == (1,)
         cluster.ledgers.failures.clear()
-
-
-async def test_where_others_may_write_each_open_is_proved_by_a_write(cluster: Cluster) -> None:
-    await write(cluster, 3)
-    async with cluster.broker() as one, cluster.broker() as other:
-        log = await one.open(NAME)
-        await other.open(NAME)
-        sink = append(log, [b"late"])
-        await until(lambda: bool(sink.errors))
-        assert [type(error) for error in sink.errors] == [ManagedLedgerFencedError]

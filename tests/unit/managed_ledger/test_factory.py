@@ -8,14 +8,10 @@ import pytest
 import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
-from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
 from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX, ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
-from managed_ledger.stored_list import log_path
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
-from quire.metadata.errors import MetadataUnavailableError
-from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, append, kill, numbered, publish, read_all
 from tests.unit.managed_ledger.fake_ledgers import FakeWriter
@@ -35,12 +31,6 @@ async def test_who_opens_at_the_same_time_gets_the_same_log(factory: ManagedLedg
     assert cluster.ledgers.listed() == {0}
 
 
-async def test_a_failed_open_leaves_the_way_free(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    cluster.ledgers.failures["create"] = [MetadataUnavailableError("away")]
-    await raises(ManagedLedgerUnavailableError, factory.open(NAME))
-    await factory.open(NAME)
-
-
 async def test_an_open_during_a_close_waits_for_it(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
     log = await factory.open(NAME)
     cursor = await log.open_cursor("sub", initial="earliest")
@@ -54,27 +44,6 @@ async def test_an_open_during_a_close_waits_for_it(factory: ManagedLedgerFactory
     assert again is not log
     assert again.cursors["sub"].mark_delete == Position(0, 0)
     assert await read_all(again) == numbered(0, 5)
-
-
-async def test_a_deleted_log_leaves_nothing(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    log = await factory.open(NAME)
-    cursor = await log.open_cursor("sub", initial="earliest")
-    await publish(log, *numbered(0, 25))
-    cursor.ack_individual([Position(0, 3)])
-    await cursor.wait_persisted()
-    await factory.delete(NAME)
-    assert cluster.ledgers.listed() == set()
-    assert await cluster.metadata.get(log_path(NAME)) is None
-    await raises(NoSuchManagedLedgerError, factory.delete(NAME))
-    assert await read_all(await factory.open(NAME)) == []
-
-
-async def test_a_delete_that_was_interrupted_can_be_ended(factory: ManagedLedgerFactory, cluster: Cluster) -> None:
-    await publish(await factory.open(NAME), *numbered(0, 25))
-    cluster.ledgers.failures["delete"] = [MetadataUnavailableError("away")]
-    await raises(ManagedLedgerUnavailableError, factory.delete(NAME))
-    await factory.delete(NAME)
-    assert cluster.ledgers.listed() == set()
 
 
 async def test_many_logs_live_side_by_side_and_close_together(cluster: Cluster) -> None:
@@ -200,16 +169,3 @@ async def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_i
         log = await factory.open(NAME)
         assert await read_all(log) == [b"on"]
         assert all(cursor.mark_delete >= Position(0, 4) for cursor in log.cursors.values())
-
-
-async def test_on_a_full_disk_the_last_ledger_of_a_log_that_was_opened_anew_goes_too(cluster: Cluster) -> None:
-    async with cluster.broker(retention_minutes=0, retention_mb=0) as factory:
-        log = await factory.open(NAME)
-        cursor = await log.open_cursor("sub", initial="earliest")
-        await publish(log, *numbered(0, 5))
-    async with cluster.broker(no_room=lambda: "full", retention_minutes=0, retention_mb=0) as factory:
-        log = await factory.open(NAME)
-        cursor = log.cursors["sub"]
-        cursor.ack_individual([Position(0, entry) for entry in range(5)])
-        await trio.sleep(5)
-        assert 0 not in cluster.ledgers.listed()

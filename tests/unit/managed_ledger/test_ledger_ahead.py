@@ -2,16 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
 from managed_ledger.managed_ledger import ManagedLedger
-from managed_ledger.writing.state import State
-from quire.ledger.errors import LedgerWriteError, NotEnoughBookiesError
 from quire.metadata.errors import MetadataUnavailableError
-from tests.support.waiting import until
-from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, append, kill, numbered, publish, read_all
+from tests.unit.managed_ledger.cluster import CONFIG, NAME, Cluster, numbered, publish
 
 
 async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
@@ -23,25 +19,7 @@ async def nearly_full(cluster: Cluster, log: ManagedLedger) -> None:
     assert ([one.ledger_id for one in listed.ledgers], listed.deleting) == ([0], (1,))
 
 
-async def test_a_roll_takes_the_ledger_that_was_made_ahead_in_the_write_that_closes_the_one_before(
-    cluster: Cluster,
-) -> None:
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await nearly_full(cluster, log)
-        made = len(cluster.ledgers.multis)
-        assert await publish(log, *numbered(9, 3)) == [(0, 9), (1, 0), (1, 1)]
-        assert len(cluster.ledgers.multis) == made
-        listed = await cluster.stored_list()
-        assert [(one.ledger_id, one.entries) for one in listed.ledgers] == [(0, 10), (1, 0)]
-        assert listed.deleting == ()
-        assert await read_all(log) == numbered(0, 12)
-    assert cluster.ledgers.log == ["create 0", "create 1", "close 0", "open 0", "close 1"]
-
-
-async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
+async def test_a_ledger_ahead_that_cannot_be_taken_into_the_list_is_taken_by_the_next_try(cluster, log):
     await nearly_full(cluster, log)
     session = cluster.stores[0]
 
@@ -68,58 +46,6 @@ async def test_appends_at_a_roll_do_not_wait_for_a_ledger_to_be_made(cluster: Cl
             waits.append(trio.current_time() - begun)
             cluster.ledgers.delay_s = 0.0
     assert [round(wait, 1) for wait in waits] == [1.0, 3.0], "a second to close a ledger, two to make one"
-
-
-async def test_a_ledger_made_ahead_is_deleted_when_the_log_is_closed_and_by_the_next_open_after_a_crash(
-    cluster: Cluster,
-) -> None:
-    async with cluster.broker() as factory:
-        await nearly_full(cluster, await factory.open(NAME))
-    await trio.sleep(0.5)
-    assert cluster.ledgers.listed() == {0}
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await publish(log, *numbered(9, 9))
-        await trio.sleep(0.5)
-        assert cluster.ledgers.listed() == {0, 2, 3}
-        kill(factory)
-    async with cluster.broker() as factory:
-        log = await factory.open(NAME)
-        await trio.sleep(0.5)
-        assert cluster.ledgers.listed() == await cluster.named_ledgers() == {0, 2}
-        assert await read_all(log) == numbered(0, 18)
-
-
-@pytest.mark.broker(age_max_minutes=2)
-async def test_a_silent_log_gets_its_next_ledger_shortly_before_it_comes_of_age(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
-    await publish(log, b"one")
-    await trio.sleep(108)
-    assert cluster.ledgers.listed() == {0}
-    await trio.sleep(6)
-    assert cluster.ledgers.listed() == {0, 1}
-    await trio.sleep(16)
-    assert [one.ledger_id for one in log.ledgers] == [0, 1]
-
-
-async def test_after_a_failure_the_next_ledger_is_a_fresh_one_for_the_bookies_of_the_other_may_be_those_that_failed(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
-    await nearly_full(cluster, log)
-    cluster.ledgers.writers[0].fail(LedgerWriteError("no quorum"))
-    assert await publish(log, b"more") == [(2, 0)]
-    await trio.sleep(0.5)
-    assert cluster.ledgers.listed() == await cluster.named_ledgers() == {0, 2}
-
-
-async def test_a_ledger_ahead_that_cannot_be_made_hurts_nobody(cluster: Cluster, log: ManagedLedger) -> None:
-    cluster.ledgers.failures["create"] = [NotEnoughBookiesError("none")]
-    await publish(log, *numbered(0, 9))
-    await trio.sleep(0.5)
-    assert (log.state, cluster.ledgers.listed()) == (State.OPEN, {0})
-    await publish(log, *numbered(9, 3))
-    assert await read_all(log) == numbered(0, 12)
 
 
 async def test_the_configuration_of_a_log_is_asked_anew_at_each_ledger_and_one_made_ahead_by_another_is_not_used(
@@ -159,15 +85,3 @@ async def test_the_retention_of_a_log_is_asked_anew_at_each_trim(cluster: Cluste
         await trio.sleep(10)
         assert [one.ledger_id for one in log.ledgers] == [2]
         assert cluster.ledgers.listed() == {2}
-
-
-async def test_while_a_ledger_ahead_is_being_made_a_close_waits_for_it_and_nothing_leaks(
-    cluster: Cluster, log: ManagedLedger
-) -> None:
-    cluster.ledgers.delay_s = 1.0
-    sink = append(log, numbered(0, 9))
-    await until(lambda: sink.count == 9)
-    await log.close()
-    cluster.ledgers.delay_s = 0.0
-    await trio.sleep(3)
-    assert cluster.ledgers.listed() == {0}

@@ -6,6 +6,7 @@ from managed_ledger.errors import ManagedLedgerDamagedError
 from managed_ledger.ledger_list import LedgerInfo, LedgerList, decode, encode
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
+from tests.support.refusals import refuses
 
 CLOSED = LedgerInfo(ledger_id=2, entries=10, size=1143, closed_ms=1795259371000, properties=(("index", "9"),))
 LIST = LedgerList(ledgers=(CLOSED, LedgerInfo(ledger_id=4)))
@@ -28,13 +29,11 @@ def test_no_bytes_are_an_empty_list() -> None:
 
 @pytest.mark.parametrize("value", [b"\xff", b"\x0a\x00", b"\x47\x78\x00", encode(LIST) + b"\x0a"])
 def test_a_value_that_is_no_list_is_an_error_of_ours(value: bytes) -> None:
-    with pytest.raises(ManagedLedgerDamagedError):
-        decode(value)
+    refuses(ManagedLedgerDamagedError, lambda: decode(value))
 
 
 def test_ids_that_do_not_grow_are_refused() -> None:
-    with pytest.raises(ManagedLedgerDamagedError):
-        LIST.opened(4)
+    refuses(ManagedLedgerDamagedError, lambda: LIST.opened(4))
 
 
 def test_a_reader_that_does_not_know_our_field_reads_the_rest() -> None:

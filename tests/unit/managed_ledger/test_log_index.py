@@ -51,6 +51,7 @@ def test_entries_of_the_current_ledger_count_as_they_are_confirmed() -> None:
     index.last_confirmed = Position(5, 6)
     assert (index.last_entry_of(5), index.count()) == (6, 11)
     assert index.readable(Position(2, 9)) == Position(5, 0)
+    assert index.previous_position(Position(9, 0)) == Position(5, 6), "a place that only the next owner knows"
     assert index.last_entry_of(3) is None
 
 

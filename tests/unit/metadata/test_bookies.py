@@ -18,6 +18,7 @@ from quire.metadata.errors import (
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Versioned
+from tests.support.refusals import raises, refuses
 
 INFO = BookieServiceInfo(endpoints=(Endpoint(host="bk1", port=3181),))
 COOKIE = Cookie(bookie_id="bk1:3181", journal_directories=("/j",), ledger_directories=("/d",))
@@ -96,8 +97,7 @@ async def test_an_id_that_another_live_bookie_holds_is_not_taken() -> None:
 
 @pytest.mark.parametrize("bookie_id", ["", "readonly", "a/b", "a b", "..", ".", "é", "a\n"])
 def test_ids_that_no_bookie_can_have_are_refused(bookie_id: str) -> None:
-    with pytest.raises(InvalidPathError):
-        bookies.check_bookie_id(bookie_id)
+    refuses(InvalidPathError, lambda: bookies.check_bookie_id(bookie_id))
 
 
 def test_empty_service_info_means_the_host_and_port_of_the_id() -> None:
@@ -110,8 +110,7 @@ def test_empty_service_info_means_the_host_and_port_of_the_id() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x32\x01", b"\x32\x02\x10\x01"], ids=repr)
 def test_damaged_service_info_is_refused(data: bytes) -> None:
-    with pytest.raises(MalformedMetadataError):
-        bookies.decode_service_info("bk1:3181", data)
+    refuses(MalformedMetadataError, lambda: bookies.decode_service_info("bk1:3181", data))
 
 
 def test_the_bookie_endpoint_is_the_one_with_its_protocol() -> None:
@@ -125,14 +124,10 @@ async def test_cookies_are_kept_by_compare_and_set() -> None:
     store = MemoryStore(await cluster())
     assert await bookies.read_cookie(store, "bk1:3181") is None
     assert await bookies.write_cookie(store, COOKIE, None) == 0
-    with pytest.raises(NodeExistsError):
-        await bookies.write_cookie(store, COOKIE, None)
+    await raises(NodeExistsError, bookies.write_cookie(store, COOKIE, None))
     assert await bookies.read_cookie(store, "bk1:3181") == Versioned(COOKIE, 0)
     assert await bookies.write_cookie(store, COOKIE, 0) == 1
-    with pytest.raises(BadVersionError):
-        await bookies.write_cookie(store, COOKIE, 0)
-    with pytest.raises(BadVersionError):
-        await bookies.delete_cookie(store, "bk1:3181", 0)
+    await raises(BadVersionError, bookies.write_cookie(store, COOKIE, 0))
+    await raises(BadVersionError, bookies.delete_cookie(store, "bk1:3181", 0))
     await bookies.delete_cookie(store, "bk1:3181", 1)
-    with pytest.raises(NoNodeError):
-        await bookies.delete_cookie(store, "bk1:3181")
+    await raises(NoNodeError, bookies.delete_cookie(store, "bk1:3181"))

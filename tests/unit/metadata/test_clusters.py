@@ -9,6 +9,7 @@ from quire.metadata.errors import ClusterRefusedError, NoNodeError
 from quire.metadata.layouts import FLAT, HIERARCHICAL
 from quire.metadata.ledgers import read_instance_id, read_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
+from tests.support.refusals import raises
 
 ROOT = "/bk/ledgers"
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="h", port=3181),))
@@ -45,14 +46,12 @@ async def test_a_new_cluster_has_its_nodes_and_is_not_made_twice(layout: object,
     assert await store.children(f"{ROOT}/available") == ["readonly"]
     assert await read_instance_id(store, ROOT) == instance_id
     assert await read_layout(store, ROOT) is chosen
-    with pytest.raises(ClusterRefusedError):
-        await clusters.init_new_cluster(store, ROOT, rng=Random(2))
+    await raises(ClusterRefusedError, clusters.init_new_cluster(store, ROOT, rng=Random(2)))
     assert await read_instance_id(store, ROOT) == instance_id
 
 
 async def test_a_new_cluster_needs_its_parent(store: MemoryStore) -> None:
-    with pytest.raises(NoNodeError, match="/nowhere"):
-        await clusters.init_new_cluster(store, "/nowhere/ledgers", rng=Random(1))
+    await raises(NoNodeError, clusters.init_new_cluster(store, "/nowhere/ledgers", rng=Random(1)), "/nowhere")
 
 
 async def test_a_format_forgets_ledgers_and_cookies_and_gives_a_new_instance_id(store: MemoryStore) -> None:
@@ -74,20 +73,17 @@ async def test_a_format_makes_a_cluster_where_there_is_none(store: MemoryStore) 
 async def test_a_cluster_is_destroyed_by_who_knows_its_instance_id(store: MemoryStore) -> None:
     instance_id = await filled(store)
     for wrong in (None, "", instance_id[:-1]):
-        with pytest.raises(ClusterRefusedError, match=instance_id):
-            await clusters.nuke_cluster(store, ROOT, instance_id=wrong)
+        await raises(ClusterRefusedError, clusters.nuke_cluster(store, ROOT, instance_id=wrong), instance_id)
     await clusters.nuke_cluster(store, ROOT, instance_id=instance_id)
     assert await store.children("/bk") == []
-    with pytest.raises(NoNodeError):
-        await clusters.nuke_cluster(store, ROOT, force=True)
+    await raises(NoNodeError, clusters.nuke_cluster(store, ROOT, force=True))
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(read_only: bool, store: MemoryStore):
     await filled(store)
     await bookies.register(store, "bk1", INFO, read_only=read_only, root=ROOT)
-    with pytest.raises(ClusterRefusedError, match="bk1"):
-        await clusters.nuke_cluster(store, ROOT, force=True)
+    await raises(ClusterRefusedError, clusters.nuke_cluster(store, ROOT, force=True), "bk1")
     await bookies.unregister(store, "bk1", root=ROOT)
     await clusters.nuke_cluster(store, ROOT, force=True)
     assert not await clusters.exists(store, ROOT)
@@ -96,8 +92,7 @@ async def test_a_cluster_with_bookies_running_is_not_destroyed_even_by_force(rea
 async def test_a_tree_with_strangers_nodes_is_not_destroyed(store: MemoryStore) -> None:
     await filled(store)
     await store.create(f"{ROOT}/somebodys", b"")
-    with pytest.raises(ClusterRefusedError, match="somebodys"):
-        await clusters.nuke_cluster(store, ROOT, force=True)
+    await raises(ClusterRefusedError, clusters.nuke_cluster(store, ROOT, force=True), "somebodys")
     assert await store.get(f"{ROOT}/00/0000/L0000") is not None
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from quire.metadata.cookies import Cookie, decode_cookie, encode_cookie
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
+from tests.support.refusals import refuses
 
 COOKIE = Cookie(
     bookie_id="bk1:3181",
@@ -50,8 +51,7 @@ def test_layout_3_is_plain_lines() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 6, 50])
 def test_other_layouts_are_refused(version: int) -> None:
-    with pytest.raises(UnsupportedLayoutError, match=str(version)):
-        decode_cookie(b"%d" % version + encode_cookie(COOKIE)[1:])
+    refuses(UnsupportedLayoutError, lambda: decode_cookie(b"%d" % version + encode_cookie(COOKIE)[1:]), str(version))
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,4 @@ def test_other_layouts_are_refused(version: int) -> None:
     ids=repr,
 )
 def test_damaged_cookies_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedMetadataError):
-        decode_cookie(data)
+    refuses(MalformedMetadataError, lambda: decode_cookie(data))

@@ -8,6 +8,7 @@ from quire.metadata.layouts import FLAT
 from quire.metadata.ledger_ids import BlockLedgerIds, SequenceLedgerIds
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Node
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.real_clock
 
@@ -40,8 +41,7 @@ async def test_a_new_process_begins_a_new_block(store: MemoryStore) -> None:
 
 async def test_a_damaged_reservation_is_refused(store: MemoryStore) -> None:
     await store.create("/ledgers/idgen", b"x7", make_parents=True)
-    with pytest.raises(MalformedMetadataError):
-        await BlockLedgerIds(store).next_id()
+    await raises(MalformedMetadataError, BlockLedgerIds(store).next_id())
     assert await store.get("/ledgers/idgen") == Node(b"x7", 0)
 
 
@@ -92,5 +92,4 @@ async def test_the_flat_sequence_lies_in_the_root_and_ends(tree: MemoryTree, sto
     assert await store.children("/ledgers") == []
     used_up(tree, "/ledgers")
     assert await ids.next_id() == (1 << 31) - 2
-    with pytest.raises(MetadataError, match="used up"):
-        await ids.next_id()
+    await raises(MetadataError, ids.next_id(), "used up")

@@ -30,6 +30,7 @@ from quire.metadata.ledgers import (
 )
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import ANY_VERSION, Create, Node, Op, Put, Versioned
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.real_clock
 
@@ -92,15 +93,12 @@ async def test_a_ledger_is_created_read_changed_and_deleted(ledgers: LedgerManag
     closed = replace(METADATA, state=LedgerState.CLOSED, last_entry_id=3, length=12)
     assert await ledgers.write(7, closed, 0) == 1
     assert await ledgers.read(7) == Versioned(closed, 1)
-    with pytest.raises(BadVersionError):
-        await ledgers.write(7, METADATA, 0)
-    with pytest.raises(BadVersionError):
-        await ledgers.delete(7, 0)
+    await raises(BadVersionError, ledgers.write(7, METADATA, 0))
+    await raises(BadVersionError, ledgers.delete(7, 0))
     await ledgers.delete(7, 1)
     assert await ledgers.read(7) is None
     await ledgers.delete(7)
-    with pytest.raises(NoNodeError):
-        await ledgers.write(7, METADATA, 1)
+    await raises(NoNodeError, ledgers.write(7, METADATA, 1))
 
 
 @pytest.mark.ids(0, 1)
@@ -149,8 +147,7 @@ async def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(retries, s
 @pytest.mark.ids(3)
 async def test_a_creation_that_was_not_made_says_that_it_does_not_know(store: LosesAnswers, ledgers: LedgerManager):
     store.not_made = 1
-    with pytest.raises(MetadataUnavailableError):
-        await ledgers.create(METADATA)
+    await raises(MetadataUnavailableError, ledgers.create(METADATA))
     assert await ledgers.read(3) is None
 
 
@@ -177,14 +174,12 @@ async def test_changes_that_race_are_all_made(ledgers: LedgerManager) -> None:
     found = await ledgers.read(ledger_id)
     assert found is not None
     assert (len(found.value.fragments), found.version) == (6, 5)
-    with pytest.raises(NoNodeError):
-        await ledgers.update(99, grow)
+    await raises(NoNodeError, ledgers.update(99, grow))
 
 
 async def test_a_damaged_ledger_is_said_to_be_damaged(store: LosesAnswers, ledgers: LedgerManager) -> None:
     await store.create(ledgers.path(3), b"noise", make_parents=True)
-    with pytest.raises(MalformedMetadataError):
-        await ledgers.read(3)
+    await raises(MalformedMetadataError, ledgers.read(3))
 
 
 @pytest.mark.ids(*IDS)
@@ -231,8 +226,7 @@ async def test_a_watch_of_a_ledger_tells_of_its_changes(ledgers: LedgerManager) 
 
 async def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:
     store = MemoryStore(MemoryTree())
-    with pytest.raises(NoNodeError):
-        await read_instance_id(store)
+    await raises(NoNodeError, read_instance_id(store))
     first = await initialize_layout(store, rng=Random(1))
     assert await initialize_layout(store, rng=Random(2)) == first == await read_instance_id(store)
     assert await initialize_layout(store, "/other/ledgers", rng=Random(2)) != first
@@ -241,8 +235,7 @@ async def test_the_layout_is_made_once_and_keeps_its_instance_id() -> None:
 
 async def test_whoever_comes_first_to_a_cluster_that_was_only_set_up_says_how_ledgers_are_laid_out() -> None:
     store = MemoryStore(MemoryTree())
-    with pytest.raises(NoNodeError):
-        await ensure_layout(store)
+    await raises(NoNodeError, ensure_layout(store))
     await store.create("/ledgers/INSTANCEID", b"x", make_parents=True)
     await ensure_layout(store)
     await ensure_layout(store)
@@ -273,8 +266,7 @@ async def test_a_root_with_another_layout_or_half_a_layout_is_refused() -> None:
     await store.create("/flat/LAYOUT", b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", make_parents=True)
     await store.create("/half/INSTANCEID", b"x", make_parents=True)
     for root in ("/flat", "/half"):
-        with pytest.raises(UnsupportedLayoutError):
-            await initialize_layout(store, root, rng=Random(1))
+        await raises(UnsupportedLayoutError, initialize_layout(store, root, rng=Random(1)))
 
 
 async def test_ids_from_blocks_and_ledgers_live_under_one_root() -> None:

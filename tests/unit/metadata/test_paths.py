@@ -4,6 +4,7 @@ import pytest
 
 from quire.metadata import paths
 from quire.metadata.errors import InvalidPathError
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a/b.c/...", "/.a", "/a./..b", "/ ", "/é/名", "/\U0001f600", "/%2F"])
@@ -13,14 +14,12 @@ def test_a_path_of_whole_components_is_taken(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["", "a", "//", "/a/", "/a//b", "/.", "/..", "/a/./b", "/a/.."])
 def test_a_path_without_whole_components_is_refused(path: str) -> None:
-    with pytest.raises(InvalidPathError):
-        paths.check(path)
+    refuses(InvalidPathError, lambda: paths.check(path))
 
 
 @pytest.mark.parametrize("character", "\0\n\x7f\x9f\ud800\uf000\ufff0\uffff", ids=ascii)
 def test_a_character_that_zookeeper_refuses_is_refused(character: str) -> None:
-    with pytest.raises(InvalidPathError):
-        paths.check(f"/a{character}")
+    refuses(InvalidPathError, lambda: paths.check(f"/a{character}"))
 
 
 def test_parent_name_and_join_take_a_path_apart_and_together() -> None:

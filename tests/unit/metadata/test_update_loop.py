@@ -7,6 +7,7 @@ from quire.metadata.errors import NoNodeError
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Node, Versioned
 from quire.metadata.update_loop import update_node
+from tests.support.refusals import raises
 
 pytestmark = pytest.mark.real_clock
 
@@ -35,13 +36,11 @@ async def test_the_answer_is_the_value_as_it_then_stands(store: MemoryStore) -> 
 
 
 async def test_a_change_may_give_up_and_a_missing_value_is_an_error(store: MemoryStore) -> None:
-    with pytest.raises(NoNodeError):
-        await update_node(store, "/n", lambda value: b"new")
+    await raises(NoNodeError, update_node(store, "/n", lambda value: b"new"))
     await store.create("/n", b"old")
 
     def refuse(value: bytes) -> bytes:
         raise ValueError("not this one")
 
-    with pytest.raises(ValueError, match="not this one"):
-        await update_node(store, "/n", refuse)
+    await raises(ValueError, update_node(store, "/n", refuse), "not this one")
     assert await store.get("/n") == Node(b"old", 0)

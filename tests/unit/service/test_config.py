@@ -9,6 +9,7 @@ import pytest
 from quire.service.config import MB_IN_BYTES, MS_IN_S, build, conf_key, keys_of, parse, parse_value, render
 from quire.service.errors import ConfigError
 from quire.service.properties import Grammar, parse_properties
+from tests.support.refusals import refuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,7 @@ def test_a_key_counts_in_the_unit_of_the_file_and_the_field_in_its_own() -> None
     assert (Scaled().wait_s, Scaled().size_bytes) == (1.5, 2 << 20)
     assert (wait.default, wait.kind, size.default) == (1500, int, 2)
     assert [wait.unit.in_file(wait.unit.in_field(ms)) for ms in (0, 1, 333, 86_400_000)] == [0, 1, 333, 86_400_000]
-    with pytest.raises(ValueError, match="not a whole number"):
-        parse_value(wait, "1.5")
+    refuses(ValueError, lambda: parse_value(wait, "1.5"), "not a whole number")
 
 
 def test_of_values_given_several_times_the_first_counts_and_of_a_list_all() -> None:
@@ -110,8 +110,7 @@ def test_all_problems_of_a_file_are_told_at_once() -> None:
 
 
 def test_values_that_do_not_go_together_are_an_error() -> None:
-    with pytest.raises(ConfigError, match="must differ"):
-        of("clusterName=low")
+    refuses(ConfigError, lambda: of("clusterName=low"), "must differ")
 
 
 def test_a_rendered_file_reads_back_as_the_defaults() -> None:

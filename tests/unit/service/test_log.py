@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from quire.service import log
+from tests.support.refusals import refuses
 
 
 @pytest.fixture
@@ -66,8 +67,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(written: io.StringIO) -> Non
 
 
 def test_a_level_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="'loud' is no log level"):
-        log.configure("loud")
+    refuses(ValueError, lambda: log.configure("loud"), "'loud' is no log level")
 
 
 def test_structlog_is_not_loaded_before_the_first_line() -> None:
@@ -118,10 +118,8 @@ def test_a_level_changes_while_loggers_are_in_use(written: io.StringIO) -> None:
     ],
 )
 def test_a_wrong_level_of_a_logger_is_refused_with_its_key(pair: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"quireLogLevels: {reason}"):
-        log.parse_levels(["cursors=info", pair])
-    with pytest.raises(ValueError, match="cursors is there twice"):
-        log.parse_levels(["cursors=info", "cursors=debug"])
+    refuses(ValueError, lambda: log.parse_levels(["cursors=info", pair]), f"quireLogLevels: {reason}")
+    refuses(ValueError, lambda: log.parse_levels(["cursors=info", "cursors=debug"]), "cursors is there twice")
 
 
 @pytest.mark.expect_error("failed")

@@ -10,6 +10,7 @@ from quire.service.errors import ConfigError
 from quire.service.properties import Grammar, parse_properties, read_properties
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
+from tests.support.refusals import refuses
 
 JAVA, COMMONS = Grammar.JAVA, Grammar.COMMONS
 
@@ -50,13 +51,10 @@ def test_included_files_stand_where_they_are_named(tmp_path: Path) -> None:
 def test_files_that_include_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conf").write_text("include=b.conf\n")
     (tmp_path / "b.conf").write_text("include=a.conf\n")
-    with pytest.raises(ConfigError, match="include each other"):
-        read_properties(tmp_path / "a.conf", COMMONS)
+    refuses(ConfigError, lambda: read_properties(tmp_path / "a.conf", COMMONS), "include each other")
 
 
 def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.conf: cannot be read"):
-        read_properties(tmp_path / "none.conf", JAVA)
+    refuses(ConfigError, lambda: read_properties(tmp_path / "none.conf", JAVA), r"none\.conf: cannot be read")
     (tmp_path / "latin.conf").write_bytes(b"clusterName=caf\xe9\n")
-    with pytest.raises(ConfigError, match="not UTF-8 at byte 15"):
-        read_properties(tmp_path / "latin.conf", JAVA)
+    refuses(ConfigError, lambda: read_properties(tmp_path / "latin.conf", JAVA), "not UTF-8 at byte 15")

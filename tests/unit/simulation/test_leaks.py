@@ -6,8 +6,6 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from broker.topics.schemas import storage, stored
 from quire.metadata.ledger_ids import BlockLedgerIds
 from quire.metadata.ledgers import LedgerManager
@@ -15,6 +13,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from simulation.cluster.record import SCHEMAS
 from simulation.common.checkers import ViolationError
 from simulation.common.leaks import check_leaks, named_by_schemas
+from tests.support.refusals import raises
 
 KEY = "public/default/orders"
 ROOT = "/ledgers"
@@ -44,11 +43,9 @@ class Made:
 async def test_a_ledger_of_a_schema_is_named_by_the_locator_or_by_the_write_that_is_under_way() -> None:
     made = Made()
     await made.ledgers()
-    with pytest.raises(ViolationError, match="no schema names"):
-        await check_leaks(WORLD, made.store, ROOT)
+    await raises(ViolationError, check_leaks(WORLD, made.store, ROOT), "no schema names")
     await made.name(stored.ROOT, locator(0, 1))
-    with pytest.raises(ViolationError, match="ledger 2"):
-        await check_leaks(WORLD, made.store, ROOT)
+    await raises(ViolationError, check_leaks(WORLD, made.store, ROOT), "ledger 2")
     await made.name(storage.INTENTS, b"2")
     assert await check_leaks(WORLD, made.store, ROOT) == 3
 
@@ -57,8 +54,7 @@ async def test_a_version_whose_ledger_is_gone_is_a_violation_unless_it_is_being_
     made = Made()
     await made.ledgers()
     await made.name(stored.ROOT, locator(0, 1, 2, 3))
-    with pytest.raises(ViolationError, match="ledger 3 of a list is gone"):
-        await check_leaks(WORLD, made.store, ROOT)
+    await raises(ViolationError, check_leaks(WORLD, made.store, ROOT), "ledger 3 of a list is gone")
     path = f"{stored.ROOT}/{KEY}"
     await made.store.put(path, locator(0, 1, 2, 3, deleting=True), 0)
     assert await check_leaks(WORLD, made.store, ROOT) == 3

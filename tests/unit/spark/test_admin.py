@@ -17,6 +17,7 @@ from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic
 from quire.spark.errors import OptionError, SourceUnavailableError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import client_options
+from tests.support.refusals import refuses
 from tests.support.server import free_port
 
 TOPIC = "persistent://public/default/x"
@@ -127,20 +128,16 @@ def test_what_does_not_pass_ends_at_the_deadline_with_its_cause(web: Web):
         admin.partitions(TOPIC)
     admin.close()
     nobody = Admin(f"http://127.0.0.1:{free_port()}", timeout_s=0.2)
-    with pytest.raises(SourceUnavailableError, match="ConnectError"):
-        nobody.partitions(TOPIC)
+    refuses(SourceUnavailableError, lambda: nobody.partitions(TOPIC), "ConnectError")
     nobody.close()
 
 
 def test_a_missing_topic_and_a_refusal_are_final_and_keep_the_brokers_words(web: Web, admin: Admin):
-    with pytest.raises(TopicMissingError, match=f"topic {TOPIC} does not exist .*Topic not found"):
-        admin.internal_stats(TOPIC)
+    refuses(TopicMissingError, lambda: admin.internal_stats(TOPIC), f"topic {TOPIC} does not exist .*Topic not found")
     web.answers[f"{BASE}/x/partitions"] = [(403, {"reason": "not for you"})]
-    with pytest.raises(AdminRefusedError, match="403: not for you"):
-        admin.partitions(TOPIC)
+    refuses(AdminRefusedError, lambda: admin.partitions(TOPIC), "403: not for you")
     web.answers[f"{BASE}/x/partitions"] = [(412, "plain words")]
-    with pytest.raises(AdminRefusedError, match="plain words"):
-        admin.partitions(TOPIC)
+    refuses(AdminRefusedError, lambda: admin.partitions(TOPIC), "plain words")
     assert len(web.asked) == 3
 
 

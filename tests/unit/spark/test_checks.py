@@ -10,6 +10,7 @@ import pytest
 
 from quire.spark.checks import PYSPARK_MIN, java_major, require_java, require_package, require_packages
 from quire.spark.errors import MissingDependencyError
+from tests.support.refusals import refuses
 
 
 def java(folder: Path, script: str) -> dict[str, str]:
@@ -81,12 +82,10 @@ def test_an_old_java_is_one_line(tmp_path: Path):
 
 
 def test_a_java_that_does_not_run_is_one_line(tmp_path: Path):
-    with pytest.raises(MissingDependencyError, match="does not run"):
-        require_java(java(tmp_path, "exit 3"))
+    refuses(MissingDependencyError, lambda: require_java(java(tmp_path, "exit 3")), "does not run")
     with pytest.raises(MissingDependencyError, match=r"JAVA_HOME is /nowhere, but /nowhere/bin/java does not run"):
         require_java({"JAVA_HOME": "/nowhere"})
-    with pytest.raises(MissingDependencyError, match="prints no version"):
-        require_java(java(tmp_path / "other", "echo hello"))
+    refuses(MissingDependencyError, lambda: require_java(java(tmp_path / "other", "echo hello")), "prints no version")
 
 
 def test_no_java_at_all_is_one_line(tmp_path: Path):

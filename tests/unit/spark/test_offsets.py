@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from quire.spark.errors import OffsetError
 from quire.spark.offsets import ID_MAX, Offsets, Place
+from tests.support.refusals import refuses
 
 IDS = st.integers(0, ID_MAX)
 PLACES = st.builds(Place, IDS, IDS, st.integers(0, 1000))
@@ -73,8 +74,7 @@ def test_what_a_report_adds_beside_the_places_is_no_part_of_them() -> None:
     ],
 )
 def test_an_offset_that_is_not_ours_is_refused_and_shown(value: str, said: str) -> None:
-    with pytest.raises(OffsetError, match=re.escape(said)):
-        Offsets.from_json(value)
+    refuses(OffsetError, lambda: Offsets.from_json(value), re.escape(said))
 
 
 def test_offsets_do_not_change_when_places_are_put_in() -> None:
@@ -98,8 +98,7 @@ def test_a_place_is_read_back_from_its_text(place: Place) -> None:
     "text", ["", "1", "1:", ":1", "-1:0", "1:2:3:4", "1 : 2", "a:b", "٣:1", "1:9223372036854775808"]
 )
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not ledger:entry|2\^63"):
-        Place.parse(text)
+    refuses(ValueError, lambda: Place.parse(text), r"is not ledger:entry|2\^63")
 
 
 @given(PLACES, PLACES)

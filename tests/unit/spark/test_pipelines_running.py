@@ -16,6 +16,7 @@ from quire.spark.options.parse import Options
 from quire.spark.pipelines import archive, running, wordcount
 from quire.spark.pipelines.errors import PipelineError
 from quire.spark.pipelines.manifest import BatchRecord, BeginRecord, writing
+from tests.support.refusals import refuses
 
 BASE = ["--checkpoint", "c", "--out", "o"]
 
@@ -63,14 +64,12 @@ def test_exactly_one_way_to_name_topics_is_asked_for(arguments: list[str], capsy
 
 
 def test_a_pair_without_equals_is_refused_by_name():
-    with pytest.raises(PipelineError, match="--set hold: it must be name=value"):
-        running.pairs(["hold"], "--set")
+    refuses(PipelineError, lambda: running.pairs(["hold"], "--set"), "--set hold: it must be name=value")
 
 
 @pytest.mark.parametrize("text", ["", "10", "s", "10 days", "-1s", "now"])
 def test_what_is_no_trigger_is_refused(text: str):
-    with pytest.raises(argparse.ArgumentTypeError, match="neither availableNow nor an interval"):
-        running.trigger(text)
+    refuses(argparse.ArgumentTypeError, lambda: running.trigger(text), "neither availableNow nor an interval")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,7 @@ def test_an_interval_is_told_in_sparks_words(text: str, spark: str):
 
 def test_a_window_is_a_length_of_time():
     assert wordcount.duration("1m") == "1 minutes"
-    with pytest.raises(argparse.ArgumentTypeError, match="not a duration"):
-        wordcount.duration("availableNow")
+    refuses(argparse.ArgumentTypeError, lambda: wordcount.duration("availableNow"), "not a duration")
 
 
 def test_folders_of_other_machines_are_refused_and_names_are_not_escaped():
@@ -171,8 +169,7 @@ def test_a_spark_that_died_of_the_same_signal_is_a_good_end():
             raise ConnectionRefusedError("gone")
 
     running.end_session(Gone(), stop)
-    with pytest.raises(ConnectionRefusedError):
-        running.end_session(Gone(), running.Stop())
+    refuses(ConnectionRefusedError, lambda: running.end_session(Gone(), running.Stop()))
 
 
 def test_our_errors_are_told_as_they_are():

@@ -15,6 +15,7 @@ from quire.client.options import ClientOptions
 from quire.spark import runtime as runtime_module
 from quire.spark.options.parse import Options
 from quire.spark.runtime import Runtime, client_options, close_runtime, runtime
+from tests.support.refusals import refuses
 from tests.support.waiting import wait_until
 
 URL = "pulsar://127.0.0.1:1"
@@ -74,8 +75,7 @@ async def fail() -> None:
 
 def test_a_call_returns_what_the_loop_returns_and_raises_what_it_raises(loop: Runtime):
     assert loop.call(double, 21) == 42
-    with pytest.raises(ValueError, match="as it is"):
-        loop.call(fail)
+    refuses(ValueError, lambda: loop.call(fail), "as it is")
     assert loop.call(double, 1) == 2, "the loop goes on"
 
 
@@ -112,8 +112,7 @@ def test_a_client_that_is_used_again_meanwhile_stays(opened: Opened):
 
 def test_a_client_that_cannot_be_opened_is_an_error_and_nothing_stays(loop: Runtime, opened: Opened):
     opened.error = ValueError("no such url")
-    with pytest.raises(ValueError, match="no such url"):
-        loop.call(loop.lease, URL, OPTIONS)
+    refuses(ValueError, lambda: loop.call(loop.lease, URL, OPTIONS), "no such url")
     opened.error = None
     wait_until(lambda: loop.clients == 0)
     loop.call(loop.lease, URL, OPTIONS)

@@ -9,6 +9,7 @@ import trio
 
 from tests.support.datadriven import REWRITE, Line, MalformedError
 from tests.support.dialogues import Dialogue, dialogues
+from tests.support.refusals import refuses
 
 GOOD = """\
 # Numbers are added
@@ -113,11 +114,9 @@ def test_a_wrong_answer_fails_and_is_written_if_asked(
 )
 def test_a_malformed_file_is_refused_with_its_line(file: Path, text: str, error: str) -> None:
     file.write_text(text)
-    with pytest.raises(MalformedError, match=error):
-        dialogues(file)
+    refuses(MalformedError, lambda: dialogues(file), error)
 
 
 def test_a_word_that_is_not_used_is_an_error(file: Path) -> None:
     file.write_text("# One.\nsum\nadd 1 2 -> 1\n")
-    with pytest.raises(MalformedError, match="2 is not used"):
-        run(held(file)[0])
+    refuses(MalformedError, lambda: run(held(file)[0]), "2 is not used")

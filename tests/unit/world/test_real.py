@@ -25,6 +25,7 @@ from quire.world.real import real_world
 from quire.world.real_disk import _DIRECT_BYTES
 from quire.world.real_key_value import RealKeyValue
 from quire.world.real_network import RealListener, RealStream
+from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.real_clock
 
@@ -204,8 +205,7 @@ def test_a_failed_atomic_write_leaves_the_old_value_and_no_trace(tmp_path, monke
         raise OSError(errno.EIO, "bad disk")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(OSError, match="bad disk"):
-        disk.write_atomic(path, b"new")
+    refuses(OSError, lambda: disk.write_atomic(path, b"new"), "bad disk")
     assert disk.read(path) == b"old"
     assert disk.names(str(tmp_path)) == ["f"]
 
@@ -262,8 +262,7 @@ def test_a_scan_over_a_damaged_block_fails_and_does_not_end_early(tmp_path, reve
     data[len(data) // 3] ^= 1
     table.write_bytes(data)
     map_ = maker.open(str(folder))
-    with pytest.raises(OSError, match="Corruption"):
-        list(map_.scan(b"", b"\xff", reverse=reverse))
+    refuses(OSError, lambda: list(map_.scan(b"", b"\xff", reverse=reverse)), "Corruption")
     map_.close()
 
 
@@ -432,8 +431,7 @@ def test_a_failed_sync_of_a_map_is_final_and_the_next_opening_has_what_was_synce
     for key in (b"failed", b"later"):
         with pytest.raises(NotSyncedError, match=text[10:]):
             put(map_, key)
-    with pytest.raises(NotSyncedError):
-        map_.write(map_.batch(), sync=False)
+    refuses(NotSyncedError, lambda: map_.write(map_.batch(), sync=False))
     map_.close()
     map_ = real_world().key_value.open(str(tmp_path))
     assert map_.get(b"before") == b"value"

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from quire.world.tasks import for_each
+from tests.support.refusals import raises
 
 
 async def test_so_many_jobs_run_at_once_and_no_more() -> None:
@@ -37,8 +38,7 @@ async def test_the_first_failure_cancels_the_others_and_comes_alone_in_no_group(
             raise KeyError(item)
         ended.append(item)
 
-    with pytest.raises(KeyError):
-        await for_each(range(1, 100), job, at_once=2, name="job")
+    await raises(KeyError, for_each(range(1, 100), job, at_once=2, name="job"))
     assert (begun, ended) == ([1, 2, 3], [1])
 
 
@@ -51,8 +51,7 @@ async def test_errors_after_which_all_are_tried_do_not_keep_the_others_from_it_a
         if item in (3, 30):
             raise OSError(item)
 
-    with pytest.raises(OSError, match=r"^3$"):
-        await for_each(range(40), job, at_once=7, name="job", tried_all=(OSError,))
+    await raises(OSError, for_each(range(40), job, at_once=7, name="job", tried_all=(OSError,)), r"^3$")
     assert begun == list(range(40))
 
 
@@ -60,8 +59,7 @@ async def test_an_error_that_cancels_is_raised_before_one_that_does_not() -> Non
     async def job(item: int) -> None:
         raise (OSError, KeyError)[item](item)
 
-    with pytest.raises(KeyError):
-        await for_each(range(2), job, at_once=1, name="job", tried_all=(OSError,))
+    await raises(KeyError, for_each(range(2), job, at_once=1, name="job", tried_all=(OSError,)))
 
 
 async def test_a_cancelled_caller_cancels_the_jobs() -> None:

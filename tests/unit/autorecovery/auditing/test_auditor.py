@@ -23,6 +23,7 @@ from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import Op
 from tests.support.datadriven import Line
 from tests.support.datadriven import check as check_file
+from tests.support.refusals import raises
 from tests.unit.autorecovery.cluster import EPOCH_MS, Cluster, closed
 
 BASE = "/ledgers/underreplication"
@@ -229,15 +230,13 @@ async def test_the_end_of_the_session_ends_the_auditor(cluster: Cluster, nursery
         cluster.tree.expire(store.session)
 
     nursery.start_soon(expire)
-    with pytest.raises(SessionExpiredError):
-        await auditor_of(cluster, store).run()
+    await raises(SessionExpiredError, auditor_of(cluster, store).run())
 
 
 async def test_an_auditor_does_not_touch_marks_of_another_layout(cluster: Cluster, nursery: trio.Nursery) -> None:
     await cluster.begin("b1")
     await cluster.store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 9\n', make_parents=True)
-    with pytest.raises(IncompatibleUnderreplicationError):
-        await auditor_of(cluster).run()
+    await raises(IncompatibleUnderreplicationError, auditor_of(cluster).run())
 
 
 # --------------------------------------------------------------------------------------------- checks of all ledgers

@@ -14,6 +14,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence
 from quire.metadata.ledger_metadata import LedgerMetadata
+from tests.support.refusals import raises
 from tests.support.waiting import until
 from tests.unit.autorecovery.live import (
     CONFIG,
@@ -50,8 +51,7 @@ async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error
             assert not await nothing_is_marked(cluster)()
         assert (await client.read_metadata(ledger_id)).fragments == metadata.fragments
         reader = await client.open(ledger_id, password=b"secret", recover=False)
-        with pytest.raises(NoSuchEntryError):
-            await reader.read(3, 3)
+        await raises(NoSuchEntryError, reader.read(3, 3))
 
 
 async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(monkeypatch: pytest.MonkeyPatch):
@@ -65,8 +65,7 @@ async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(
             raise NoSuchEntryError("nobody has the ledger any more")
 
         monkeypatch.setattr(repairs._replicator, "replicate", replicate)
-        with pytest.raises(NoSuchLedgerError):
-            await repairs.repair(ledger_id, ["b1"])
+        await raises(NoSuchLedgerError, repairs.repair(ledger_id, ["b1"]))
 
 
 async def test_of_whom_the_mark_names_everything_is_read_where_samples_are_read_of_others() -> None:

@@ -24,6 +24,7 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.autorecovery.repair import stored, wrong_copies
 from tests.unit.ledger.fake_bookie import FakeCluster
 
@@ -120,8 +121,7 @@ async def test_an_entry_with_no_good_copy_leaves_the_fragment_as_it_is(fakes, cl
     ):
         for bookie in (one, two):
             fault(bookie)
-        with pytest.raises(error, match="17"):
-            await replicator.replicate(before, bad)
+        await raises(error, replicator.replicate(before, bad), "17")
         assert await fakes.metadata(ledger_id) == before
 
 
@@ -182,8 +182,7 @@ async def test_the_only_spare_bookie_goes_to_who_is_lost_and_the_rest_is_mended_
 async def test_a_lost_member_without_a_spare_bookie_stays_and_is_told(fakes, client, checker, replicator) -> None:
     ledger_id, _, before = await stored(fakes, client, 10)
     fakes.bookies[before.fragments[0].bookies[0]].stop()
-    with pytest.raises(NotEnoughBookiesError):
-        await replicator.replicate(before, await one_bad(checker, ledger_id, before))
+    await raises(NotEnoughBookiesError, replicator.replicate(before, await one_bad(checker, ledger_id, before)))
     assert await fakes.metadata(ledger_id) == before
 
 
@@ -251,8 +250,7 @@ async def test_excluded_bookies_get_no_copies(fakes: FakeCluster, client: Ledger
     ledger_id, _, before = await stored(fakes, client, 10)
     spare = [each for each in fakes.bookies if each not in before.fragments[0].bookies]
     bad = lost_member(ledger_id, before)
-    with pytest.raises(NotEnoughBookiesError):
-        await replicator.replicate(before, bad, exclude=spare)
+    await raises(NotEnoughBookiesError, replicator.replicate(before, bad, exclude=spare))
     await replicator.replicate(before, bad, exclude=spare[:1])
     assert spare[1] in (await fakes.metadata(ledger_id)).fragments[0].bookies
 

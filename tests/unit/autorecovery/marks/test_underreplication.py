@@ -15,6 +15,7 @@ from quire.metadata.errors import SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Node, Op
 from quire.service.log import Event
+from tests.support.refusals import raises
 
 BASE = "/ledgers/underreplication"
 NOW_MS = 1_795_258_634_733
@@ -81,8 +82,7 @@ async def test_marks_lie_where_the_originals_look_for_them(store: MemoryStore, l
 
 async def test_marks_of_another_layout_are_not_touched(store: MemoryStore, ledgers: UnderreplicatedLedgers) -> None:
     await store.create(f"{BASE}/LAYOUT", b'type: "BASIC"\nversion: 2\n', make_parents=True)
-    with pytest.raises(IncompatibleUnderreplicationError, match="version: 2"):
-        await ledgers.prepare()
+    await raises(IncompatibleUnderreplicationError, ledgers.prepare(), "version: 2")
 
 
 async def test_a_second_loss_is_added_to_the_mark_and_a_known_one_changes_nothing(cluster, store, ledgers):
@@ -221,8 +221,7 @@ async def test_the_lock_of_a_worker_that_died_goes_with_its_session(cluster: Clu
         await wait_all_tasks_blocked()
         cluster.tree.expire(dying.session)
     assert await second.lock_next() == LockedLedger(1, 0, ("b1",))
-    with pytest.raises(SessionExpiredError):
-        await first.release(locked)
+    await raises(SessionExpiredError, first.release(locked))
 
 
 async def is_waiting(ledgers: UnderreplicatedLedgers, skip: set[int], act: Callable[[], Awaitable[object]]) -> None:
@@ -279,8 +278,7 @@ async def test_waiting_ends_with_the_session(cluster: Cluster, store: MemoryStor
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
-            with pytest.raises(SessionExpiredError):
-                await ledgers.wait_for_work()
+            await raises(SessionExpiredError, ledgers.wait_for_work())
 
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()

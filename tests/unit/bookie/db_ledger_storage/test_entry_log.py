@@ -16,6 +16,7 @@ from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
+from tests.support.refusals import refuses
 
 FOLDER = "/ledgers/current"
 
@@ -138,8 +139,7 @@ def test_after_a_failed_sync_the_log_is_left_alone_and_a_new_one_taken(host, run
         host.disk.fail_syncs(1)
     else:
         host.disk.fail_syncs(1)  # the sync of lastId fails already
-    with pytest.raises(OSError, match="Input/output"):
-        logs.append([run_of(7, [5])])
+    refuses(OSError, lambda: logs.append([run_of(7, [5])]), "Input/output")
     assert logs.active_id == -1
     placed = logs.append([run_of(7, [5])])
     log_id = placed[0][1] >> 32
@@ -227,8 +227,7 @@ def test_a_log_deleted_under_a_reader_stays_readable_until_it_is_done(host, run_
     with logs.readers.reading(0) as file:
         assert logs.delete(0) == len(host.disk.read(f"{FOLDER}/1.log")) + 24 + 16
         assert file.pread(44, 1024) == records_of(7, [0])
-    with pytest.raises(OSError, match="closed"):
-        file.pread(44, 1024)
+    refuses(OSError, lambda: file.pread(44, 1024), "closed")
     assert logs.inactive_ids() == []
     with pytest.raises(StorageDamagedError), logs.readers.reading(0):
         pass
@@ -323,8 +322,7 @@ def test_a_read_of_one_entry_counts_as_a_reader_of_its_log(host, run_of):
     logs.delete(0)
     file.pread(44, 1024)
     logs.readers.end_read(read_id)
-    with pytest.raises(OSError, match="closed"):
-        file.pread(44, 1024)
+    refuses(OSError, lambda: file.pread(44, 1024), "closed")
 
 
 # --- the page cache

@@ -19,6 +19,7 @@ from bookie.errors import StorageDamagedError
 from simulation.machines.host import Host
 from simulation.machines.power import PowerCut
 from simulation.machines.world import Universe
+from tests.support.refusals import raises, refuses
 from tests.unit.bookie.build import open_storage
 
 PATH = f"/b/current/{FILE_NAME}"
@@ -94,8 +95,7 @@ def test_every_damaged_byte_and_every_torn_file_refuses_the_start(fences: Forgot
     bad += [bytes([*good[:at], good[at] ^ 4, *good[at + 1 :]]) for at in range(len(good))]
     for data in bad:
         fences._disk.write_atomic(PATH, data)
-        with pytest.raises(StorageDamagedError, match="create an empty file instead"):
-            again(fences, clock)
+        refuses(StorageDamagedError, lambda: again(fences, clock), "create an empty file instead")
 
 
 def test_fences_of_ledgers_without_entries_push_out_no_others(fences, clock, monkeypatch, log_events) -> None:
@@ -188,8 +188,7 @@ async def test_a_ledger_fenced_while_it_is_deleted_stays_for_the_next_round(host
 
 async def test_while_the_fences_cannot_be_written_their_ledgers_stay(host: Host, storage: DbLedgerStorage) -> None:
     host.disk.limit(0)
-    with pytest.raises(OSError, match="No space"):
-        await storage.delete_ledgers([1, 2])
+    await raises(OSError, storage.delete_ledgers([1, 2]), "No space")
     host.disk.limit(None)
     assert storage.ledgers() == [1, 2]
     host.cut_power()

@@ -15,6 +15,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
 from quire.world.real import real_world
 from simulation.machines.host import Host
+from tests.support.refusals import raises, refuses
 from tests.unit.bookie.build import open_storage
 
 BIG = 1 << 30
@@ -64,8 +65,7 @@ async def test_gone_ledgers_and_the_logs_that_held_only_them_are_dropped(run_of,
     assert collected.bytes == sizes["0.log"] + sizes["2.log"]
     assert logs_of(host) == ["1.log", "3.log"]
     assert storage.ledgers() == [2, 4]
-    with pytest.raises(NoLedgerError):
-        storage.reader.read_run(1, 0, 1, BIG)
+    refuses(NoLedgerError, lambda: storage.reader.read_run(1, 0, 1, BIG))
     assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 10 * 44
     assert (await storage.collect_garbage(live(2, 4))).logs == ()
 
@@ -90,8 +90,7 @@ async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of, host, stora
         raise OSError("metadata is away")
 
     await fill(storage, run_of, 1, 2)
-    with pytest.raises(OSError, match="metadata is away"):
-        await storage.collect_garbage(broken)
+    await raises(OSError, storage.collect_garbage(broken), "metadata is away")
     assert storage.ledgers() == [1, 2]
     assert len(logs_of(host)) == 2
 

@@ -9,6 +9,7 @@ from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.errors import StorageDamagedError
 from quire.world.doors import KeyValue
 from simulation.machines.world import Universe
+from tests.support.refusals import refuses
 
 FLAGS_KEY = pack("!q", -0xEEFD)
 
@@ -57,8 +58,7 @@ def test_a_value_is_read_as_written(fenced, lac, limbo):
 @pytest.mark.parametrize("value", [b"", b"\xff\xff", b"\x08\x01", bytes.fromhex("080110011a05")])
 def test_a_value_that_cannot_be_read_stops_the_start(rows, put, value):
     put(pack("!q", 1), value)
-    with pytest.raises(StorageDamagedError):
-        loaded(rows)
+    refuses(StorageDamagedError, lambda: loaded(rows))
 
 
 def test_what_is_written_is_loaded_again(rows, index: LedgerIndex):
@@ -123,8 +123,7 @@ def test_flags_under_a_negative_id_are_passed_over_and_kept(rows, put):
 
 def test_a_key_of_another_length_stops_the_start(rows, put):
     put(b"\0" * 7 + b"\1\0", LedgerRow().encode())
-    with pytest.raises(StorageDamagedError):
-        loaded(rows)
+    refuses(StorageDamagedError, lambda: loaded(rows))
 
 
 def test_a_deleted_ledger_is_gone_in_both_key_lengths(rows, put):

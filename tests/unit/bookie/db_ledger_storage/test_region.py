@@ -11,6 +11,7 @@ from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
+from tests.support.refusals import refuses
 
 FOLDER = "/ledgers/current"
 LOG = f"{FOLDER}/0.log"
@@ -146,8 +147,7 @@ def test_a_flipped_bit_in_the_size_of_the_last_entry_of_a_log_is_an_error(run_of
             # An unsynced record after it may be torn, so the log cannot detect this; the client does, by the digest.
             assert len(content(shelf.read(1, 0))) == 4 + size
         else:
-            with pytest.raises(StorageDamagedError):
-                shelf.read(1, 0)
+            refuses(StorageDamagedError, lambda: shelf.read(1, 0))
         shelf.disk.flip(LOG, 1024 + byte, bit)
     assert shelf.find(1, 0) is not None
 
@@ -168,8 +168,7 @@ def test_a_log_cut_short_is_an_error_for_what_is_gone_alone(run_of, records_of, 
     for end in range(1024 + 3 * 44 - 1, 1024 + 2 * 44 - 1, -1):
         shelf.disk.cut(LOG, end)
         assert content(shelf.read(1, 0)) == records_of(1, range(2)), end
-        with pytest.raises(StorageDamagedError):
-            shelf.read(1, 2)
+        refuses(StorageDamagedError, lambda: shelf.read(1, 2))
 
 
 @pytest.mark.parametrize("location", [3, 1027, (1 << 63) + 5000])
@@ -179,5 +178,4 @@ def test_a_row_that_leads_nowhere_is_an_error(run_of, location, shelf: Shelf):
     batch = kv.batch()
     batch.put(bytes(7) + b"\x01" + bytes(8), location.to_bytes(8, "big"))
     kv.write(batch, sync=True)
-    with pytest.raises(StorageDamagedError):
-        shelf.read(1, 0)
+    refuses(StorageDamagedError, lambda: shelf.read(1, 0))

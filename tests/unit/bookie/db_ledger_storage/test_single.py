@@ -9,6 +9,7 @@ from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, StorageDamagedError
 from quire.world.doors import World
+from tests.support.refusals import refuses
 from tests.unit.bookie.build import entry, open_storage, run_of
 
 LOG = "/b/current/0.log"
@@ -49,8 +50,7 @@ async def test_what_is_not_in_the_index_is_told_by_the_thorough_way(storage: DbL
     storage.add(run_of(7, 0, 2))
     await storage.flush()
     assert single(storage, 7, 5) is None
-    with pytest.raises(NoEntryError):
-        storage.reader.read_entry(7, 5)
+    refuses(NoEntryError, lambda: storage.reader.read_entry(7, 5))
 
 
 @pytest.mark.parametrize("byte", [0, 1, 2, 3, 4, 11, 12, 19])
@@ -60,8 +60,7 @@ async def test_a_flipped_bit_in_size_or_ids_is_damage_and_never_another_entry(by
     place = storage._locations.get(7, 5) & 0xFFFFFFFF
     flip(world, place - 4 + byte)
     assert single(storage, 7, 5) is None
-    with pytest.raises(StorageDamagedError):
-        storage.reader.read_entry(7, 5)
+    refuses(StorageDamagedError, lambda: storage.reader.read_entry(7, 5))
 
 
 async def test_who_reads_one_after_the_other_gets_the_next_ones_from_memory_and_who_jumps_does_not(storage):

@@ -22,6 +22,7 @@ from quire.world.real import real_world
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, in_world
 from tests.support.effort import effort
+from tests.support.refusals import raises, refuses
 from tests.unit.bookie.build import open_storage
 
 T = TypeVar("T")
@@ -124,8 +125,7 @@ def check_read(
         # A bound in bytes may end the read before an entry that would still have fitted.
         assert expected.startswith(data) if size_max < BIG else data == expected
     else:
-        with pytest.raises((NoEntryError, NoLedgerError)):
-            storage.reader.read_run(ledger, first, count_max, size_max)
+        refuses((NoEntryError, NoLedgerError), lambda: storage.reader.read_run(ledger, first, count_max, size_max))
 
 
 async def test_one_read_goes_through_disk_and_both_caches(run_of, records_of, storage):
@@ -192,15 +192,11 @@ async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of, storage):
         for first in (2, 4):
             with pytest.raises(NoEntryError):
                 storage.reader.read_run(1, first, 10, BIG)
-        with pytest.raises(NoEntryError):
-            storage.reader.last_entry_id(2)
-        with pytest.raises(NoLedgerError):
-            storage.reader.read_run(9, 0, 1, BIG)
-        with pytest.raises(NoLedgerError):
-            storage.reader.last_entry_id(9)
+        refuses(NoEntryError, lambda: storage.reader.last_entry_id(2))
+        refuses(NoLedgerError, lambda: storage.reader.read_run(9, 0, 1, BIG))
+        refuses(NoLedgerError, lambda: storage.reader.last_entry_id(9))
     storage._ledgers._states[2] = LedgerRow(limbo=True)
-    with pytest.raises(LedgerInLimboError, match="limbo"):
-        storage.reader.read_run(2, 0, 1, BIG)
+    refuses(LedgerInLimboError, lambda: storage.reader.read_run(2, 0, 1, BIG), "limbo")
 
 
 async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_still_given(run_of, host, storage):
@@ -208,12 +204,10 @@ async def test_damage_is_an_error_and_never_absence_and_what_comes_before_it_is_
     await storage.flush()
     host.disk.flip(LOG, 1024 + 44 * 6 + 15, 2)
     assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
-    with pytest.raises(StorageDamagedError):
-        storage.reader.read_run(1, 6, 100, BIG)
+    refuses(StorageDamagedError, lambda: storage.reader.read_run(1, 6, 100, BIG))
     assert ids_of(storage.reader.read_run(1, 7, 100, BIG)) == [7, 8, 9]
     host.disk.cut(LOG, 0)
-    with pytest.raises(StorageDamagedError):
-        storage.reader.read_run(1, 0, 1, BIG)
+    refuses(StorageDamagedError, lambda: storage.reader.read_run(1, 0, 1, BIG))
 
 
 async def test_facts_of_ledgers_reach_the_disk_though_no_entry_waits(run_of, host, storage):
@@ -248,8 +242,7 @@ async def test_after_a_failed_flush_everything_stays_readable_and_the_next_one_w
             host.disk.fail_syncs(1)
         else:
             host.disk.limit(200)
-        with pytest.raises(OSError, match=r"Input/output|No space"):
-            await storage.flush()
+        await raises(OSError, storage.flush(), r"Input/output|No space")
         assert storage.flush_due
         assert ids_of(storage.reader.read_run(1, 0, 100, BIG)) == list(range(6))
     host.disk.limit(None)
@@ -272,14 +265,12 @@ async def test_when_the_cache_fills_a_flush_is_asked_for_once_and_at_the_bound_a
     while storage.write_cache_bytes + 1004 <= 50_000:
         storage.add(run_of(1, [added], 1000))
         added += 1
-    with pytest.raises(WriteCacheFullError):
-        storage.add(run_of(1, [added], 1000))
+    refuses(WriteCacheFullError, lambda: storage.add(run_of(1, [added], 1000)))
     assert len(asked) == 1
     assert 20_000 <= asked[0] < 22_000
     assert storage.write_cache_bytes <= 52_000
     assert storage.flush_due
-    with pytest.raises(NoEntryError):
-        storage.reader.read_run(1, added, 1, BIG)
+    refuses(NoEntryError, lambda: storage.reader.read_run(1, added, 1, BIG))
     await storage.flush()
     assert not storage.flush_due
     storage.add(run_of(1, [added], 1000))
@@ -313,8 +304,7 @@ async def test_a_deleted_ledger_is_gone_for_good_even_if_its_entries_were_not_fl
     storage.add(run_of(1, range(5, 9)))
     await storage.delete_ledger(1)
     assert storage.reader.get_cached(1, 2) is None
-    with pytest.raises(NoLedgerError):
-        storage.reader.read_run(1, 0, 1, BIG)
+    refuses(NoLedgerError, lambda: storage.reader.read_run(1, 0, 1, BIG))
     assert storage.ledgers() == [2]
     await storage.flush()
     host.cut_power()
@@ -364,8 +354,7 @@ async def test_a_ledger_deleted_while_a_flush_runs_leaves_no_rows(run_of, host, 
         nursery.start_soon(storage.delete_ledger, 1, name="delete")
     await storage.flush()
     assert await storage.local_ledgers() == {2}
-    with pytest.raises(NoLedgerError):
-        storage.reader.read_run(1, 0, 1, BIG)
+    refuses(NoLedgerError, lambda: storage.reader.read_run(1, 0, 1, BIG))
 
 
 async def test_a_ledger_is_not_deleted_under_a_flush_that_writes_it(run_of, storage):

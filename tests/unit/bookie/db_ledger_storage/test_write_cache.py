@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from struct import pack
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bookie.db_ledger_storage.write_cache import RunTable, WriteCache, cut, cut_parts, run_cost
 from bookie.errors import WriteCacheFullError
 from quire.wire.bookkeeper.run import Run
+from tests.support.refusals import refuses
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 8)), max_size=25
@@ -81,13 +81,11 @@ def test_a_run_of_several_parts_is_cut_where_entries_lie_across_them(run_of):
 def test_a_full_cache_takes_nothing_and_says_so(run_of):
     cache = WriteCache(10_000)
     cache.add(run_of(1, [0], 6000))
-    with pytest.raises(WriteCacheFullError):
-        cache.add(run_of(1, [1], 6000))
+    refuses(WriteCacheFullError, lambda: cache.add(run_of(1, [1], 6000)))
     assert cache.find(1, 1) is None
     assert cache.begin_flush().entries == 1
     cache.add(run_of(1, [1], 1000))
-    with pytest.raises(WriteCacheFullError):
-        cache.add(run_of(1, [2], 6000))
+    refuses(WriteCacheFullError, lambda: cache.add(run_of(1, [2], 6000)))
     cache.end_flush()
     cache.add(run_of(1, [3], 3000))
 

@@ -22,6 +22,7 @@ from bookie.journal.format import (
 )
 from bookie.journal.seal import decode_trailer, group_is_good, group_size, seal_group
 from quire.wire.bookkeeper.run import Run
+from tests.support.refusals import refuses
 from tests.unit.bookie.build import KEY, run_of
 
 
@@ -115,15 +116,13 @@ def test_records_of_an_unknown_kind_are_left_out_and_told() -> None:
 def test_a_kind_that_the_version_does_not_know_is_refused(record: Record, version: int) -> None:
     parts, _ = record_bytes([record])
     data = memoryview(b"".join(parts))
-    with pytest.raises(BadRecordError, match=f"version {version}"):
-        list(decode_records(data, version, []))
+    refuses(BadRecordError, lambda: list(decode_records(data, version, [])), f"version {version}")
     assert list(decode_records(data, version + 1, [])) == [record]
 
 
 @pytest.mark.parametrize("bad", ["00000000", "0000000f" + "00" * 15, "ffffff01" + "00" * 16, "ffffff00" + "00000010"])
 def test_lengths_that_cannot_be_are_refused(bad: str) -> None:
-    with pytest.raises(BadRecordError):
-        list(decode_records(memoryview(bytes.fromhex(bad)), 6, []))
+    refuses(BadRecordError, lambda: list(decode_records(memoryview(bytes.fromhex(bad)), 6, [])))
 
 
 def test_a_header_tells_what_came_before() -> None:
@@ -148,8 +147,7 @@ def test_every_flipped_bit_of_a_header_is_noticed() -> None:
 
 
 def test_a_header_of_another_file_is_refused() -> None:
-    with pytest.raises(BadHeaderError, match=r"1a\.txn"):
-        decode_header(encode_header(0x1A, None), 0x1B)
+    refuses(BadHeaderError, lambda: decode_header(encode_header(0x1A, None), 0x1B), r"1a\.txn")
 
 
 def test_a_header_that_was_not_finished_is_a_file_without_groups() -> None:

@@ -18,6 +18,7 @@ from quire.wire.bookkeeper.run import Run
 from simulation.machines.disk import SimFile
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
+from tests.support.refusals import refuses
 from tests.unit.bookie.build import KEY, entry, run_of
 from tests.unit.bookie.journal.bench import FOLDER, items
 
@@ -208,8 +209,7 @@ def flipped(host: Host, offset: int, bit: int) -> Iterator[None]:
 
 def refused(host: Host, match: str, **how: Any) -> None:
     """Check that the start is refused with this reason."""
-    with pytest.raises(JournalDamagedError, match=match):
-        read(host, **how)
+    refuses(JournalDamagedError, lambda: read(host, **how), match)
 
 
 def zero(host: Host, start: int, stop: int) -> None:
@@ -254,8 +254,7 @@ def test_files_come_in_the_order_of_their_ids(host: Host) -> None:
 
 def test_the_file_that_the_mark_names_must_be_there(host: Host) -> None:
     write(host, GROUPS, file_id=9)
-    with pytest.raises(JournalDamagedError, match=r"/journal/8\.txn .* missing"):
-        read(host, LogMark(8, 512))
+    refuses(JournalDamagedError, lambda: read(host, LogMark(8, 512)), r"/journal/8\.txn .* missing")
 
 
 def test_a_file_that_was_only_begun_is_passed_over(host: Host) -> None:

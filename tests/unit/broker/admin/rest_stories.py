@@ -179,11 +179,11 @@ class Player:
         """Set a policy, `RESOURCE:VALUE` of NS or TOPIC, that is not there; it is read back until it is deleted."""
         whose, resource, value = re.split("[ :]", rest)
         for method, body, answer in (
-            ("GET", "", "204"),
+            ("GET", "", "200"),
             ("POST", value, "204"),
             ("GET", "", f"200 {value}"),
             ("DELETE", "", "204"),
-            ("GET", "", "204"),
+            ("GET", "", "200"),
             ("DELETE", "", "204"),
         ):
             await self.request(method, f"{whose}/{resource}", body, expected=answer)

@@ -23,6 +23,7 @@ from broker.ownership.bundles import (
 )
 from broker.ownership.errors import BundleSplitError, NoSuchBundleError
 from quire.wire.pulsar.names import NamespaceName, TopicName
+from tests.support.refusals import refuses
 
 NAMESPACE = NamespaceName("public", "default")
 PLACES = st.integers(0, RING_END)
@@ -95,16 +96,14 @@ def test_a_bundle_is_found_by_its_range_or_not_at_all() -> None:
     bundles = even(NAMESPACE, 4)
     assert bundles.bundle("0x40000000_0x80000000") == bundles.all()[1]
     assert bundles.bundle("0xC0000000_0xFFFFFFFF") == bundles.all()[3]
-    with pytest.raises(NoSuchBundleError):
-        bundles.bundle("0x00000000_0x80000000")
+    refuses(NoSuchBundleError, lambda: bundles.bundle("0x00000000_0x80000000"))
     assert Bundle(NAMESPACE, 0, 0x80000000) not in bundles
     assert Bundle(NamespaceName("public", "other"), 0, 0x40000000) not in bundles
 
 
 @pytest.mark.parametrize("boundaries", [[], [0], [1, RING_END], [0, 5], [0, 7, 7, RING_END], [0, 9, 3, RING_END]])
 def test_boundaries_that_leave_a_gap_or_do_not_grow_are_refused(boundaries: list[int]) -> None:
-    with pytest.raises(ValueError, match="boundaries"):
-        Bundles(NAMESPACE, boundaries)
+    refuses(ValueError, lambda: Bundles(NAMESPACE, boundaries), "boundaries")
 
 
 def test_a_cut_outside_of_the_bundle_is_refused() -> None:
@@ -112,8 +111,7 @@ def test_a_cut_outside_of_the_bundle_is_refused() -> None:
     for cuts in ([], [0], [0x40000000], [0x50000000]):
         with pytest.raises(BundleSplitError):
             bundles.split(bundles.all()[0], cuts)
-    with pytest.raises(NoSuchBundleError):
-        bundles.split(Bundle(NAMESPACE, 0, 5), [3])
+    refuses(NoSuchBundleError, lambda: bundles.split(Bundle(NAMESPACE, 0, 5), [3]))
 
 
 def test_each_algorithm_cuts_where_the_original_would() -> None:

@@ -29,6 +29,7 @@ from broker.ownership.values import (
     local_policies,
 )
 from quire.wire.pulsar.names import NamespaceName
+from tests.support.refusals import refuses
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pulsar"
 ME = LocalBroker(id="127.0.0.1:8280", broker_url="pulsar://127.0.0.1:6850", web_url="http://127.0.0.1:8280")
@@ -87,11 +88,9 @@ def test_bundles_are_read_from_boundaries_or_a_number_or_by_default() -> None:
 
 @pytest.mark.parametrize("bundles", [{"boundaries": ["0x1"]}, {"boundaries": ["x"]}, {"numBundles": 0x1_0000_0000}, 7])
 def test_bundles_that_cannot_be_are_refused(bundles: object) -> None:
-    with pytest.raises(MetadataRefusedError):
-        decode_bundles(NamespaceName("a", "b"), {"bundles": bundles}, 4)
+    refuses(MetadataRefusedError, lambda: decode_bundles(NamespaceName("a", "b"), {"bundles": bundles}, 4))
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b"7", b"\xff", b'{"httpUrl":"http://a"}', b'{"nativeUrl":5}'])
 def test_a_damaged_owner_is_refused(value: bytes) -> None:
-    with pytest.raises(MetadataRefusedError):
-        decode_owner(value)
+    refuses(MetadataRefusedError, lambda: decode_owner(value))

@@ -20,6 +20,7 @@ from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
 from quire.servers.cluster_config import SHELL, ClusterConfig
 from quire.world.doors import World
+from tests.support.refusals import raises, refuses
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 
 pytestmark = pytest.mark.seeded
@@ -48,8 +49,7 @@ async def test_a_long_test_waits_for_its_window(monkeypatch: pytest.MonkeyPatch)
 
 async def test_too_few_bookies_fail_the_test() -> None:
     async with with_bookies(count=2) as cluster:
-        with pytest.raises(NotEnoughBookiesError):
-            await cluster.run("simpletest")
+        await raises(NotEnoughBookiesError, cluster.run("simpletest"))
         assert await ledgers_left(cluster) == ""
 
 
@@ -63,8 +63,7 @@ async def test_entries_that_come_back_otherwise_fail_the_test_and_leave_nothing(
             await check(client, ledger_id, [*payloads[:-1], b"what nobody wrote"], unconfirmed=unconfirmed)
 
         monkeypatch.setattr(probes, "_check", other)
-        with pytest.raises(ShellError, match="entry 9 of ledger 0 is not what was written"):
-            await cluster.run("simpletest", "-n", "10")
+        await raises(ShellError, cluster.run("simpletest", "-n", "10"), "entry 9 of ledger 0 is not what was written")
         assert await ledgers_left(cluster) == ""
 
 
@@ -82,8 +81,7 @@ async def test_a_bookie_that_is_away_fails_in_the_time_that_was_given() -> None:
     async with with_bookies() as cluster:
         cluster.config = replace(cluster.config, bookie=replace(cluster.config.bookie, bookie_id="b9"))
         began = trio.current_time()
-        with pytest.raises(LedgerError):
-            await cluster.run("bookiesanity", "-t", "2")
+        await raises(LedgerError, cluster.run("bookiesanity", "-t", "2"))
         assert trio.current_time() - began < 10
         assert await ledgers_left(cluster) == ""
 
@@ -103,8 +101,7 @@ async def test_which_bookie_is_the_local_one(world: World) -> None:
 
     given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
     config = SHELL.build(given)
-    with pytest.raises(ShellError, match="the bookie is not identified"):
-        local(config)
+    refuses(ShellError, lambda: local(config), "the bookie is not identified")
     cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))
     world.disk.make_dirs("/l/current")
     world.disk.write_atomic("/l/current/VERSION", encode_cookie(cookie))

@@ -17,6 +17,7 @@ from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
 from quire.wire.bookkeeper.varints import encode
+from tests.support.refusals import raises
 from tests.unit.ledger.bookies.scripted import ScriptedLink
 
 KEY = b"k" * 20
@@ -144,11 +145,9 @@ async def test_a_long_poll_is_given_its_own_time_and_costs_no_link(connection: V
     poll = connection.long_poll(7, 4, 60_000)
     silent = connection.list_of_entries(7)
     assert requests(link)[0] == v3.ReadRequest(1, 7, -1, 0, None, previous_lac=4, timeout_ms=60_000, piggyback=True)
-    with pytest.raises(BookieTimeoutError):
-        await silent.wait()
+    await raises(BookieTimeoutError, silent.wait())
     assert 10 <= trio.current_time() - began <= 13
-    with pytest.raises(BookieTimeoutError):
-        await poll.wait()
+    await raises(BookieTimeoutError, poll.wait())
     assert 70 <= trio.current_time() - began <= 75
     assert link.is_open
     assert connection.tick(10**6) is False
@@ -162,8 +161,7 @@ async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_giv
     began = trio.current_time()
     late, never = connection.read(7, [1, 2])
     for answer in (late, never):
-        with pytest.raises(BookieTimeoutError):
-            await answer.wait()
+        await raises(BookieTimeoutError, answer.wait())
     assert 10 <= trio.current_time() - began <= 13
     link.answer(found(1, 1, b"late"))
     assert isinstance(late.outcome, BookieTimeoutError)
@@ -172,8 +170,7 @@ async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_giv
     assert not link.is_open
     assert len(receiver.lost) == 1
     for after in (*connection.read(7, [1]), connection.force(7), connection.list_of_entries(7)):
-        with pytest.raises(BookieUnavailableError):
-            await after.wait()
+        await raises(BookieUnavailableError, after.wait())
 
 
 async def test_a_broken_link_fails_everybody_who_waits_once(connection, link, receiver):

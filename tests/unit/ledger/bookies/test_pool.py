@@ -10,6 +10,7 @@ from quire.ledger.errors import BookieProtocolError, BookieTimeoutError, BookieU
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Opcode, Rc
+from tests.support.refusals import raises, refuses
 from tests.unit.ledger.bookies.scripted import Receiver, ScriptedLink
 
 KEY = b"k" * 20
@@ -67,8 +68,7 @@ async def test_two_reads_of_one_entry_are_never_under_way_at_once(connection: V2
 async def test_a_late_answer_is_not_taken_for_the_answer_to_a_later_question(connection, link):
     [early] = connection.read(7, [3])
     await trio.sleep(12.5)
-    with pytest.raises(BookieTimeoutError):
-        await early.wait()
+    await raises(BookieTimeoutError, early.wait())
     [late] = connection.read(7, [3], v2.DO_FENCING, KEY)
     assert late.outcome is None
     link.answer(found(3, b"for the early one"))
@@ -93,16 +93,14 @@ async def test_reads_time_out_and_a_link_that_owes_an_answer_for_too_long_is_giv
     began = trio.current_time()
     answers = [*connection.read(7, [1, 1]), connection.read_batch(7, 1, 1, 1)]
     for answer in answers:
-        with pytest.raises(BookieTimeoutError):
-            await answer.wait()
+        await raises(BookieTimeoutError, answer.wait())
     assert 10 <= trio.current_time() - began <= 13
     assert link.is_open
     await trio.sleep(40)
     assert not link.is_open
     assert len(receiver.lost) == 1
     [after] = connection.read(7, [1])
-    with pytest.raises(BookieUnavailableError):
-        await after.wait()
+    await raises(BookieUnavailableError, after.wait())
 
 
 async def test_an_answered_link_is_not_watched_any_more(connection: V2Connection, link: ScriptedLink) -> None:
@@ -199,8 +197,7 @@ async def test_without_a_second_connection_the_answer_says_so(links: Links) -> N
     connection = links.client().connection("bookie:1")
     links.fails = True
     for answer in (connection.read_lac(7), connection.long_poll(7, 1, 100), connection.list_of_entries(7)):
-        with pytest.raises(BookieUnavailableError):
-            await answer.wait()
+        await raises(BookieUnavailableError, answer.wait())
     assert connection.broken is None
 
 
@@ -208,8 +205,7 @@ async def test_a_broken_second_connection_is_made_anew_and_the_first_lives_on(li
     connection = links.client().connection("bookie:1")
     lost = connection.force(7)
     links.made[1].closed(BookieUnavailableError("gone"))
-    with pytest.raises(BookieUnavailableError):
-        await lost.wait()
+    await raises(BookieUnavailableError, lost.wait())
     connection.force(7)
     assert (connection.broken, len(links.made)) == (None, 3)
 
@@ -237,8 +233,7 @@ async def test_a_client_of_version_3_speaks_nothing_else(links: Links) -> None:
     assert not connection.supports_batch
     client.close()
     assert not links.made[0].is_open
-    with pytest.raises(BookieUnavailableError):
-        client.connection("bookie:1")
+    refuses(BookieUnavailableError, lambda: client.connection("bookie:1"))
 
 
 async def test_a_second_writer_of_a_ledger_gets_a_link_of_its_own_until_the_first_has_all_its_answers(links: Links):

@@ -19,6 +19,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import ANY_VERSION, Kind
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
+from tests.support.refusals import raises
 
 A, B, C = "a:3181", "b:3181", "c:3181"
 
@@ -119,8 +120,7 @@ async def test_the_cluster_is_the_same_object_until_something_changes(scene: Sce
 async def test_a_cluster_that_was_never_initialised_is_said_to_be_none() -> None:
     watcher = StoredBookies(MemoryStore(MemoryTree()), random.Random(0))
     async with trio.open_nursery() as nursery:
-        with pytest.raises(NoNodeError):
-            await nursery.start(watcher.run)
+        await raises(NoNodeError, nursery.start(watcher.run))
 
 
 async def test_racks_are_read_and_followed_by_id_address_and_host(scene: Scene) -> None:
@@ -171,8 +171,7 @@ async def test_a_bookie_that_has_left_is_reached_where_it_was_or_by_its_id_or_no
         await wait_all_tasks_blocked()
         assert await watcher.resolve("my-bookie") == ("h1", 3181)
         assert await watcher.resolve("never:5") == ("never", 5)
-        with pytest.raises(OSError, match="not host:port"):
-            await watcher.resolve("never")
+        await raises(OSError, watcher.resolve("never"), "not host:port")
 
 
 @pytest.mark.parametrize("data", [b"\xff", b""])
@@ -181,8 +180,7 @@ async def test_a_bookie_whose_registration_says_nothing_is_listed_all_the_same(d
     await scene.register(A)
     async with scene.watcher() as watcher:
         assert watcher.cluster().writable == (A, "odd")
-        with pytest.raises(OSError, match="odd"):
-            await watcher.resolve("odd")
+        await raises(OSError, watcher.resolve("odd"), "odd")
 
 
 async def test_while_the_service_is_away_what_was_known_holds_and_then_what_is_true(scene: Scene) -> None:

@@ -5,12 +5,12 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.placement.policy import Adherence, Cluster, PlacementConfig
 from quire.ledger.placement.rack_aware import RackAwarePolicy
+from tests.support.refusals import refuses
 from tests.unit.ledger.placement.clusters import always, cluster_of, possible, racks_per_write_set, small_clusters
 
 Drawn = tuple[Cluster, int, int, PlacementConfig, int]
@@ -34,8 +34,7 @@ def test_a_new_ensemble_is_on_as_many_racks_as_any_could_be_up_to_what_is_wanted
 
     exists = possible(usable, size, lambda ensemble: spread(ensemble) == wanted)
     if enforce and not exists:
-        with pytest.raises(NotEnoughBookiesError):
-            policy.new_ensemble(size, quorum, quorum)
+        refuses(NotEnoughBookiesError, lambda: policy.new_ensemble(size, quorum, quorum))
         return
     ensemble = policy.new_ensemble(size, quorum, quorum)
     assert len(set(ensemble)) == size
@@ -73,8 +72,7 @@ def test_a_replacement_is_neither_a_member_nor_excluded_and_keeps_racks_apart_if
     policy = RackAwarePolicy(config, always(cluster), rng)
     exists = possible(usable, len(failed), good)
     if len(usable) < len(failed) or (enforce and not exists):
-        with pytest.raises(NotEnoughBookiesError):
-            policy.replace_bookie(size, quorum, quorum, ensemble, failed, exclude)
+        refuses(NotEnoughBookiesError, lambda: policy.replace_bookie(size, quorum, quorum, ensemble, failed, exclude))
         return
     changed = policy.replace_bookie(size, quorum, quorum, ensemble, failed, exclude)
     assert [index for index in range(size) if changed[index] != ensemble[index]] == sorted(failed)

@@ -9,6 +9,7 @@ from quire.ledger.errors import BookieRefusedError, BookieTimeoutError, BookieUn
 from quire.ledger.reading.copies import CopyFault, add_frames
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import FakeCluster, write
 
 KEY = b"k" * 20
@@ -56,11 +57,9 @@ async def test_a_silent_bookie_is_unreachable_and_asked_no_further(cluster: Fake
     bookie.hung = True
     every = await copies.bad_copies(bookie.bookie_id, range(20), count_max=20)
     assert [each.fault for each in every] == [CopyFault.UNREACHABLE]
-    with pytest.raises(BookieTimeoutError):
-        await copies.write(bookie.bookie_id, range(3), found)
+    await raises(BookieTimeoutError, copies.write(bookie.bookie_id, range(3), found))
     bookie.stop()
-    with pytest.raises(BookieUnavailableError):
-        await copies.write(bookie.bookie_id, range(3), found)
+    await raises(BookieUnavailableError, copies.write(bookie.bookie_id, range(3), found))
 
 
 @pytest.mark.bookies(2)
@@ -76,8 +75,7 @@ async def test_copies_are_written_with_the_ledgers_key_over_a_fence(cluster: Fak
     assert target.entries[ledger_id] == source.entries[ledger_id]
     assert target.keys[ledger_id] == source.keys[ledger_id]
     target.refuse = lambda request: Rc.READ_ONLY
-    with pytest.raises(BookieRefusedError):
-        await copies.write(target.bookie_id, range(20), found)
+    await raises(BookieRefusedError, copies.write(target.bookie_id, range(20), found))
 
 
 def test_frames_of_copies_are_whole_adds_of_recovery() -> None:

@@ -21,6 +21,7 @@ from quire.metadata.ledgers import Fragment, LedgerMetadata
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.ledger import fake_v3
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads
 
@@ -76,13 +77,11 @@ async def test_what_was_confirmed_is_found_whichever_bookies_are_away_or_too_few
             if not hidden:
                 assert await reader.read_last_confirmed() == 8
             else:
-                with pytest.raises(LedgerReadError):
-                    await reader.read_last_confirmed()
+                await raises(LedgerReadError, reader.read_last_confirmed())
             if len(away) < size:
                 assert await reader.try_read_last_confirmed() >= reader.last_entry_id
             else:
-                with pytest.raises(LedgerReadError):
-                    await reader.try_read_last_confirmed()
+                await raises(LedgerReadError, reader.try_read_last_confirmed())
 
 
 async def test_one_bookie_that_knows_more_is_enough_for_a_try(cluster: FakeCluster, client: LedgerClient) -> None:
@@ -94,8 +93,7 @@ async def test_one_bookie_that_knows_more_is_enough_for_a_try(cluster: FakeClust
     assert await reader.try_read_last_confirmed() == 3
     assert trio.current_time() == began
     third.refuse = lambda request: Rc.UNAUTHORIZED
-    with pytest.raises(LedgerUnauthorizedError):
-        await reader.try_read_last_confirmed()
+    await raises(LedgerUnauthorizedError, reader.try_read_last_confirmed())
 
 
 @pytest.mark.bookies(1)

@@ -20,6 +20,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest, DigestType
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import FakeCluster, begun, payloads, total
 from tests.unit.ledger.reads import read_all, written
 
@@ -59,8 +60,7 @@ async def test_many_entries_are_read_by_one_request_where_every_bookie_has_them_
 @pytest.mark.bookies(1)
 async def test_entries_past_the_end_are_not_read(client: LedgerClient) -> None:
     reader = await written(client, (1, 1, 1), 5)
-    with pytest.raises(NoSuchEntryError):
-        await reader.read(5, 9, size_max=100)
+    await raises(NoSuchEntryError, reader.read(5, 9, size_max=100))
     assert len(await reader.read(0, 9, size_max=10**6)) == 5
 
 
@@ -105,8 +105,7 @@ async def test_the_final_error_says_missing_only_if_nothing_worse_was_seen(fault
 async def test_a_wrong_password_is_said_to_be_one(cluster: FakeCluster, client: LedgerClient) -> None:
     reader = await written(client, (1, 1, 1), 3)
     cluster.bookie.refuse = lambda request: Rc.UNAUTHORIZED
-    with pytest.raises(LedgerUnauthorizedError):
-        await reader.read(0, 2, size_max=100)
+    await raises(LedgerUnauthorizedError, reader.read(0, 2, size_max=100))
 
 
 @pytest.mark.parametrize("quorum", [(3, 3, 2), (3, 2, 2)])
@@ -116,8 +115,7 @@ async def test_damage_in_the_middle_of_a_run_costs_no_good_entry(cluster, client
         if 7 in bookie.entries[reader.ledger_id]:
             bookie.damage(reader.ledger_id, 7)
     assert [bytes(each) for each in await reader.read(2, 19, size_max=1 << 20)] == payloads(2, 6)
-    with pytest.raises(DigestMismatchError):
-        await reader.read(7, 19, size_max=1 << 20)
+    await raises(DigestMismatchError, reader.read(7, 19, size_max=1 << 20))
     assert [bytes(each) for each in await reader.read(8, 19, size_max=1 << 20)] == payloads(8, 19)
 
 
@@ -133,8 +131,7 @@ async def test_a_busy_bookie_is_asked_again(batch_reads: bool) -> None:
         assert await read_all(reader) == payloads(0, 0)
         bookie.refuse = lambda request: Rc.TOO_MANY_REQUESTS
         began = trio.current_time()
-        with pytest.raises(LedgerReadError):
-            await read_all(reader)
+        await raises(LedgerReadError, read_all(reader))
         assert 2 < trio.current_time() - began <= 3
 
 
@@ -150,8 +147,7 @@ async def test_a_hung_bookie_delays_a_read_by_its_timeout_and_is_then_given_up(c
     reader = await written(client, (1, 1, 1), 3)
     bookie.hung = True
     began = trio.current_time()
-    with pytest.raises(LedgerReadError):
-        await reader.read(0, 2, size_max=100)
+    await raises(LedgerReadError, reader.read(0, 2, size_max=100))
     assert 3 <= trio.current_time() - began < 4
     bookie.hung = False
     assert await read_all(reader) == payloads(0, 2)
@@ -189,11 +185,9 @@ async def test_a_range_is_read_whole_or_not_at_all(client: LedgerClient, quorum:
     reader = await written(client, quorum, 300)
     assert [bytes(each) for each in await reader.read(0, 299)] == payloads(0, 299)
     assert [bytes(each) for each in await reader.read(7, 7)] == payloads(7, 7)
-    with pytest.raises(NoSuchEntryError):
-        await reader.read(290, 300)
+    await raises(NoSuchEntryError, reader.read(290, 300))
     for first, last in ((-1, 3), (4, 3)):
-        with pytest.raises(IncorrectParameterError):
-            await reader.read(first, last)
+        await raises(IncorrectParameterError, reader.read(first, last))
 
 
 @pytest.mark.parametrize("quorum", QUORUMS)
@@ -203,25 +197,21 @@ async def test_a_batch_is_bounded_in_entries_and_bytes(client: LedgerClient, quo
     assert [bytes(each) for each in await reader.batch_read(5, 3)] == payloads(5, 7)
     assert [bytes(each) for each in await reader.batch_read(38, 10)] == payloads(38, 39)
     assert [bytes(each) for each in await reader.batch_read(5, 3, 1)] == payloads(5, 5)
-    with pytest.raises(IncorrectParameterError):
-        await reader.batch_read(5, 0)
+    await raises(IncorrectParameterError, reader.batch_read(5, 0))
 
 
 async def test_what_is_not_confirmed_can_be_read_from_an_open_ledger_only(cluster: FakeCluster, client: LedgerClient):
     writer, _ = await begun(client, (3, 3, 2), entries=5)
     reader = await client.open_no_recovery(writer.ledger_id)
     assert reader.last_entry_id == -1
-    with pytest.raises(NoSuchEntryError):
-        await reader.read(0, 4)
+    await raises(NoSuchEntryError, reader.read(0, 4))
     assert [bytes(each) for each in await reader.read_unconfirmed(0, 4)] == payloads(0, 4)
-    with pytest.raises(NoSuchEntryError):
-        await reader.read_unconfirmed(0, 5)
+    await raises(NoSuchEntryError, reader.read_unconfirmed(0, 5))
     await writer.close()
     beyond = cluster.bookie.entries[writer.ledger_id]
     beyond[5] = beyond[4]
     closed = await client.open(writer.ledger_id, recover=False)
-    with pytest.raises(NoSuchEntryError):
-        await closed.read_unconfirmed(0, 5)
+    await raises(NoSuchEntryError, closed.read_unconfirmed(0, 5))
 
 
 async def test_reading_tells_how_far_an_open_ledger_is_confirmed() -> None:
@@ -246,15 +236,13 @@ async def test_a_read_that_fails_looks_for_the_ledger_where_a_repair_has_put_it(
     new.entries[reader.ledger_id] = old.entries[reader.ledger_id]
     moved = replace(reader.metadata, fragments=(Fragment(0, (new.bookie_id,)),))
     old.stop()
-    with pytest.raises(LedgerReadError):
-        await reader.read(0, 19)
+    await raises(LedgerReadError, reader.read(0, 19))
     await cluster.ledgers.write(reader.ledger_id, moved, 1)
     assert [bytes(each) for each in await reader.read(0, 19)] == payloads(0, 19)
     assert reader.metadata == moved
     await client.delete(reader.ledger_id)
     new.stop()
-    with pytest.raises(LedgerReadError):
-        await reader.read(0, 19)
+    await raises(LedgerReadError, reader.read(0, 19))
 
 
 @pytest.mark.bookies(reads=ReadConfig(batch_reads=False))

@@ -24,6 +24,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads, total
 from tests.unit.ledger.reads import read_all
 
@@ -91,14 +92,11 @@ async def test_recover_without_a_reader_fences_an_open_ledger_and_only_looks_up_
 
 
 async def test_recover_without_a_reader_refuses_what_an_open_refuses(client: LedgerClient) -> None:
-    with pytest.raises(NoSuchLedgerError):
-        await client.recover(4711)
-    with pytest.raises(NoSuchLedgerError):
-        await client.open(4711, recover=True)
+    await raises(NoSuchLedgerError, client.recover(4711))
+    await raises(NoSuchLedgerError, client.open(4711, recover=True))
     writer = await client.create(password=b"secret")
     await writer.close()
-    with pytest.raises(LedgerUnauthorizedError):
-        await client.recover(writer.ledger_id)
+    await raises(LedgerUnauthorizedError, client.recover(writer.ledger_id))
 
 
 async def test_every_read_of_a_recovery_fences(cluster: FakeCluster, client: LedgerClient) -> None:
@@ -173,8 +171,7 @@ async def test_without_coverage_recovery_fails_and_the_ledger_stays_in_recovery(
     first, second, _ = cluster.bookies.values()
     first.stop()
     second.stop()
-    with pytest.raises(LedgerRecoveryError):
-        await client.open(writer.ledger_id, recover=True)
+    await raises(LedgerRecoveryError, client.open(writer.ledger_id, recover=True))
     assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.IN_RECOVERY
     first.down = second.down = False
     reader = await client.open(writer.ledger_id, recover=True)
@@ -193,8 +190,7 @@ async def test_what_is_no_answer_does_not_count_for_coverage(fault: str) -> None
                 reader = await client.open(writer.ledger_id, recover=True)
                 assert await read_all(reader) == payloads(0, 8)
             else:
-                with pytest.raises(LedgerRecoveryError):
-                    await client.open(writer.ledger_id, recover=True)
+                await raises(LedgerRecoveryError, client.open(writer.ledger_id, recover=True))
 
 
 async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(cluster: FakeCluster, client: LedgerClient):
@@ -208,8 +204,7 @@ async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(cluster
     other = await abandoned(cluster, client, (3, 3, 2), 0, 3)
     for bookie in cluster.members(other):
         bookie.damage(other.ledger_id, 1)
-    with pytest.raises(LedgerRecoveryError, match="digest"):
-        await client.open(other.ledger_id, recover=True)
+    await raises(LedgerRecoveryError, client.open(other.ledger_id, recover=True), "digest")
     assert (await cluster.metadata(other.ledger_id)).state is LedgerState.IN_RECOVERY
 
 
@@ -290,13 +285,11 @@ async def test_what_a_recovery_confirms_is_no_last_confirmed_entry_for_another_t
 
 async def test_a_wrong_password_is_refused_before_and_by_the_bookies(cluster: FakeCluster, client: LedgerClient):
     writer, _ = await begun(client, (3, 3, 2), password=b"right", entries=2)
-    with pytest.raises(LedgerUnauthorizedError):
-        await client.open(writer.ledger_id, password=b"wrong", recover=True)
+    await raises(LedgerUnauthorizedError, client.open(writer.ledger_id, password=b"wrong", recover=True))
     assert (await cluster.metadata(writer.ledger_id)).state is LedgerState.OPEN
     cluster.bookies["bookie1:3181"].refuse = lambda request: Rc.UNAUTHORIZED
     cluster.bookies["bookie2:3181"].hung = True
-    with pytest.raises(LedgerUnauthorizedError):
-        await client.open(writer.ledger_id, password=b"right", recover=True)
+    await raises(LedgerUnauthorizedError, client.open(writer.ledger_id, password=b"right", recover=True))
 
 
 @pytest.mark.bookies(1)
@@ -399,16 +392,14 @@ async def test_an_open_ledger_is_read_up_to_what_its_bookies_know_to_be_confirme
 async def test_recovery_says_why_it_cannot_write_the_tail(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 4)
     cluster.bookie.refuse = lambda request: Rc.READ_ONLY if isinstance(request, Run) else None
-    with pytest.raises(LedgerError, match="READ_ONLY"):
-        await client.open(writer.ledger_id, recover=True)
+    await raises(LedgerError, client.open(writer.ledger_id, recover=True), "READ_ONLY")
 
 
 async def test_recovery_tries_each_bookie_once_and_then_gives_up(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (1, 1, 1), 0, 4)
     for bookie in cluster.bookies.values():
         bookie.refuse = lambda request: Rc.IO if isinstance(request, Run) else None
-    with pytest.raises(LedgerRecoveryError):
-        await client.open(writer.ledger_id, recover=True)
+    await raises(LedgerRecoveryError, client.open(writer.ledger_id, recover=True))
 
 
 @pytest.mark.bookies(read_timeout_s=3)
@@ -427,8 +418,7 @@ async def test_a_busy_bookie_is_asked_again_by_recovery(cluster: FakeCluster, cl
     other = await abandoned(cluster, client, (3, 3, 2), 0, 0)
     cluster.every(refuse=lambda request: Rc.TOO_MANY_REQUESTS)
     began = trio.current_time()
-    with pytest.raises(LedgerRecoveryError, match="TOO_MANY_REQUESTS"):
-        await client.open(other.ledger_id, recover=True)
+    await raises(LedgerRecoveryError, client.open(other.ledger_id, recover=True), "TOO_MANY_REQUESTS")
     assert 2 < trio.current_time() - began <= 3
 
 

@@ -16,6 +16,7 @@ from quire.ledger.errors import (
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
+from tests.support.refusals import raises, refuses
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, payloads, total
 from tests.unit.ledger.reads import read_all
 
@@ -74,14 +75,11 @@ async def test_an_id_given_twice_is_refused_and_nothing_of_its_run_is_sent(clust
 
 async def test_what_is_no_run_of_entries_is_refused(client: LedgerClient) -> None:
     writer = await client.create_adv()
-    with pytest.raises(IncorrectParameterError):
-        writer.append(-1, [b"entry"])
-    with pytest.raises(IncorrectParameterError):
-        writer.append(0, [])
+    refuses(IncorrectParameterError, lambda: writer.append(-1, [b"entry"]))
+    refuses(IncorrectParameterError, lambda: writer.append(0, []))
     with pytest.raises(IncorrectParameterError, match="9223372036854775806 is the highest"):
         writer.append(v2.ID_MAX, [b"the last one", b"one too many"])
-    with pytest.raises(EntryTooLargeError):
-        writer.append(0, [bytes(v2.FRAME_MAX)])
+    refuses(EntryTooLargeError, lambda: writer.append(0, [bytes(v2.FRAME_MAX)]))
     await writer.write(0, b"the id is free still")
 
 
@@ -168,5 +166,4 @@ async def test_a_fenced_advanced_writer_is_dead(client: LedgerClient) -> None:
     await writer.write(0, b"entry")
     reader = await client.open(4711, recover=True)
     assert reader.last_entry_id == 0
-    with pytest.raises(LedgerFencedError):
-        await writer.write(1, b"too late")
+    await raises(LedgerFencedError, writer.write(1, b"too late"))

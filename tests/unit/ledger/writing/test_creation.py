@@ -21,6 +21,7 @@ from quire.metadata.errors import BadVersionError, MetadataUnavailableError
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op, Put
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import FakeCluster
 
 
@@ -36,8 +37,7 @@ async def test_quorums_that_make_no_sense_are_refused(client: LedgerClient, quor
 
 
 async def test_custom_metadata_has_each_name_once(client: LedgerClient) -> None:
-    with pytest.raises(IncorrectParameterError, match="twice"):
-        await client.create(custom_metadata=[("name", b"a"), ("name", b"b")])
+    await raises(IncorrectParameterError, client.create(custom_metadata=[("name", b"a"), ("name", b"b")]), "twice")
 
 
 @pytest.mark.parametrize("ledger_id", [0, 7, 1 << 31, (1 << 63) - 2])
@@ -56,8 +56,7 @@ async def test_a_ledger_may_have_an_id_of_the_callers_choice_once(cluster, clien
 @pytest.mark.parametrize("ledger_id", [-1, (1 << 63) - 1, 1 << 63])
 async def test_what_is_no_ledger_id_is_refused(ledger_id: int, client: LedgerClient) -> None:
     for create in (client.create, client.create_adv):
-        with pytest.raises(IncorrectParameterError, match="0 to 9223372036854775806 are"):
-            await create(ledger_id=ledger_id)
+        await raises(IncorrectParameterError, create(ledger_id=ledger_id), "0 to 9223372036854775806 are")
 
 
 async def test_a_generated_id_goes_round_one_that_was_chosen_by_hand(client: LedgerClient) -> None:
@@ -97,8 +96,7 @@ async def test_a_ledger_whose_creation_was_not_answered_is_recognised_by_its_tok
 @pytest.mark.bookies(1)
 async def test_a_closed_client_makes_no_ledger(client: LedgerClient) -> None:
     client.close()
-    with pytest.raises(ClientClosedError):
-        await client.create()
+    await raises(ClientClosedError, client.create())
     assert [each async for each in client.list_ledgers()] == []
 
 
@@ -152,8 +150,7 @@ async def test_a_bookie_in_doubt_that_hangs_is_waited_for_shortly(cluster: FakeC
     hung.hung = True
     client._context.health.failed(hung.bookie_id, BookieUnavailableError("refused"))
     began = trio.current_time()
-    with pytest.raises(NotEnoughBookiesError, match=hung.bookie_id):
-        await client.create(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    await raises(NotEnoughBookiesError, client.create(ensemble_size=3, write_quorum=3, ack_quorum=2), hung.bookie_id)
     assert trio.current_time() - began == pytest.approx(PROBE_S, abs=0.1)
     assert [each async for each in client.list_ledgers()] == []
 

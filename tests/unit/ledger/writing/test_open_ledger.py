@@ -14,6 +14,7 @@ from quire.ledger.errors import (
 from quire.metadata.ledgers import LedgerState
 from quire.wire.bookkeeper.entry import Digest, DigestType, read_header
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises
 from tests.unit.ledger.fake_bookie import Confirmations, FakeCluster, begun, payloads, total
 from tests.unit.ledger.reads import read_all
 
@@ -57,11 +58,9 @@ async def test_who_waits_for_what_will_never_be_confirmed_is_told_why(way, clust
             nursery.start_soon(_after, 1, writer.close)
         else:
             nursery.start_soon(_after, 1, writer.close)
-            with pytest.raises(kind):
-                await writer.wait_confirmed(0)
+            await raises(kind, writer.wait_confirmed(0))
             return
-        with pytest.raises(kind):
-            await writer.write(b"never")
+        await raises(kind, writer.write(b"never"))
 
 
 async def _after(seconds: float, what) -> None:
@@ -128,8 +127,7 @@ async def test_a_force_that_one_bookie_refuses_moves_nothing_and_may_be_tried_ag
     await writer.write(b"entry")
     sick = cluster.members(writer)[2]
     sick.force_rc = Rc.IO
-    with pytest.raises(BookieRefusedError, match="IO"):
-        await writer.force()
+    await raises(BookieRefusedError, writer.force(), "IO")
     assert writer.last_add_confirmed == -1
     sick.force_rc = Rc.OK
     await writer.force()
@@ -151,8 +149,7 @@ async def test_a_bookie_that_is_lost_with_entries_not_forced_ends_the_writer() -
             error = await seen.until_failed()
             assert type(error) is LedgerWriteError
             assert "defers syncs" in str(error)
-            with pytest.raises(LedgerWriteError):
-                await writer.force()
+            await raises(LedgerWriteError, writer.force())
             assert len((await cluster.metadata(writer.ledger_id)).fragments) == 1, "no ensemble change"
 
 
@@ -163,8 +160,7 @@ async def test_a_writer_without_deferred_syncs_may_force_too(cluster: FakeCluste
     await writer.force()
     assert writer.last_add_confirmed == 0
     cluster.members(writer)[0].stop()
-    with pytest.raises(BookieUnavailableError):
-        await writer.force()
+    await raises(BookieUnavailableError, writer.force())
 
 
 # --- explicit LAC

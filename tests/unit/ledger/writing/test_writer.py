@@ -25,6 +25,7 @@ from quire.metadata.store import Versioned
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import read_header
 from quire.wire.bookkeeper.v2 import Rc
+from tests.support.refusals import raises, refuses
 from tests.unit.ledger.fake_bookie import FakeCluster, begun, payloads, total
 
 
@@ -126,8 +127,7 @@ async def test_an_append_from_within_the_callback_is_fine(client: LedgerClient) 
 @pytest.mark.bookies(1)
 async def test_an_entry_that_is_too_large_changes_nothing(client: LedgerClient) -> None:
     writer, seen = await begun(client)
-    with pytest.raises(EntryTooLargeError):
-        writer.append([b"small", bytes(v2.FRAME_MAX)])
+    refuses(EntryTooLargeError, lambda: writer.append([b"small", bytes(v2.FRAME_MAX)]))
     assert (writer.last_pushed, writer.length, writer.pending_bytes) == (-1, 0, 0)
     assert writer.append([b"fine"]) == 0
     await seen.until(0)
@@ -143,8 +143,7 @@ async def test_a_fenced_writer_is_dead(cluster: FakeCluster, client: LedgerClien
     writer.append(payloads(4, 6))
     cluster.release()
     assert isinstance(await seen.until_failed(), kind)
-    with pytest.raises(kind):
-        writer.append(payloads(7, 7))
+    refuses(kind, lambda: writer.append(payloads(7, 7)))
     assert len(seen.errors) == 1
     if kind is LedgerFencedError:
         await writer.close()
@@ -448,8 +447,7 @@ async def test_close_stores_the_last_confirmed_entry_and_gives_up_the_rest(clust
     metadata = await cluster.metadata(writer.ledger_id)
     assert (metadata.state, metadata.last_entry_id) == (LedgerState.CLOSED, 3)
     assert metadata.length == total(0, 3)
-    with pytest.raises(LedgerClosedError):
-        writer.append([b"late"])
+    refuses(LedgerClosedError, lambda: writer.append([b"late"]))
     writes = cluster.ledgers.writes
     await writer.close()
     assert cluster.ledgers.writes == writes
@@ -485,8 +483,7 @@ async def test_close_accepts_an_equal_close_by_others_and_no_other(cluster, clie
     if agrees:
         await writer.close()
     else:
-        with pytest.raises(LedgerConflictError):
-            await writer.close()
+        await raises(LedgerConflictError, writer.close())
     assert (await cluster.metadata(writer.ledger_id)).last_entry_id == last
 
 
@@ -517,8 +514,7 @@ async def test_a_writer_reads_what_it_has_confirmed(cluster: FakeCluster, client
     bookie.hold = True
     writer.append(payloads(10, 19))
     assert [bytes(each) for each in await writer.read(3, 19, size_max=10**6)] == payloads(3, 9)
-    with pytest.raises(NoSuchEntryError):
-        await writer.read(10, 19, size_max=10**6)
+    await raises(NoSuchEntryError, writer.read(10, 19, size_max=10**6))
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -530,16 +526,14 @@ async def test_a_writer_looks_for_its_earlier_entries_where_a_repair_has_put_the
     [current] = cluster.members(writer, 1)
     [new] = [each for each in cluster.bookies.values() if each not in (old, current)]
     new.entries[writer.ledger_id] = dict(old.entries[writer.ledger_id])
-    with pytest.raises(LedgerReadError):
-        await writer.read(0, 9, size_max=10**6)
+    await raises(LedgerReadError, writer.read(0, 9, size_max=10**6))
     if closed:
         await client.open(writer.ledger_id, recover=True)
     await client.replace_members(writer.ledger_id, 0, 4, {0: (old.bookie_id, new.bookie_id)})
     assert [bytes(each) for each in await writer.read(0, 9, size_max=10**6)] == payloads(0, 4)
     assert [bytes(each) for each in await writer.read(5, 9, size_max=10**6)] == payloads(5, 9)
     new.stop()
-    with pytest.raises(LedgerReadError):
-        await writer.read(0, 9, size_max=10**6)
+    await raises(LedgerReadError, writer.read(0, 9, size_max=10**6))
     if not closed:
         assert await writer.write(b"goes on") == 10
 
@@ -549,8 +543,7 @@ async def test_an_entry_that_an_original_bookie_would_not_take_is_refused_unless
     largest = v2.ORIGINAL_FRAME_MAX + 4 - v2.ADD_OVERHEAD - 36
     async with cluster.client() as client, cluster.client(frame_max=v2.FRAME_MAX) as told:
         writer = await client.create()
-        with pytest.raises(EntryTooLargeError, match="is the limit of bookies"):
-            writer.append([bytes(largest + 1)])
+        refuses(EntryTooLargeError, lambda: writer.append([bytes(largest + 1)]), "is the limit of bookies")
         assert await writer.write(bytes(largest)) == 0
         writer = await told.create()
         assert await writer.write(bytes(largest + 1)) == 0

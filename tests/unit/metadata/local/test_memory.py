@@ -7,6 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind, Node
+from tests.support.refusals import raises
 
 
 @pytest.fixture
@@ -53,8 +54,7 @@ async def test_without_the_task_a_lost_session_expires_when_the_tree_is_used(own
 
 async def test_who_reconnects_in_time_keeps_the_session(owner: MemoryStore) -> None:
     owner.disconnect()
-    with pytest.raises(MetadataUnavailableError):
-        await owner.get("/lease")
+    await raises(MetadataUnavailableError, owner.get("/lease"))
     await trio.sleep(29)
     owner.reconnect()
     await trio.sleep(100)
@@ -67,14 +67,11 @@ async def test_who_reconnects_too_late_learns_only_then_that_the_session_expired
     await trio.sleep(31)
     tree.expire_due()
     assert not owner.expired.is_set()
-    with pytest.raises(MetadataUnavailableError):
-        await owner.get("/lease")
+    await raises(MetadataUnavailableError, owner.get("/lease"))
     owner.reconnect()
     assert owner.expired.is_set()
-    with pytest.raises(SessionExpiredError):
-        await owner.get("/lease")
-    with pytest.raises(SessionExpiredError):
-        await owner.watch("/lease").next()
+    await raises(SessionExpiredError, owner.get("/lease"))
+    await raises(SessionExpiredError, owner.watch("/lease").next())
 
 
 async def test_an_expired_session_is_told_at_once_while_it_is_connected(tree, owner, other):
@@ -84,10 +81,8 @@ async def test_an_expired_session_is_told_at_once_while_it_is_connected(tree, ow
     assert owner.expired.is_set()
     assert not other.expired.is_set()
     assert await other.get("/lease") is None
-    with pytest.raises(SessionExpiredError):
-        await watch.next()
-    with pytest.raises(SessionExpiredError):
-        await owner.create("/lease", kind=Kind.EPHEMERAL)
+    await raises(SessionExpiredError, watch.next())
+    await raises(SessionExpiredError, owner.create("/lease", kind=Kind.EPHEMERAL))
 
 
 async def test_a_store_that_is_closed_without_a_connection_leaves_its_nodes_for_the_timeout(tree: MemoryTree) -> None:
@@ -142,6 +137,5 @@ async def test_a_connection_that_is_lost_leaves_its_writer_unsure_whether_the_wr
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cut, name="cut")
-        with pytest.raises(MetadataUnavailableError):
-            await store.create("/a", b"x")
+        await raises(MetadataUnavailableError, store.create("/a", b"x"))
     assert await other.get("/a") == left

@@ -26,6 +26,7 @@ from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
 from quire.world.damage import Finding
 from quire.world.doors import Batch, NotSyncedError, World
 from quire.world.real import real_world
+from tests.support.refusals import raises, refuses
 
 pytestmark = pytest.mark.real_clock
 
@@ -297,8 +298,7 @@ async def test_a_refusal_waits_for_the_write_that_caused_it(play: Play, store: K
     await play.step()
     assert first.outcome == "/a"
     assert isinstance(second.outcome, NodeExistsError)
-    with pytest.raises(BadVersionError):
-        await store.put("/a", b"", 4)
+    await raises(BadVersionError, store.put("/a", b"", 4))
 
 
 async def test_a_refusal_whose_cause_failed_is_decided_again(play: Play, store: KeyValueStore) -> None:
@@ -416,10 +416,8 @@ async def test_any_other_failure_ends_the_store(failure: OSError, play: Play, st
     assert isinstance(third.outcome, SessionExpiredError)
     assert store.expired.is_set()
     for call in (lambda: store.get("/a"), lambda: store.put("/a", b"", 0), lambda: watch.next()):
-        with pytest.raises(SessionExpiredError, match="the disk is gone"):
-            await call()
-    with pytest.raises(SessionExpiredError):
-        await store.watch("/a").next()
+        await raises(SessionExpiredError, call(), "the disk is gone")
+    await raises(SessionExpiredError, store.watch("/a").next())
 
 
 # --------------------------------------------------------------------------------------------------------------- layout
@@ -428,8 +426,7 @@ async def test_any_other_failure_ends_the_store(failure: OSError, play: Play, st
 async def test_a_newer_layout_is_refused_and_the_map_is_closed() -> None:
     hand = ByHand()
     hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 2])
-    with pytest.raises(UnsupportedLayoutError, match="2"):
-        await open_store(hand.world(), "/data")
+    await raises(UnsupportedLayoutError, open_store(hand.world(), "/data"), "2")
     assert hand.closed
     assert hand.batches == []
 
@@ -452,15 +449,13 @@ def test_rows_that_make_no_tree_are_refused(key: bytes, value: bytes) -> None:
     hand = ByHand()
     hand.rows[LAYOUT_KEY] = bytes([0, 0, 0, 1])
     hand.rows[key] = value
-    with pytest.raises(MalformedMetadataError):
-        load(hand)
+    refuses(MalformedMetadataError, lambda: load(hand))
 
 
 def test_nodes_without_a_layout_version_are_refused() -> None:
     hand = ByHand()
     hand.rows[row_key("/a")] = bytes(17)
-    with pytest.raises(MalformedMetadataError, match="layout"):
-        load(hand)
+    refuses(MalformedMetadataError, lambda: load(hand), "layout")
 
 
 async def test_a_row_has_the_documented_bytes(play: Play, store: KeyValueStore) -> None:
@@ -478,8 +473,7 @@ async def test_a_closed_map_can_be_opened_again_in_the_real_world(tmp_path: Path
     for number in range(3):
         store = await open_store(world, str(tmp_path / "metadata"))
         assert await store.put("/", b"x", number) == number + 1
-        with pytest.raises(BlockingIOError):
-            await open_store(world, str(tmp_path / "metadata"))
+        await raises(BlockingIOError, open_store(world, str(tmp_path / "metadata")))
         await store.aclose()
 
 

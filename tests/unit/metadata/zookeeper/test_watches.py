@@ -5,6 +5,7 @@ from kazoo.protocol.states import EventType
 
 from quire.metadata.errors import InvalidPathError, SessionExpiredError
 from quire.metadata.zookeeper.watches import Arming, ZooKeeperWatches
+from tests.support.refusals import raises, refuses
 from tests.support.watches import heard
 
 pytestmark = pytest.mark.real_clock
@@ -134,12 +135,10 @@ def test_the_armings_of_a_closed_watch_serve_the_next_one_until_there_are_too_ma
 
 async def test_bad_paths_are_refused_and_ended_watches_say_so() -> None:
     server = Server()
-    with pytest.raises(InvalidPathError):
-        server.watches.add("a")
+    refuses(InvalidPathError, lambda: server.watches.add("a"))
     watch = server.watches.add("/a")
     server.watches.fail(SessionExpiredError("over"))
-    with pytest.raises(SessionExpiredError):
-        await watch.next()
+    await raises(SessionExpiredError, watch.next())
     watch.close()
 
 

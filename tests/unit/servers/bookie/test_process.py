@@ -31,6 +31,7 @@ from quire.servers.errors import PortError
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
+from tests.support.refusals import refuses
 
 
 def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_cookie() -> None:
@@ -47,8 +48,7 @@ def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_coo
 
 def test_a_loopback_address_needs_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.1.1")
-    with pytest.raises(ConfigError, match="advertisedAddress"):
-        own_host(BOOKIE.build().process)
+    refuses(ConfigError, lambda: own_host(BOOKIE.build().process), "advertisedAddress")
     assert own_host(BOOKIE.build({"allowLoopback": True}).process) == "127.0.1.1"
 
 
@@ -59,8 +59,7 @@ def test_the_host_is_known_by_address_name_or_interface(monkeypatch: pytest.Monk
     assert own_host(BOOKIE.build({"useHostNameAsBookieID": True}).process) == "one.example.org"
     assert own_host(BOOKIE.build({"useHostNameAsBookieID": True, "useShortHostName": True}).process) == "one"
     assert own_host(BOOKIE.build({"listeningInterface": "lo", "allowLoopback": True}).process) == "127.0.0.1"
-    with pytest.raises(ConfigError, match="listeningInterface=nosuch0"):
-        interface_address("nosuch0")
+    refuses(ConfigError, lambda: interface_address("nosuch0"), "listeningInterface=nosuch0")
 
 
 def test_only_permitted_users_may_start_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from quire.servers.errors import DataDirectoryError
 from quire.servers.standalone.data_directory import FORMAT_VERSION, claim
 from quire.world.real import real_world
+from tests.support.refusals import refuses
 
 
 def test_a_new_directory_is_made_and_says_its_version(tmp_path: Path) -> None:
@@ -49,14 +50,12 @@ def test_a_newer_version_is_refused_and_the_lock_given_back(tmp_path: Path) -> N
 @pytest.mark.parametrize("text", [b"", b"quire standalone 1", b"quire standalone x\n", b"something\n"])
 def test_a_damaged_version_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "FORMAT").write_bytes(text)
-    with pytest.raises(DataDirectoryError, match="is damaged"):
-        claim(real_world().disk, str(tmp_path))
+    refuses(DataDirectoryError, lambda: claim(real_world().disk, str(tmp_path)), "is damaged")
 
 
 def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(DataDirectoryError, match="not a data directory of quire"):
-        claim(real_world().disk, str(tmp_path))
+    refuses(DataDirectoryError, lambda: claim(real_world().disk, str(tmp_path)), "not a data directory of quire")
 
 
 def test_a_crash_in_the_very_first_start_does_not_keep_the_next_one_out(tmp_path: Path) -> None:

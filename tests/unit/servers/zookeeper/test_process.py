@@ -13,6 +13,7 @@ from quire.servers.zookeeper.process import (
     run_zookeeper,
     write_conf,
 )
+from tests.support.refusals import refuses
 
 
 def test_a_missing_java_is_one_clear_line(
@@ -29,8 +30,7 @@ def test_a_missing_java_is_one_clear_line(
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(jars.JarsError, match=r"--fetch-jars, .*quire-broker\[zookeeper\]"):
-        jars.find_jars()
+    refuses(jars.JarsError, lambda: jars.find_jars(), r"--fetch-jars, .*quire-broker\[zookeeper\]")
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
@@ -52,8 +52,7 @@ def test_the_written_conf_says_where_clients_come(tmp_path: Path) -> None:
 def test_a_conf_without_a_port_is_refused(tmp_path: Path) -> None:
     conf = tmp_path / "zoo.cfg"
     conf.write_text("# clientPort=2181\ndataDir=/x\n")
-    with pytest.raises(ZooKeeperServerError, match="clientPort"):
-        client_address(conf)
+    refuses(ZooKeeperServerError, lambda: client_address(conf), "clientPort")
 
 
 def test_a_conf_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,8 +62,7 @@ def test_a_conf_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_folder_without_the_server_is_refused_and_the_remedy_named(tmp_path: Path) -> None:
-    with pytest.raises(jars.JarsError, match=r"zookeeper-3\*\.jar: --fetch-jars"):
-        jars.find_jars(tmp_path)
+    refuses(jars.JarsError, lambda: jars.find_jars(tmp_path), r"zookeeper-3\*\.jar: --fetch-jars")
 
 
 def test_a_fetch_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

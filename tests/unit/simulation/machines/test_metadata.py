@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import trio
 
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.store import Kind
 from simulation import Universe
 from simulation.machines.metadata import HostMetadata, WatchedTree
+from tests.support.refusals import raises
 
 
 def host_metadata(tree: WatchedTree, *, late: float = 0.0) -> HostMetadata:
@@ -31,8 +31,7 @@ async def test_a_host_goes_on_with_a_new_session_and_its_watches_tell_so(univers
     await metadata.create("/mine", kind=Kind.EPHEMERAL)
     watch = metadata.watch("/mine")
     metadata.disconnect()
-    with pytest.raises(MetadataUnavailableError):
-        await metadata.get("/mine")
+    await raises(MetadataUnavailableError, metadata.get("/mine"))
     await trio.sleep(3)
     metadata.reconnect()
     assert (await watch.next()).path == "/mine"
@@ -44,8 +43,7 @@ async def test_a_host_goes_on_with_a_new_session_and_its_watches_tell_so(univers
 async def test_a_session_that_is_ended_by_the_service_leaves_the_outcome_open_once(universe: Universe) -> None:
     metadata = host_metadata(WatchedTree(lambda path, value: None))
     metadata.expire()
-    with pytest.raises(MetadataUnavailableError):
-        await metadata.create("/a")
+    await raises(MetadataUnavailableError, metadata.create("/a"))
     await metadata.create("/a")
 
 

@@ -7,6 +7,7 @@ import trio
 
 from quire.world.doors import Stream
 from simulation import Universe, run
+from tests.support.refusals import raises, refuses
 
 
 class Echo:
@@ -96,8 +97,7 @@ async def test_a_connection_into_a_partition_waits_and_gives_up(universe):
     await trio.testing.wait_all_tasks_blocked()
     echo.network.cut("server", "client")
     begin = trio.current_time()
-    with pytest.raises(TimeoutError):
-        await echo._client_world.network.connect("server", 6650)
+    await raises(TimeoutError, echo._client_world.network.connect("server", 6650))
     assert trio.current_time() - begin > 100
 
 
@@ -107,8 +107,7 @@ async def test_a_reset_breaks_both_sides_after_what_had_arrived(universe):
     far.send_nowait([b"x"])
     assert echo.network.reset("client", "server") == 1
     await trio.sleep(0.2)
-    with pytest.raises(BrokenPipeError):
-        near.send_nowait([b"y"])
+    refuses(BrokenPipeError, lambda: near.send_nowait([b"y"]))
     assert (await receive_all(near), await receive_all(far)) == (b"x|ECONNRESET", b"|ECONNRESET")
 
 
@@ -121,8 +120,7 @@ async def test_a_writer_waiting_for_the_window_is_woken_by_the_end(universe, res
     async with trio.open_nursery() as nursery:
 
         async def writer():
-            with pytest.raises(BrokenPipeError):
-                await near.wait_writable()
+            await raises(BrokenPipeError, near.wait_writable())
 
         nursery.start_soon(writer, name="writer")
         await trio.testing.wait_all_tasks_blocked()
@@ -150,11 +148,9 @@ async def received_from_a_crashing_host(universe: Universe) -> bytes:
         far.send_nowait([b"%d" % number])
     echo.server.cut_power()
     data = await receive_all(near)
-    with pytest.raises(ConnectionRefusedError):
-        await echo._client_world.network.connect("server", 6650)
+    await raises(ConnectionRefusedError, echo._client_world.network.connect("server", 6650))
     await trio.sleep(1)
-    with pytest.raises(BrokenPipeError):
-        near.send_nowait([b"x"])
+    refuses(BrokenPipeError, lambda: near.send_nowait([b"x"]))
     return data
 
 
@@ -169,11 +165,8 @@ async def test_a_host_listens_only_for_itself_and_once_per_port(universe):
     world = universe.host("a").world()
     listener = await world.network.listen("localhost", 0)
     assert listener.address[0] == "a"
-    with pytest.raises(OSError, match="Cannot assign"):
-        await world.network.listen("b", 1)
-    with pytest.raises(OSError, match="in use"):
-        await world.network.listen("a", listener.address[1])
+    await raises(OSError, world.network.listen("b", 1), "Cannot assign")
+    await raises(OSError, world.network.listen("a", listener.address[1]), "in use")
     other = await universe.host("b").world().network.listen("", listener.address[1])
     assert other.address == ("b", listener.address[1])
-    with pytest.raises(ConnectionRefusedError):
-        await world.network.connect("nowhere", 1)
+    await raises(ConnectionRefusedError, world.network.connect("nowhere", 1))

@@ -9,6 +9,7 @@ import trio
 from quire.world.doors import World
 from simulation import Universe, run
 from simulation.machines.power import PowerCut
+from tests.support.refusals import raises, refuses
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -87,13 +88,10 @@ async def test_a_dead_host_s_lane_refuses_and_its_aclose_does_not_hang(universe:
         try:
             await trio.sleep_forever()
         finally:
-            with pytest.raises(PowerCut):
-                lane.put(1)
+            refuses(PowerCut, lambda: lane.put(1))
             with trio.CancelScope(shield=True):
-                with pytest.raises(PowerCut):
-                    await lane.aclose()
-                with pytest.raises(PowerCut):
-                    await world.offload.run(lambda: None)
+                await raises(PowerCut, lane.aclose())
+                await raises(PowerCut, world.offload.run(lambda: None))
             seen.append(1)
 
     host = universe.host("host")

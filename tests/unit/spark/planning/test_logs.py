@@ -12,6 +12,7 @@ from quire.spark.planning.logs import LedgerSize, LostEntries, PartitionLog
 from quire.spark.reading.range_check import shown
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
+from tests.support.refusals import refuses
 from tests.unit.spark.logs_of_brokers import NAME, SIZE, log_from, log_of, pair, stats_of
 
 # Answers of the broker
@@ -46,8 +47,7 @@ def test_a_list_that_is_older_than_the_last_confirmed_entry_must_be_asked_again(
 
 def test_an_empty_ledger_in_the_middle_must_be_asked_again_and_is_then_believed() -> None:
     stats = stats_of((2, 10), (3, 0), (7, 5))
-    with pytest.raises(StatsError, match="ledger 3 is shown empty"):
-        PartitionLog.from_internal_stats(NAME, stats)
+    refuses(StatsError, lambda: PartitionLog.from_internal_stats(NAME, stats), "ledger 3 is shown empty")
     assert PartitionLog.from_internal_stats(NAME, stats, settled=True).entries_of(3) == 0
     assert log_of((2, 10), (3, 5), last=(2, 7)).entries_of(3) == 0
 
@@ -78,8 +78,7 @@ def test_a_terminated_log_that_was_trimmed_wholly_still_knows_its_end() -> None:
     ],
 )
 def test_an_answer_that_cannot_be_used_is_told_with_the_topics_name(change: dict[str, object]) -> None:
-    with pytest.raises(StatsError, match=NAME):
-        PartitionLog.from_internal_stats(NAME, {**stats_of((2, 10)), **change})
+    refuses(StatsError, lambda: PartitionLog.from_internal_stats(NAME, {**stats_of((2, 10)), **change}), NAME)
 
 
 # Places, the hold, deleted entries

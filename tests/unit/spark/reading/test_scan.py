@@ -21,6 +21,7 @@ from quire.spark.reading import scan as reading
 from quire.spark.reading.columns import BYTES_TARGET, ROWS_MAX, Columns
 from quire.spark.reading.range_rows import RangeRows
 from quire.spark.reading.scan import RangeScan, read_range
+from tests.support.refusals import refuses
 from tests.unit.spark.entries import chunk, plain
 
 TOPIC = "persistent://public/default/x"
@@ -87,8 +88,7 @@ def test_with_the_option_off_missing_entries_are_one_warning(caplog: pytest.LogC
 
 
 def test_a_feed_that_ends_early_is_data_loss():
-    with pytest.raises(DataLossError, match=r"entries 5:2..5:3 \(2 entries\)"):
-        read(work((5, 0, 3)), deliver((5, 0), (5, 1)))
+    refuses(DataLossError, lambda: read(work((5, 0, 3)), deliver((5, 0), (5, 1))), r"entries 5:2..5:3 \(2 entries\)")
 
 
 def test_entries_out_of_order_are_not_taken_for_data_loss():
@@ -99,8 +99,7 @@ def test_entries_out_of_order_are_not_taken_for_data_loss():
 def test_an_entry_that_is_damaged_is_named():
     entry = bytearray(plain(b"value"))
     entry[-1] ^= 1
-    with pytest.raises(CorruptEntryError, match="5:1"):
-        read(work((5, 1, 1)), deliver((5, 1), entry=bytes(entry)))
+    refuses(CorruptEntryError, lambda: read(work((5, 1, 1)), deliver((5, 1), entry=bytes(entry))), "5:1")
 
 
 def test_a_start_within_a_batch_leaves_out_the_messages_before_it_and_only_there():
@@ -261,8 +260,7 @@ def test_a_scan_opens_its_reader_at_the_first_entry_and_closes_it_behind_the_las
 
 
 def test_when_nothing_comes_and_the_topic_ends_before_it_the_rest_is_lost(fake: FakeRuntime):
-    with pytest.raises(DataLossError, match=r"entries 5:10..5:12 \(3 entries\) .*the topic ends at 5:9"):
-        scan(work((5, 8, 12)))
+    refuses(DataLossError, lambda: scan(work((5, 8, 12))), r"entries 5:10..5:12 \(3 entries\) .*the topic ends at 5:9")
     assert scan(work((5, 8, 12)), failOnDataLoss="false") == [b"5:8", b"5:9"]
 
 

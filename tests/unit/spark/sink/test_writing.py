@@ -18,6 +18,7 @@ from quire.spark.options.parse import Options
 from quire.spark.sink import writing
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.writing import Attempt, QuireStreamWriter, QuireWriter, TaskWriter, Written
+from tests.support.refusals import refuses
 
 T = "persistent://public/default/t"
 ATTEMPT = Attempt("", -1, 0, 7)
@@ -110,8 +111,7 @@ def test_rows_are_split_between_partitions_and_a_key_stays_on_one_in_order():
 def test_what_fails_in_the_middle_fails_the_task_and_closes_what_was_opened():
     door = FakeDoor()
     door.failure = SinkError("the topic is fenced")
-    with pytest.raises(SinkError, match="the topic is fenced"):
-        task(door).write(iter([batch(b"a")]))
+    refuses(SinkError, lambda: task(door).write(iter([batch(b"a")])), "the topic is fenced")
     assert door.calls == ["partitions", "send", "close"]
 
 
@@ -156,18 +156,15 @@ def test_tasks_begin_their_turns_at_different_partitions():
 
 
 def test_overwrite_and_complete_are_refused_with_the_remedy():
-    with pytest.raises(SinkError, match=r"use \.mode\('append'\)"):
-        QuireWriter({"topic": "t"}, SCHEMA, overwrite=True)
-    with pytest.raises(SinkError, match=r"use outputMode\('append'\)"):
-        QuireStreamWriter({"topic": "t"}, SCHEMA, overwrite=True)
+    refuses(SinkError, lambda: QuireWriter({"topic": "t"}, SCHEMA, overwrite=True), r"use \.mode\('append'\)")
+    refuses(SinkError, lambda: QuireStreamWriter({"topic": "t"}, SCHEMA, overwrite=True), r"use outputMode\('append'\)")
 
 
 @pytest.mark.parametrize("kind", [QuireWriter, QuireStreamWriter])
 def test_what_cannot_be_written_is_refused_when_planned(kind: Callable[..., Any]):
     with pytest.raises(SinkError, match="column count"):
         kind({"topic": "t"}, StructType([*SCHEMA.fields, StructField("count", IntegerType())]), overwrite=False)
-    with pytest.raises(SinkError, match="no topic to write to"):
-        kind({}, SCHEMA, overwrite=False)
+    refuses(SinkError, lambda: kind({}, SCHEMA, overwrite=False), "no topic to write to")
     with pytest.raises(OptionError, match="startingOffsets"):
         kind({"topic": "t", "startingOffsets": "earliest"}, SCHEMA, overwrite=False)
 

@@ -12,6 +12,7 @@ from quire.wire.pulsar.frames import FRAME_SIZE_MAX, MessageEncoder, ReceiptEnco
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, ChunkBuffer
 from quire.wire.pulsar.splitter import Other
 from tests.support.pulsar_frames import command, entry, frame
+from tests.support.refusals import refuses
 
 
 def split(data: bytes, splitter: ClientSplitter | None = None) -> list[ClientItem]:
@@ -157,20 +158,17 @@ def test_frames_come_out_whole_whatever_the_pieces() -> None:
 def test_a_frame_above_the_limit_is_refused_from_its_header() -> None:
     buffer = ChunkBuffer(ClientSplitter(1000))
     buffer.space()[:8] = (5 << 20).to_bytes(4, "big") + bytes(4)
-    with pytest.raises(FrameError, match="above the limit"):
-        buffer.received(8)
+    refuses(FrameError, lambda: buffer.received(8), "above the limit")
 
 
 def test_the_limit_is_the_brokers_once_it_has_told() -> None:
     splitter = ClientSplitter(1000)
     data = message(1, 2, 3, bytes(2000)) + message(1, 2, 4, bytes(2000))
-    with pytest.raises(FrameError, match="above the limit"):
-        split(data, splitter)
+    refuses(FrameError, lambda: split(data, splitter), "above the limit")
     splitter.accept(3000)
     assert len(rows(split(data, splitter))) == 2
     too_large = message(1, 2, 5, bytes(3000))  # alike, but for its size
-    with pytest.raises(FrameError, match="above the limit"):
-        split(data + too_large, splitter)
+    refuses(FrameError, lambda: split(data + too_large, splitter), "above the limit")
 
 
 @pytest.mark.parametrize(
@@ -186,16 +184,14 @@ def test_the_limit_is_the_brokers_once_it_has_told() -> None:
     ],
 )
 def test_what_is_no_frame_is_an_error(data: bytes) -> None:
-    with pytest.raises(FrameError):
-        split(data)
+    refuses(FrameError, lambda: split(data))
 
 
 def test_a_frame_that_only_looks_like_the_last_one_is_looked_at_again() -> None:
     whole = message(1, 2, 3, b"x" * 50)
     short = message(1, 2, 4, b"")  # alike, and shorter than its head says if the total lies
     lying = (len(short) - 4 - 6).to_bytes(4, "big") + short[4:-6]
-    with pytest.raises(FrameError):
-        split(whole + lying + bytes(20))
+    refuses(FrameError, lambda: split(whole + lying + bytes(20)))
 
 
 def test_other_commands_come_out_one_by_one() -> None:
@@ -207,5 +203,4 @@ def test_an_entry_id_that_would_carry_is_not_taken_for_the_next_one() -> None:
     whole = message(1, 2, 127, b"x" * 50, partition=3)
     at = whole.index(b"\x10\x7f\x18") + 1
     carried = whole[:at] + b"\x80" + whole[at + 1 :]  # alike, but the id goes on into what follows
-    with pytest.raises(FrameError):
-        split(whole + carried)
+    refuses(FrameError, lambda: split(whole + carried))

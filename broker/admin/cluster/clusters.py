@@ -2,8 +2,8 @@
 
 GET      clusters                    names
 GET      clusters/{cluster}          ClusterData; 404
-PUT      clusters/{cluster}          204; 409
-POST     clusters/{cluster}          204; 404
+PUT      clusters/{cluster}          200; 409
+POST     clusters/{cluster}          200; 404
 DELETE   clusters/{cluster}          204; 404, 412 a tenant may use it
 
 Fields that are not known are kept: what the original's tools write there is theirs.
@@ -40,22 +40,24 @@ async def get(call: AdminCall) -> Response:
     return answer(decode(node.value))
 
 
-async def create(call: AdminCall) -> None:
+async def create(call: AdminCall) -> Response:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
             await call.cluster.metadata.create(f"{ROOT}/{name}", encode_json(data), make_parents=True)
         except NodeExistsError as error:
             raise ExistsError(f"Cluster already exists: {name}") from error
+    return Response()
 
 
-async def update(call: AdminCall) -> None:
+async def update(call: AdminCall) -> Response:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
             await call.cluster.metadata.put(f"{ROOT}/{name}", encode_json(data), ANY_VERSION)
         except NoNodeError as error:
             raise _no_such(name) from error
+    return Response()
 
 
 async def delete(call: AdminCall) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.admin import clusters
+from broker.admin.cluster import clusters
 from broker.admin.errors import NotServedError, NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import AdminCall
@@ -119,6 +119,7 @@ async def _node(call: AdminCall, path: str) -> Node | None:
         return await call.cluster.metadata.get(path)
 
 
-async def check_backlog_quotas(call: AdminCall) -> None:
+async def check_backlog_quotas(call: AdminCall) -> Response:
     """Check the backlogs of all loaded topics of this broker against their quotas, now."""
     await call.administration.check_quotas()
+    return Response(status_code=204)

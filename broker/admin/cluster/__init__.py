@@ -1,0 +1,1 @@
+"""The cluster, its brokers and bookies, as the admin REST shows and changes them."""
