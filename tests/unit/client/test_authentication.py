@@ -171,5 +171,5 @@ async def test_a_client_refreshes_its_token_on_the_same_connection(secured: Room
 
 
 async def test_json_of_options_has_no_secret() -> None:
-    """What shows options, such as a crash report, shows their repr."""
+    """A crash report shows the repr of options."""
     assert SECRET not in json.dumps({"options": repr(ClientOptions(credentials=authentication.token(SECRET)))})
