@@ -17,6 +17,7 @@ QUOTA_POLICIES = (HOLD, EXCEPTION, EVICTION)
 NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
 CAUGHT_UP = "delete_when_subscriptions_caught_up"
 INACTIVE_MODES = (NO_SUBSCRIPTIONS, CAUGHT_UP)
+SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +220,23 @@ class LifeOptions:
         True,
         doc="Create a durable subscription when a consumer first uses its name. Namespaces and topics may say "
         "otherwise (autoSubscriptionCreation).",
+    )
+    encrypted_producers: bool = conf_key(
+        "encryptionRequireOnProducer",
+        False,
+        doc="true: a producer that does not say that it encrypts is refused. false: only where the namespace requires "
+        "encryption, which then also holds for each message.",
+    )
+    subscription_types: tuple[str, ...] = conf_key(
+        "subscriptionTypesEnabled",
+        SUBSCRIPTION_TYPES,
+        choices=SUBSCRIPTION_TYPES,
+        doc="Types of subscriptions that are allowed. Namespaces and topics may allow others.",
+    )
+    key_shared: bool = conf_key(
+        "subscriptionKeySharedEnable",
+        True,
+        doc="false: Key_Shared subscriptions are refused, whatever namespaces and topics allow.",
     )
     topics_per_namespace_max: int = conf_key(
         "maxTopicsPerNamespace",

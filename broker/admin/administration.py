@@ -74,7 +74,7 @@ class Administration:
         self._topics = topics
         self.direct = direct
         self.partitioned = topics.partitioned
-        self._metadata = metadata
+        self.metadata = metadata
         self._nursery = nursery
         self._finishing: set[str] = set()
         self.others: OtherBrokers | None = None
@@ -343,14 +343,14 @@ class Administration:
         Raises IsPartitionedError."""
         topic = await self.plain_topic(name)
         schemas = [place.ledger_id for place in await self._topics.schemas.places(name)]
-        read = partial(internal_stats.read_metadata, self._metadata, self.ledgers_root)
+        read = partial(internal_stats.read_metadata, self.metadata, self.ledgers_root)
         return await internal_stats.gather(topic, read, schemas, show_metadata=metadata)
 
-    async def internal_stats_json(self, name: TopicName) -> Any:
+    async def internal_stats_json(self, name: TopicName, metadata: bool = False) -> Any:
         """Return the JSON of `internal_stats` for one topic or partition, from whichever broker serves it."""
         if (remote := await self.elsewhere(name)) is None:
-            return (await self.internal_stats(name)).as_json()
-        return await remote.internal_stats()
+            return (await self.internal_stats(name, metadata)).as_json()
+        return await remote.internal_stats(metadata)
 
     async def unload_topic(self, name: TopicName) -> None:
         """Close a topic, all partitions of a partitioned one. The next use loads it again. Raises

@@ -11,6 +11,7 @@ PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no 
 PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
                                                           204; body: positions of specified_positions_divide; 307, 404,
                                                           412
+GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle","hashPositions":{name:hash}}
 
 `{namespace}` stands for namespaces/{tenant}/{namespace}. Source: Pulsar's NamespacesBase.
 """
@@ -272,6 +273,16 @@ async def split(call: AdminCall) -> None:
     if not (isinstance(found, Connect) and found.mine):
         raise redirect(call, found)
     await call.cluster.ownership.split(bundle, algorithm=algorithm, unload=then_unload, positions=positions)
+
+
+async def hash_positions(call: AdminCall) -> Response:
+    """Answer the places of topics in a bundle, of those that `?topics=` names or all."""
+    bundle = await _bundle(call)
+    names = map(TopicName.parse, await call.administration.topics_of_namespace(call.namespace()))
+    found = {name.full: hash_of(name) for name in names if bundle.has(name)}
+    wanted = call.request.query_params.getlist("topics")
+    shown = {full: place for full, place in found.items() if not wanted or full in wanted}
+    return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "hashPositions": shown})
 
 
 async def _split_here(call: AdminCall, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:

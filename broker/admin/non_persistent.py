@@ -1,7 +1,8 @@
 """Non-persistent topics.
 
 GET      non-persistent/{tenant}/{namespace}                  names, partitions one by one, of all brokers
-                                                              ?quireHere=true: of this broker only
+                                                              ?quireHere=true: of this broker only; ?bundle=
+GET      non-persistent/{tenant}/{namespace}/{bundle}         the same of a bundle
 GET      non-persistent/{tenant}/{namespace}/partitioned      names of partitioned topics
 PUT      {topic}                                              204; 409
 DELETE   {topic}?force=true                                   204; 404, 409 it is partitioned, 412 it is in use
@@ -30,6 +31,7 @@ from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
 from broker.admin.stats.clients import consumer, incoming, outgoing, publisher, times, wall_ms
 from broker.admin.stats.partitioned import merged
+from broker.admin.topics import in_bundle
 from broker.background import for_all
 from broker.errors import (
     IsPartitionedError,
@@ -90,7 +92,13 @@ async def names(call: AdminCall) -> Response:
     await call.administration.check_namespace(TopicName.parse(f"{NON_PERSISTENT}://{namespace}/x"))
     direct = call.administration.direct
     found = direct.names(namespace) if here else await direct.names_everywhere(namespace)
-    return answer([name.full for name in found])
+    return answer(await in_bundle(call, [name.full for name in found]))
+
+
+async def names_of_bundle(call: AdminCall) -> Response:
+    await call.administration.check_namespace(TopicName.parse(f"{NON_PERSISTENT}://{call.namespace()}/x"))
+    found = await call.administration.direct.names_everywhere(call.namespace())
+    return answer(await in_bundle(call, [name.full for name in found], call.part("topic")))
 
 
 async def partitioned_names(call: AdminCall) -> Response:

@@ -116,9 +116,10 @@ class RemoteTopic:
         """Close the topic at its owner. Raises TopicNotFoundError."""
         await self.ask("PUT", "/unload", errors={404: TopicNotFoundError})
 
-    async def internal_stats(self) -> Any:
+    async def internal_stats(self, metadata: bool = False) -> Any:
         """Return the internal state as JSON. Raises TopicNotFoundError, IsPartitionedError."""
-        return await self.ask("GET", "/internalStats", errors={404: TopicNotFoundError, 405: IsPartitionedError})
+        resource = "/internalStats?metadata=true" if metadata else "/internalStats"
+        return await self.ask("GET", resource, errors={404: TopicNotFoundError, 405: IsPartitionedError})
 
     async def create_subscription(self, subscription: str, position: Position, properties: Pairs = ()) -> None:
         """Create a subscription. Raises TopicNotFoundError, SubscriptionExistsError."""

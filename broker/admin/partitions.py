@@ -1,6 +1,7 @@
 """{topic}/partitions: create, count, grow and delete partitioned topics.
 
-PUT      4, or {"partitions":4,"properties":{}}     204; 406 an invalid number, 409 the topic exists
+PUT      4, or {"partitions":4,"properties":{}}     204; 406 an invalid number, 409 the topic exists, 412 the namespace
+                                                    has no room for so many
 POST     6                                          204; 409 it is not partitioned, 422 fewer, or too many
 GET      ?checkAllowAutoCreation=true               {"partitions":4}, 0 if it is not partitioned
 DELETE   ?force=true                                204; 404, 412 it is in use
@@ -13,10 +14,16 @@ from starlette.responses import Response
 from broker.admin.errors import MalformedRequestError, Statuses
 from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
 from broker.admin.resource import answer
-from broker.errors import BeingDeletedError, NotPartitionedError, PartitionCountError, TopicNotFoundError
+from broker.errors import (
+    BeingDeletedError,
+    NotAllowedError,
+    NotPartitionedError,
+    PartitionCountError,
+    TopicNotFoundError,
+)
 from quire.wire.pulsar.names import PERSISTENT
 
-CREATING: Statuses = {BeingDeletedError: 409}
+CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412, PartitionCountError: 406}
 """Statuses of PUT that differ from those of other resources."""
 GROWING: Statuses = {NotPartitionedError: 409, PartitionCountError: 422}
 """Statuses of POST that differ. Source: Pulsar's internalUpdatePartitionedTopicAsync."""

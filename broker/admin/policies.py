@@ -13,6 +13,7 @@ GET, POST, DELETE   {namespace}/deduplicationSnapshotInterval, {topic}/deduplica
                                      seconds
 GET, POST, DELETE   {namespace}/delayedDelivery, {topic}/delayedDelivery
                                      {"tickTime":1000,"active":true,"maxDeliveryDelayInMillis":0}, the same way
+GET, POST           {namespace}/encryptionRequired            true or false: producers and messages have to be encrypted
 GET, POST, DELETE   {namespace}/messageTTL                    seconds; 0: messages do not expire; the same way
 GET, POST, DELETE   {topic}/messageTTL                        the same; POST has it in its query, ?messageTTL=
 GET, POST, DELETE   {namespace}/subscriptionExpirationTime    minutes; 0: subscriptions do not expire; the same way
@@ -61,7 +62,7 @@ from broker.topics.policy_values import (
     switch,
 )
 from broker.topics.topic_policies.catalog import MESSAGE_TTL
-from quire.wire.pulsar.names import TopicName
+from quire.wire.pulsar.names import PERSISTENT, TopicName
 
 Checked = Callable[[object], Any]
 """Return the value as it is stored. Raises PolicyError."""
@@ -118,6 +119,19 @@ def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall
     return Handlers(get, post, delete)
 
 
+async def get_encryption(call: AdminCall) -> Response:
+    return answer((await call.cluster.namespaces.policies(call.namespace())).get("encryption_required") or False)
+
+
+async def delete_own(call: AdminCall) -> None:
+    """Delete all policies that a topic has itself."""
+    name = await policy_topic(call)
+    if await call.cluster.policies.get(name) is None and await call.cluster.policies.get(name, is_global=True) is None:
+        return
+    await at_owner(call, await call.cluster.policies.log_of(name))
+    await call.cluster.policies.delete(name)
+
+
 async def _get_delayed_of_topic(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
     if call.flag("applied"):
@@ -139,9 +153,15 @@ async def _delete_delayed_of_topic(call: AdminCall) -> None:
 
 
 async def policy_topic(call: AdminCall) -> TopicName:
-    """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, of either kind."""
+    """Return the topic's name. Raises TopicNotFoundError if there is no topic of that name, partitioned or not."""
     name = call.topic()
-    if not await call.administration.partitions(name) and not await call.administration.exists(name):
+    if await call.administration.partitions(name):
+        return name
+    if name.domain == PERSISTENT:
+        exists = await call.administration.exists(name)
+    else:
+        exists = name in await call.administration.direct.names_everywhere(name.namespace_name)
+    if not exists:
         raise TopicNotFoundError(f"topic {name.full} does not exist")
     return name
 
@@ -217,6 +237,7 @@ NAMESPACE_SNAPSHOT_INTERVAL = _of_namespace(policy_values.SNAPSHOT_INTERVAL, _in
 NAMESPACE_DELAYED_DELIVERY = _of_namespace(NAMESPACE_DELAYED, delayed_delivery)
 NAMESPACE_TTL = _of_namespace(policy_values.NAMESPACE_TTL, message_ttl)
 SUBSCRIPTION_EXPIRATION = _of_namespace(policy_values.SUBSCRIPTION_EXPIRATION, subscription_expiration)
+NAMESPACE_ENCRYPTION = _of_namespace("encryption_required", switch)
 TOPIC_PERSISTENCE = _of_topic(policy_values.PERSISTENCE, persistence, lambda _, held: persistence_of(held()))
 TOPIC_RETENTION = _of_topic(policy_values.TOPIC_RETENTION, retention, lambda _, held: retention_of(held()))
 TOPIC_DEDUPLICATION = _of_topic(policy_values.DEDUPLICATION, switch, lambda _, held: held.asks_deduplication())

@@ -7,6 +7,7 @@ GET                 .../backlogQuotaMap     {"destination_storage":{"limitSize":
 POST, DELETE        .../backlogQuota?backlogQuotaType=     one of them; 412: it is above the retention
 GET, POST, DELETE   {topic}/{subscription}/dispatchRate    of one subscription
 GET, DELETE         .../offloadPolicies, {topic}/replication, {topic}/shadowTopics     204: there are none
+GET, POST, DELETE   non-persistent/.../{topic}/RESOURCE    OF_DIRECT_TOPIC
 GET, POST, DELETE   {topic}/quireTopicPolicies             between brokers
 
 A POST answers 204; 412 an invalid value, or one that would not be obeyed, which is then not stored. The owner of the
@@ -59,6 +60,16 @@ OF_TOPIC: Final[dict[str, Policy[Any]]] = {
     "entryFilters": catalog.ENTRY_FILTERS,
     "dispatcherPauseOnAckStatePersistent": catalog.PAUSE_ON_ACK_STATE,
 }
+OF_DIRECT_TOPIC: Final = (
+    "maxProducers",
+    "maxConsumers",
+    "maxSubscriptionsPerTopic",
+    "maxConsumersPerSubscription",
+    "maxMessageSize",
+    "publishRate",
+    "inactiveTopicPolicies",
+)
+"""Resources of non-persistent topics: others have no effect where nothing is stored. Their values outlive the topic."""
 OF_NAMESPACE: Final[dict[str, Policy[Any]]] = {
     "maxProducersPerTopic": catalog.MAX_PRODUCERS,
     "maxConsumersPerTopic": catalog.MAX_CONSUMERS,
@@ -308,6 +319,13 @@ async def _forget(call: AdminCall) -> None:
     name = call.topic()
     await at_owner(call, await call.cluster.policies.log_of(name))
     await call.cluster.policies.delete(name)
+
+
+def direct_resources(at: Callable[..., Resource], topic: str) -> Iterator[Resource]:
+    """Return the resources of non-persistent topics. `topic`: the beginning of their paths."""
+    for resource in OF_DIRECT_TOPIC:
+        handlers = _topic_handlers(resource, OF_TOPIC[resource])
+        yield at(f"{topic}/{resource}", GET=handlers.get, POST=handlers.post, DELETE=handlers.delete)
 
 
 def resources(at: Callable[..., Resource], topic: str, namespace: str) -> Iterator[Resource]:

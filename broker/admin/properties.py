@@ -1,13 +1,16 @@
-"""Properties of topics, and missing partitions.
+"""Properties of topics and namespaces, and missing partitions.
 
 GET      {topic}/properties                 {"key":"value"}; of a partitioned topic its own, not those of partitions
 PUT      {topic}/properties                 body: properties to add or change; 204
 DELETE   {topic}/properties?key=            204, also if there is no such property
+GET, PUT, DELETE   {namespace}/properties   {"key":"value"}, to add or change, all; 204
+GET, PUT, DELETE   {namespace}/property/{key}, .../{value} (PUT)    bare text, or nothing; 204; as GET
 POST     {topic}/createMissedPartitions     204; 404 the topic is not partitioned
 
 They are durable, and are kept where the original keeps them: in the list of ledgers of a topic or partition, in the
 node of a partitioned topic. What brokers keep there beside them is not shown, and cannot be changed. 404, 412.
-Source: Pulsar's PersistentTopicsBase (internalUpdatePropertiesAsync and its like, internalCreateMissedPartitions).
+Source: Pulsar's PersistentTopicsBase (internalUpdatePropertiesAsync and its like, internalCreateMissedPartitions),
+NamespacesBase (internalSetProperties and its like).
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from starlette.responses import Response
 from broker.admin.errors import PreconditionError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import AdminCall, string_map
-from broker.admin.resource import answer
+from broker.admin.resource import answer, text
 from broker.errors import NotPartitionedError, ServiceNotReadyError
+from broker.ownership.values import Json
 from broker.topics.entry_stamps import PROPERTY as INDEX_PROPERTY
 from broker.topics.producer_access import EPOCH_PROPERTY
 from broker.topics.topic import Topic
@@ -28,7 +32,7 @@ from broker.transactions.txn_id import SNAPSHOT_PROPERTY
 from managed_ledger.errors import ManagedLedgerError
 
 BYTES_MAX = 32 << 10
-"""Bytes of the names and values of the properties of a topic or of a subscription."""
+"""Bytes of the names and values of the properties of a topic, a subscription or a namespace."""
 RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
 """Names that brokers use for themselves."""
 
@@ -38,7 +42,7 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 def check_size(properties: Mapping[str, str]) -> None:
     """Raise PreconditionError if the properties are too large."""
     if sum(len(key.encode()) + len(value.encode()) for key, value in properties.items()) > BYTES_MAX:
-        raise PreconditionError(f"the properties of a topic or subscription have at most {BYTES_MAX} bytes")
+        raise PreconditionError(f"the properties of a topic, subscription or namespace have at most {BYTES_MAX} bytes")
 
 
 def checked(body: object) -> dict[str, str]:
@@ -94,6 +98,55 @@ async def _change(call: AdminCall, change: Change) -> None:
             raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
 
     await on_topic(call, work)
+
+
+# Namespaces
+
+
+async def get_all(call: AdminCall) -> Response:
+    return answer(_of((await call.cluster.namespaces.policies(call.namespace())).get("properties")))
+
+
+async def put_all(call: AdminCall) -> None:
+    given = string_map(await call.json(), "properties")
+    await _change_namespace(call, lambda before: {**before, **given})
+
+
+async def clear(call: AdminCall) -> None:
+    await _change_namespace(call, lambda before: {})
+
+
+async def get_one(call: AdminCall) -> Response | None:
+    found = _of((await call.cluster.namespaces.policies(call.namespace())).get("properties")).get(call.part("key"))
+    return None if found is None else text(found)
+
+
+async def put_one(call: AdminCall) -> None:
+    key, value = call.part("key"), call.part("value")
+    await _change_namespace(call, lambda before: {**before, key: value})
+
+
+async def delete_one(call: AdminCall) -> Response | None:
+    """Delete a property, and answer its value."""
+    key, found = call.part("key"), await get_one(call)
+    await _change_namespace(call, lambda before: {name: value for name, value in before.items() if name != key})
+    return found
+
+
+def _of(stored: object) -> dict[str, str]:
+    return stored if isinstance(stored, dict) else {}
+
+
+async def _change_namespace(call: AdminCall, change: Change) -> None:
+    def changed(fields: Json) -> Json:
+        after = change(_of(fields.get("properties")))
+        check_size(after)
+        return {**fields, "properties": after}
+
+    await call.cluster.namespaces.update_policies(call.namespace(), changed)
+
+
+# Partitions
 
 
 async def create_missed_partitions(call: AdminCall) -> None:

@@ -15,6 +15,7 @@ from broker.admin import (
     lookup,
     namespaces,
     non_persistent,
+    not_obeyed,
     partitions,
     policies,
     policy_resources,
@@ -33,6 +34,7 @@ from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import AdminCall, Service
 from broker.admin.resource import Handler, NotServed, Resource
 from broker.admin.stats import handlers as stats
+from broker.admin.stats import stored
 from broker.explain import rest as explanations
 from broker.transactions.errors import CoordinatorNotFoundError, InvalidStatusError, TransactionNotFoundError
 
@@ -77,7 +79,13 @@ def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
     return [
         at(_NON_PERSISTENT, GET=non_persistent.names),
         at(f"{_NON_PERSISTENT}/partitioned", GET=non_persistent.partitioned_names),
-        at(topic, PUT=non_persistent.create, DELETE=non_persistent.delete, statuses={"DELETE": topics.DELETING}),
+        at(
+            topic,
+            GET=non_persistent.names_of_bundle,
+            PUT=non_persistent.create,
+            DELETE=non_persistent.delete,
+            statuses={"DELETE": topics.DELETING},
+        ),
         at(
             f"{topic}/partitions",
             PUT=partitions.create,
@@ -90,6 +98,8 @@ def non_persistent_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
         at(f"{topic}/partitioned-stats", GET=non_persistent.partitioned_stats),
         at(f"{topic}/internalStats", GET=non_persistent.internal_stats),
         at(f"{topic}/unload", PUT=non_persistent.unload),
+        *policy_resources.direct_resources(at, topic),
+        at(f"{topic}/policies", DELETE=policies.delete_own),
         at(f"{topic}/quireUnused", GET=topics.check_unused),
         at(f"{topic}/subscriptions", GET=non_persistent.subscriptions),
         at(
@@ -111,13 +121,13 @@ def isolation_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
     ]
 
 
-def _of_transactions(name: str) -> Handler:
+def _of_transactions(module: str, name: str) -> Handler:
     """Return a handler of transactions, whose module is imported at the first request."""
 
     async def run(call: AdminCall) -> Response | None:
-        from broker.admin import transactions
+        from broker.admin.transactions import coordinators, participants
 
-        handler: Handler = getattr(transactions, name)
+        handler: Handler = getattr(coordinators if module == "coordinators" else participants, name)
         return await handler(call)
 
     return run
@@ -126,19 +136,30 @@ def _of_transactions(name: str) -> Handler:
 def transaction_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
     """Return the routes of transactions."""
     txn, topic = "{most}/{least}", "{tenant}/{namespace}/{topic}"
+    subscription = f"{topic}/{{subscription}}"
     missing: Statuses = {TransactionNotFoundError: 404, InvalidStatusError: 409, CoordinatorNotFoundError: 503}
     return [
-        at(f"{_TRANSACTIONS}/{path}", statuses={method: missing}, **{method: _of_transactions(name)})
-        for method, path, name in (
-            ("GET", "coordinators", "coordinators"),
-            ("GET", "coordinatorStats", "coordinator_stats"),
-            ("GET", f"transactionMetadata/{txn}", "metadata"),
-            ("GET", "slowTransactions/{timeout}", "slow"),
-            ("GET", f"transactionBufferStats/{topic}", "buffer_stats"),
-            ("GET", f"transactionInBufferStats/{topic}/{txn}", "in_buffer"),
-            ("GET", f"pendingAckStats/{topic}/{{subscription}}", "acks_stats"),
-            ("GET", f"transactionInPendingAckStats/{topic}/{{subscription}}/{txn}", "in_acks"),
-            ("POST", f"abortTransaction/{txn}", "abort"),
+        at(f"{_TRANSACTIONS}/{path}", statuses={method: missing}, **{method: _of_transactions(module, name)})
+        for method, path, module, name in (
+            ("GET", "coordinators", "coordinators", "listed"),
+            ("GET", "coordinatorStats", "coordinators", "stats"),
+            ("GET", "coordinatorInternalStats/{coordinator}", "coordinators", "internal_stats"),
+            ("GET", f"transactionMetadata/{txn}", "coordinators", "metadata"),
+            ("GET", "slowTransactions/{timeout}", "coordinators", "slow"),
+            ("POST", f"abortTransaction/{txn}", "coordinators", "abort"),
+            ("POST", "transactionCoordinator/replicas", "coordinators", "scale"),
+            ("GET", f"transactionBufferStats/{topic}", "participants", "buffer_stats"),
+            ("GET", f"transactionInBufferStats/{topic}/{txn}", "participants", "in_buffer"),
+            ("GET", f"transactionBufferInternalStats/{topic}", "participants", "buffer_internal_stats"),
+            ("GET", f"pendingAckStats/{subscription}", "participants", "acks_stats"),
+            ("GET", f"pendingAckInternalStats/{subscription}", "participants", "acks_internal_stats"),
+            ("GET", f"transactionInPendingAckStats/{subscription}/{txn}", "participants", "in_acks"),
+            (
+                "GET",
+                f"positionStatsInPendingAck/{subscription}/{{ledger}}/{{entry}}",
+                "participants",
+                "position_in_acks",
+            ),
         )
     ]
 
@@ -182,6 +203,9 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_TOPIC}/explain", GET=explanations.of_topic),
         at(f"{_TOPIC}/properties", GET=properties.get, PUT=properties.put, DELETE=properties.delete),
         at(f"{_TOPIC}/createMissedPartitions", POST=properties.create_missed_partitions),
+        at(f"{_TOPIC}/internal-info", GET=stored.internal_info),
+        at(f"{_TOPIC}/backlog", GET=stored.backlog),
+        at(f"{_TOPIC}/policies", DELETE=policies.delete_own),
         at(f"{_TOPIC}/unload", PUT=topics.unload),
         at(f"{_TOPIC}/quireUnused", GET=topics.check_unused),
         at_policy(f"{_TOPIC}/persistence", policies.TOPIC_PERSISTENCE),
@@ -209,6 +233,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at_policy(f"{_TOPIC}/delayedDelivery", policies.TOPIC_DELAYED_DELIVERY),
         at_policy(f"{_TOPIC}/messageTTL", policies.TOPIC_TTL),
         *policy_resources.resources(at, _TOPIC, _NAMESPACE),
+        *not_obeyed.resources(at, _TOPIC, _NAMESPACE),
         at("/admin/v2/namespaces/{tenant}", GET=namespaces.names),
         at(_NAMESPACE, GET=namespaces.get, PUT=namespaces.create, DELETE=namespaces.delete),
         at_policy(f"{_NAMESPACE}/persistence", policies.NAMESPACE_PERSISTENCE),
@@ -236,6 +261,19 @@ def routes(service: Service) -> list[BaseRoute]:
             POST=schema_policies.post_enforced,
         ),
         at_policy(f"{_NAMESPACE}/delayedDelivery", policies.NAMESPACE_DELAYED_DELIVERY),
+        at(
+            f"{_NAMESPACE}/encryptionRequired",
+            GET=policies.get_encryption,
+            POST=policies.NAMESPACE_ENCRYPTION.post,
+        ),
+        at(
+            f"{_NAMESPACE}/properties",
+            GET=properties.get_all,
+            PUT=properties.put_all,
+            DELETE=properties.clear,
+        ),
+        at(f"{_NAMESPACE}/property/{{key}}", GET=properties.get_one, DELETE=properties.delete_one),
+        at(f"{_NAMESPACE}/property/{{key}}/{{value}}", PUT=properties.put_one),
         at_policy(f"{_NAMESPACE}/messageTTL", policies.NAMESPACE_TTL),
         at_policy(f"{_NAMESPACE}/subscriptionExpirationTime", policies.SUBSCRIPTION_EXPIRATION),
         *[
@@ -251,6 +289,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_NAMESPACE}/unload", PUT=namespaces.unload_all),
         at(f"{_NAMESPACE}/{{bundle}}/unload", PUT=namespaces.unload, statuses={"PUT": namespaces.UNLOADING}),
         at(f"{_NAMESPACE}/{{bundle}}/split", PUT=namespaces.split),
+        at(f"{_NAMESPACE}/{{bundle}}/topicHashPositions", GET=namespaces.hash_positions),
         at("/admin/v2/tenants", GET=tenants.names),
         at(
             "/admin/v2/tenants/{tenant}",

@@ -1,6 +1,6 @@
 """Topics: list those of a namespace, create and delete one, inspect it.
 
-GET      persistent/{tenant}/{namespace}?includeSystemTopic=   full names, partitions one by one
+GET      persistent/{tenant}/{namespace}?includeSystemTopic=&bundle=   full names, partitions one by one
 GET      persistent/{tenant}/{namespace}/partitioned      full names of partitioned topics
 GET      namespaces/{tenant}/{namespace}/topics?mode=     as the first; NON_PERSISTENT: those; ALL
 PUT      {topic}                                          body: properties; 204; 409, 412 it would be no partition
@@ -41,12 +41,12 @@ _TIMESTAMP = re.compile("-?[0-9]{1,19}")
 
 
 async def names(call: AdminCall) -> Response:
-    _refuse_bundle(call)
-    return answer(await _shown(call))
+    return answer(await in_bundle(call, await _shown(call)))
 
 
 async def partitioned_names(call: AdminCall) -> Response:
-    _refuse_bundle(call)
+    if "bundle" in call.request.query_params:
+        raise NotServedError("listing of partitioned topics by bundle is not served: their partitions have bundles")
     return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
 
 
@@ -130,6 +130,11 @@ async def _shown(call: AdminCall) -> list[str]:
     return [each for each in found if "/__" not in each or not is_system_topic(TopicName.parse(each))]
 
 
-def _refuse_bundle(call: AdminCall) -> None:
-    if "bundle" in call.request.query_params:
-        raise NotServedError("listing by bundle is not served")
+async def in_bundle(call: AdminCall, names: list[str], bundle: str | None = None) -> list[str]:
+    """Return the topics of the bundle that `bundle`, or else ?bundle=, names; all, if neither does. Raises
+    NoSuchBundleError."""
+    text = bundle or call.request.query_params.get("bundle")
+    if not text:
+        return names
+    found = (await call.cluster.namespaces.bundles(call.namespace())).bundle(text)
+    return [each for each in names if found.has(TopicName.parse(each))]

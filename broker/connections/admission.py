@@ -116,6 +116,7 @@ def register(
     """Make a producer known to its connection, and answer."""
     connection.closed_producers.pop(request.producer_id, None)
     connection.producers[request.producer_id] = added
+    added.encrypted = request.encrypted
     if request.metadata:
         added.properties = {pair.key: pair.value for pair in request.metadata}
     connection.write((producer_success(request, added.name, topic, schema_version=schema_version),))

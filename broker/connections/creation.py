@@ -27,6 +27,8 @@ from broker.errors import (
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.exclusive import AnyTopic
 from broker.topics.life.creation import subscriptions_allowed
+from broker.topics.life.sending import check_encryption, needs_encryption
+from broker.topics.limits import check_type
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import Held, TopicPolicies
 from broker.topics.rates.following import check_subscribe
@@ -155,6 +157,7 @@ class Creations:
             if follow_policies(topic, policies):
                 break
             topic = await self._topics.get(name)
+        check_encryption(topic, request.encrypted)
         if request.txn_enabled and self._enable_transactions is not None:
             await self._enable_transactions(topic)
         rules = self._topics.schemas.rules_of(name, policies)
@@ -187,6 +190,8 @@ class Creations:
             return False
         policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
+            return False
+        if not request.encrypted and needs_encryption(policies, connection.context.options, name):
             return False
         if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
             return False
@@ -223,6 +228,7 @@ class Creations:
         returns = self._topics.first_use.tombstones.knows_consumer(name.full, request)
         topic = await self._topics.get(name, create=request.force_topic_creation and not returns)
         check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
+        check_type(topic, request.subType)
         if request.durable:
             check_new_subscription(topic, request.subscription)
         await schema_of_consumer(self._topics.schemas, topic, request)
@@ -243,8 +249,9 @@ class Creations:
         try:
             topic = self._topics.find(self._wanted_from(connection, request))
             subscription = None if topic is None else topic.known_subscription(request)
-            if subscription is None or (topic is not None and topic.rates is not None):
+            if topic is None or subscription is None or topic.rates is not None:
                 return False
+            check_type(topic, request.subType)
             consumer = make_consumer(connection, subscription, request)
             subscription.add_consumer(consumer)
             creation.end()

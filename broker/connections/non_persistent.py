@@ -17,6 +17,7 @@ from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.ends import End
 from broker.errors import ConsumerBusyError, MetadataRefusedError, NotAllowedError
+from broker.topics.life.sending import check_encryption
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.non_persistent.topic import NonPersistentTopic
@@ -41,6 +42,7 @@ class DirectCreations:
         topic = await self.topics.get(name)
         version = await version_of_producer(self._schemas, topic, request, await self._schemas.rules(name))
         topic = await self.topics.get(name)  # unused and forgotten, or unloaded, meanwhile
+        check_encryption(topic, request.encrypted)
         if request.initial_subscription_name:
             raise NotAllowedError("a subscription of a non-persistent topic is made by its consumers only")
         admit = admit_producer if request.producer_access_mode == pb.Shared else admit_exclusive_producer

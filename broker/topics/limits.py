@@ -24,9 +24,12 @@ from broker.topics.topic_policies.catalog import (
     MAX_CONSUMERS_OF_SUBSCRIPTION,
     MAX_PRODUCERS,
     MAX_SUBSCRIPTIONS,
+    SUBSCRIPTION_TYPES,
     Policy,
 )
 from broker.topics.topic_policies.known import value_of
+from broker.topics.topic_policies.source import is_change_events
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 
 
@@ -47,6 +50,17 @@ def limit_of(topic: Limited, policy: Policy[int]) -> int:
     """Return the limit that holds for a topic; 0: none, as for topics of the servers."""
     found = value_of(topic.policies, policy, topic.context.options)
     return 0 if found and is_system_topic(topic.name) else found
+
+
+def check_type(topic: Limited, kind: pb.CommandSubscribe.SubType) -> None:
+    """Raise NotAllowedError if subscriptions of that type are not allowed, whether or not it exists.
+
+    Source: Pulsar's PersistentTopic.internalSubscribe; non-persistent topics have no such check there either."""
+    options, name = topic.context.options, pb.CommandSubscribe.SubType.Name(kind)
+    if kind == pb.CommandSubscribe.Key_Shared and not options.key_shared:
+        raise NotAllowedError("Key_Shared subscription is disabled by broker.")
+    if name not in value_of(topic.policies, SUBSCRIPTION_TYPES, options) and not is_change_events(topic.name):
+        raise NotAllowedError(f"Topic[{{{topic.name.full}}}] doesn't support {name} sub type!")
 
 
 class Used(Protocol):

@@ -16,6 +16,7 @@ from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
 from broker.topics.deduplication.replay import open_deduplication
 from broker.topics.entry_stamps import EntryStamp, StampingTopic, open_stamp, stamp_kinds
 from broker.topics.life.first_use import FirstUse
+from broker.topics.life.sending import follow_sends
 from broker.topics.partitioned_topics import PartitionedTopics
 from broker.topics.policies import TopicPolicies
 from broker.topics.rates.broker_rates import BrokerRates
@@ -179,6 +180,7 @@ class TopicLoader:
             topic.compaction = Compaction(topic)
             topic.compaction.recover()
         follow_rates(topic, self._rates)
+        follow_sends(topic)
         return topic
 
     async def _may_have_snapshot(self, name: TopicName) -> bool:

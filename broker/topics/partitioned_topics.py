@@ -1,7 +1,7 @@
 """Partitioned topics and their partition counts: nodes in the metadata store, in the original's layout.
 
     /admin/partitioned-topics/<tenant>/<namespace>/persistent/<topic>
-        {"partitions":N,"deleted":false,"properties":{}}
+        {"partitions":N,"deleted":false,"properties":{"key":"value"}}
     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>-partition-I
         the log of a partition, empty until it is used
 
@@ -69,10 +69,12 @@ class Partitioning:
 
 def encode(value: Partitioning) -> bytes:
     """
-    >>> encode(Partitioning(partitions=4))
-    b'{"partitions":4,"deleted":false,"properties":{}}'
+    >>> encode(Partitioning(partitions=4)), encode(Partitioning(partitions=4, properties=(("a", "b"),)))
+    (b'{"partitions":4,"deleted":false}', b'{"partitions":4,"deleted":false,"properties":{"a":"b"}}')
     """
-    fields = {"partitions": value.partitions, "deleted": value.deleted, "properties": dict(value.properties)}
+    fields: dict[str, object] = {"partitions": value.partitions, "deleted": value.deleted}
+    if value.properties:  # as the original stores it
+        fields["properties"] = dict(value.properties)
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

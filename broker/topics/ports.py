@@ -53,6 +53,13 @@ class TopicTransactions(Protocol):
         """Write nothing more, because another broker has the topic."""
 
 
+class MessageRules(Protocol):
+    """Demands of the policies of a topic on messages."""
+
+    def refusal(self, entry: Buffer, *, chunk: bool) -> str:
+        """Return why an entry is not taken, "" if it is."""
+
+
 class ProducerHome(Protocol[P]):
     """Topic as used by its producers and their connections."""
 
@@ -65,6 +72,10 @@ class ProducerHome(Protocol[P]):
     """Counts since it was loaded."""
     published_at: float
     """Time of the event loop of the last message; 0.0: there was none."""
+
+    @property
+    def sends(self) -> MessageRules | None:
+        """Return the demands of the topic's policies on messages; None: there are none."""
 
     def delayed_delivery(self) -> DelayedDelivery:
         """Return the current rules for delayed messages."""

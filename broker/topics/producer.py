@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -17,12 +17,34 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
 from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
 from quire.wire.pulsar.frames import ReceiptEncoder
-from quire.wire.pulsar.metadata import delay_of, metadata_span
+from quire.wire.pulsar.metadata import delay_of, metadata_span, read_metadata
 from quire.wire.pulsar.splitter import CHUNK, MARKER, SHADOW, TRANSACTION, SendRun
 from quire.world.doors import Buffer
 
 NOT_SERVED: Final = TRANSACTION | MARKER | SHADOW
 """SENDs with these flags are refused, or looked at one by one."""
+
+
+class SendRules(NamedTuple):
+    """Rules for messages that the policies of a topic add to those of broker.conf."""
+
+    entry_size_max: int
+    """Largest entry, metadata included; 0: no other limit. Parts of chunked messages may be larger."""
+    encrypted: bool
+    """True if only encrypted messages are taken."""
+
+    def concerns(self, size: int) -> bool:
+        """Return whether a run of entries of so many bytes has to be looked at."""
+        return self.encrypted or 0 < self.entry_size_max < size
+
+    def refusal(self, entry: Buffer, *, chunk: bool) -> str:
+        """Return why an entry is not taken, "" if it is. Source: Pulsar's Producer.checkAndStartPublish,
+        AbstractTopic.isExceedMaximumMessageSize."""
+        if self.encrypted and not read_metadata(entry).encryption_keys:
+            return "Messages must be encrypted"
+        if not chunk and 0 < self.entry_size_max < len(entry):
+            return f"Exceed maximum message size: an entry of {len(entry)} bytes on a topic with {self.entry_size_max}"
+        return ""
 
 
 class Producer:
@@ -37,6 +59,7 @@ class Producer:
         "chunks_in",
         "connection",
         "draining",
+        "encrypted",
         "epoch",
         "features",
         "life",
@@ -65,6 +88,8 @@ class Producer:
         self.life = Life.OPEN
         self.draining = False
         """It is cut when everything it sent is answered; what fails until then is not told."""
+        self.encrypted = False
+        """True if its client says that it encrypts."""
         self.messages_in = self.bytes_in = self.chunks_in = 0
         self.since = trio.current_time()
         """Time of the event loop at which it was made."""
@@ -110,7 +135,7 @@ class Producer:
         order."""
         start = 0
         features = 0
-        size_max = self.topic.context.options.message_size_max
+        size_max, rules = self.topic.context.options.message_size_max, self.topic.sends
         for index, payload in enumerate(run.payloads):
             found = features_of(payload)
             flags, refused = run.flags, found & REFUSED
@@ -122,6 +147,8 @@ class Producer:
                 why = in_transaction(payload)
             if not why and len(payload) > size_max and not run.flags & CHUNK:
                 why = _why_size(payload, size_max)
+            if not why and rules is not None:
+                why = rules.refusal(payload, chunk=bool(run.flags & CHUNK))
             if not why and found & DELAYED:
                 why = _why_delay(payload, self.topic.delayed_delivery().max_delay_ms)
             if not why:

@@ -29,7 +29,7 @@ from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
 from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient, TopicTransactions
-from broker.topics.producer import NOT_SERVED, Producer, PublishSink, cut_in_next_step, cut_later
+from broker.topics.producer import NOT_SERVED, Producer, PublishSink, SendRules, cut_in_next_step, cut_later
 from broker.topics.producer_access import Access, Claim
 from broker.topics.quotas.backlog import check_producer
 from broker.topics.rates.dispatching import DispatchLimit
@@ -78,6 +78,7 @@ class Topic:
         "rates",
         "read_bound",
         "screen",
+        "sends",
         "subscriptions",
         "too_old",
         "transactions",
@@ -99,10 +100,8 @@ class Topic:
         self.ledger = ledger
         self.nursery = context.nursery
         self.producers: dict[str, Producer] = {}
-        self.access: Access | None = None
-        """Set from the first producer on that wants the topic for itself."""
-        self.deduplication: Deduplication | None = None
-        """Set by the loader, if duplicates are dropped."""
+        self.access: Access | None = None  # from the first producer on that wants the topic for itself
+        self.deduplication: Deduplication | None = None  # set by the loader, if duplicates are dropped
         self.compaction: Compaction | None = None  # from the first one on
         self.read_bound: Position | None = None
         self.transactions: TopicTransactions | None = None
@@ -112,8 +111,8 @@ class Topic:
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         self.policies = policies
-        self.rates: TopicRates | None = None
-        """Rates that it is held to, if there are any."""
+        self.rates: TopicRates | None = None  # those that it is held to, if there are any
+        self.sends: SendRules | None = None
         self._close_soon = close_soon
         self.used_at = trio.current_time()
         self.creating: dict[str, trio.Event] | None = None
@@ -195,6 +194,7 @@ class Topic:
             features & REFUSED
             or run.flags & NOT_SERVED
             or size > self.context.options.message_size_max
+            or (self.sends is not None and self.sends.concerns(size))
             or (features & DELAYED and self.delayed_delivery().max_delay_ms)
         ):
             if waits_for_snapshot(self, producer, run, features):

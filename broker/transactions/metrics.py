@@ -1,11 +1,12 @@
 """Metrics of transactions, under Pulsar's names. Part of the broker's.
 
-Source: Pulsar's TransactionAggregator, NamespaceStatsAggregator, PendingAckHandleStatsImpl.
+Source: Pulsar's TransactionAggregator, NamespaceStatsAggregator, PendingAckHandleStatsImpl and
+TransactionBufferClientStatsImpl, whose summaries with quantiles are histograms here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from broker.topics.topic import Topic
@@ -13,8 +14,9 @@ from broker.transactions.buffer_state import BufferState
 from broker.transactions.coordinator import EXECUTION_BOUNDS_MS, Coordinator
 from broker.transactions.pending_acks import AcksInTransactions
 from broker.transactions.service import TransactionService
+from broker.transactions.told_ends import EndsOfTopic, ToldEnds
 from broker.transactions.topic_transactions import TransactionsOfTopic
-from quire.service.metrics import Kind, Metrics, Samples
+from quire.service.metrics import Histogram, Kind, Metrics, Samples
 
 Loaded = Callable[[], list[Topic]]
 
@@ -86,11 +88,72 @@ def register_transactions(metrics: Metrics, service: TransactionService, loaded:
     for name, text, of_acks in of_subscription:
         metrics.family(
             "counter",
-            f"pulsar_txn_tp_{name}_count",
+            f"pulsar_txn_tp_{name}_count_total",
             text,
             ("cluster", "namespace", "topic", "subscription", "status"),
             subscriptions(of_acks),
         )
+
+    def commit_times() -> Iterator[tuple[Sequence[str], Histogram]]:
+        for topic, found in _with_transactions(loaded):
+            for name, acks in list(found.acks.items()):
+                yield (cluster, topic.name.namespace_path, topic.name.full, name), acks.commit_us
+
+    metrics.histogram_family(
+        "pulsar_txn_tp_commit_latency",
+        "Times to store the commits of what a subscription acknowledged, in microseconds",
+        ("cluster", "namespace", "topic", "subscription"),
+        commit_times,
+    )
+    _register_told(metrics, service.told, cluster)
+
+
+def _register_told(metrics: Metrics, told: ToldEnds, cluster: str) -> None:
+    """Add what coordinators told participants."""
+
+    def labels(ends: EndsOfTopic) -> Sequence[str]:
+        return cluster, ends.name.namespace_path, ends.name.full
+
+    names = ("cluster", "namespace", "topic")
+    kinds: tuple[tuple[str, Callable[[EndsOfTopic], float], Callable[[EndsOfTopic], Histogram]], ...] = (
+        ("commit", lambda ends: ends.commits_failed, lambda ends: ends.commit_ns),
+        ("abort", lambda ends: ends.aborts_failed, lambda ends: ends.abort_ns),
+    )
+    for kind, failed, times in kinds:
+        metrics.family(
+            "counter",
+            f"pulsar_txn_tb_client_{kind}_failed_total",
+            f"Requests to {kind} a transaction on a topic that failed, and are made again",
+            names,
+            partial(_samples, told, labels, failed),
+        )
+        metrics.histogram_family(
+            f"pulsar_txn_tb_client_{kind}_latency",
+            f"Times of requests to {kind} a transaction on a topic, in nanoseconds",
+            names,
+            partial(_histograms, told, labels, times),
+        )
+    metrics.family(
+        "gauge",
+        "pulsar_txn_tb_client_pending_requests",
+        "Requests to end transactions on topics that are not answered yet",
+        ("cluster",),
+        lambda: [((cluster,), told.pending)],
+    )
+
+
+def _samples(
+    told: ToldEnds, labels: Callable[[EndsOfTopic], Sequence[str]], read: Callable[[EndsOfTopic], float]
+) -> Samples:
+    for ends in list(told.topics.values()):
+        yield labels(ends), read(ends)
+
+
+def _histograms(
+    told: ToldEnds, labels: Callable[[EndsOfTopic], Sequence[str]], read: Callable[[EndsOfTopic], Histogram]
+) -> Iterator[tuple[Sequence[str], Histogram]]:
+    for ends in list(told.topics.values()):
+        yield labels(ends), read(ends)
 
 
 def _executed(number: int, coordinator: Coordinator) -> float:

@@ -24,6 +24,7 @@ from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.position import Position
 from quire.service.log import get_logger
+from quire.service.metrics import LATENCY_MS, Histogram
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer
 
@@ -31,6 +32,7 @@ log = get_logger(__name__)
 
 CURSOR: Final = "__pending_ack_state"
 """Source: Pulsar's MLPendingAckStore.getTransactionPendingAckStoreCursorName."""
+COMMIT_BOUNDS_US: Final = tuple(bound * 1e3 for bound in LATENCY_MS)
 
 
 class PendingTopic(Protocol):
@@ -67,8 +69,12 @@ class AcksInTransactions:
         """The subscription, once it is made."""
         self.seen_open: dict[TxnId, float] = {}
         """See `TransactionBuffer`."""
+        self.recovery_ms = (0, 0)
+        """When the replay of the log began and ended, in ms since 1970."""
         self.commits = self.aborts = (0, 0)
         """Ends stored since it was opened, and those that could not be."""
+        self.commit_us = Histogram(COMMIT_BOUNDS_US)
+        """Times of commits, in microseconds."""
         self._topic = topic
         self._cursor = cursor
         self._ending: dict[TxnId, trio.Event] = {}
@@ -164,6 +170,7 @@ class AcksInTransactions:
     async def _store_end(self, txn: TxnId, *, commit: bool) -> None:
         done = self._ending[txn] = trio.Event()
         is_cumulative = self.state.open[txn].cumulative is not None
+        begun = trio.current_time()
         record = pending_ack_record(txn, "COMMIT" if commit else "ABORT", CUMULATIVE if is_cumulative else INDIVIDUAL)
 
         def applied(position: Position | None) -> None:
@@ -171,6 +178,8 @@ class AcksInTransactions:
             self._count(commit, position is not None)
             if position is not None:
                 self._ended(txn, position, commit=commit)
+                if commit:
+                    self.commit_us.observe(round((trio.current_time() - begun) * 1e6))
             done.set()
 
         await self._write(record, applied)

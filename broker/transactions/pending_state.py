@@ -83,6 +83,8 @@ class PendingState:
         self.low_watermarks: dict[int, int] = {}
         self._entries: dict[Position, int] = {}
         """Bitmap of the messages that no open transaction acknowledged, by entry; 0: the whole entry is."""
+        self._sizes: dict[Position, int] = {}
+        """Messages of the batches in `_entries`, where they are known."""
         self._ended: OrderedDict[TxnId, None] = OrderedDict()
 
     @property
@@ -139,6 +141,8 @@ class PendingState:
                     held.cumulative = ack
                 continue
             position, bits = ack.position, to_bits(ack.words)
+            if ack.batch_size:
+                self._sizes[position] = ack.batch_size
             held.entries[position] = held.entries[position] & bits if position in held.entries else bits
             self._entries[position] = self._entries[position] & bits if position in self._entries else bits
 
@@ -177,6 +181,7 @@ class PendingState:
         left = [held.entries[position] for held in self.open.values() if position in held.entries]
         if not left:
             self._entries.pop(position, None)
+            self._sizes.pop(position, None)
             return
         bits = left[0]
         for each in left[1:]:
@@ -199,6 +204,18 @@ class PendingState:
             return None
         upto = [held.cumulative.position for held in self.open.values() if held.cumulative is not None]
         return HeldSummary(len(self._entries), max(upto, default=None), len(self.open), oldest)
+
+    def state_of(self, position: Position, index: int | None) -> str:
+        """Return whether an entry, or one message of a batch, is acknowledged in an open transaction, by the original's
+        names. Source: PositionInPendingAckStats."""
+        held = self._entries.get(position)
+        if held is None:
+            return "NotInPendingAck"
+        if index is None:
+            return "PendingAck"
+        if position in self._sizes and index >= self._sizes[position]:
+            return "InvalidPosition"
+        return "NotInPendingAck" if held >> index & 1 else "PendingAck"
 
     def wanted_runs(self, ledger_id: int, runs: Sequence[tuple[int, int]], cursor: Acked) -> list[tuple[int, int]]:
         """Return `runs` (first entry, count) without entries of which nothing is left to deliver."""

@@ -38,6 +38,7 @@ from broker.transactions.record_log import delete_log
 from broker.transactions.records import RecordError
 from broker.transactions.remote import RemoteBrokers
 from broker.transactions.snapshots.store import Snapshots
+from broker.transactions.told_ends import ToldEnds
 from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import COORDINATORS, TxnId, coordinator_log, pending_acks_log
 from cursors.errors import CursorError
@@ -73,13 +74,14 @@ class TransactionService:
     ) -> None:
         self.coordinators: dict[int, Coordinator] = {}
         """Coordinators of this broker, by number."""
+        self.told = ToldEnds()
         self._context = context
         self._topics = topics
         self._factory = factory
         self._metadata = metadata
         self._ownership = ownership
         self._opening: dict[int, trio.Lock] = {}
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._remote = RemoteBrokers(context)
         self._stopping = False
 
@@ -109,6 +111,19 @@ class TransactionService:
             log.info("coordinator of transactions opened", coordinator=coordinator_id)
             return made
 
+    async def existing(self, coordinator_id: int) -> Coordinator | None:
+        """Return a coordinator of this broker that is open, or has a log; None: it was never used. Raises
+        CoordinatorNotFoundError, MetadataUnavailableError."""
+        known = self._usable(coordinator_id)
+        if known is not None or not await self._has_log(coordinator_id):
+            return known
+        return await self.connect(coordinator_id)
+
+    async def _has_log(self, coordinator_id: int) -> bool:
+        path = log_path(coordinator_log(coordinator_id).managed_ledger_path)
+        with translated(path):
+            return await self._metadata.get(path) is not None
+
     def _usable(self, coordinator_id: int) -> Coordinator | None:
         known = self.coordinators.get(coordinator_id)
         return None if known is None or known.closed or not known.records.is_usable else known
@@ -137,7 +152,7 @@ class TransactionService:
         """Stop gracefully: every coordinator is closed."""
         self._stopping = True
         self._remote.close()
-        self._snapshots.close()
+        self.snapshots.close()
         for coordinator_id in list(self.coordinators):
             await self._close(self.coordinators.pop(coordinator_id))
 
@@ -159,7 +174,7 @@ class TransactionService:
 
     def transactions_of(self, topic: str) -> TransactionsOfTopic | None:
         """Return the transactions of a topic that is loaded here."""
-        name = _parsed(topic)
+        name = parsed(topic)
         loaded = None if name is None else self._topics.find(name)
         found = None if loaded is None else loaded.transactions
         return found if isinstance(found, TransactionsOfTopic) else None
@@ -168,25 +183,28 @@ class TransactionService:
 
     async def end_on_partition(self, topic: str, txn: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Tell a topic the end of a transaction, wherever it is. Raises BrokerError."""
-        name = _parsed(topic)
+        name = parsed(topic)
         if name is None or await self._is_gone(name):
             return
-        if await self._is_mine(name):
-            await self.end_here(name, txn, commit=commit, low_watermark=low_watermark)
-        else:
-            await self._remote.end_on_partition(name, txn, commit=commit, low_watermark=low_watermark)
+        with self.told.telling(name, commit=commit):
+            if await self._is_mine(name):
+                await self.end_here(name, txn, commit=commit, low_watermark=low_watermark)
+            else:
+                await self._remote.end_on_partition(name, txn, commit=commit, low_watermark=low_watermark)
 
     async def end_on_subscription(
         self, topic: str, subscription: str, txn: TxnId, *, commit: bool, low_watermark: int
     ) -> None:
         """Tell a subscription the end of a transaction, wherever it is. Raises BrokerError."""
-        name = _parsed(topic)
+        name = parsed(topic)
         if name is None or await self._is_gone(name):
             return
-        if await self._is_mine(name):
-            await self.end_here(name, txn, subscription, commit=commit, low_watermark=low_watermark)
-        else:
-            await self._remote.end_on_subscription(name, subscription, txn, commit=commit, low_watermark=low_watermark)
+        with self.told.telling(name, commit=commit):
+            if await self._is_mine(name):
+                await self.end_here(name, txn, subscription, commit=commit, low_watermark=low_watermark)
+            else:
+                tell = self._remote.end_on_subscription
+                await tell(name, subscription, txn, commit=commit, low_watermark=low_watermark)
 
     async def end_here(
         self, name: TopicName, txn: TxnId, subscription: str | None = None, *, commit: bool, low_watermark: int
@@ -222,7 +240,7 @@ class TransactionService:
         """Return the transactions of a topic, made at the first use."""
         if topic.transactions is None:
             topic.check_open()
-            topic.transactions = TransactionsOfTopic(topic, self._factory, self._snapshots)
+            topic.transactions = TransactionsOfTopic(topic, self._factory, self.snapshots)
         found = topic.transactions
         assert isinstance(found, TransactionsOfTopic), "there is one kind"
         return found
@@ -246,7 +264,7 @@ class TransactionService:
         for name in subscriptions:
             await delete_log(self._factory, pending_acks_log(topic, name))
         if not is_of_system(topic):
-            await self._snapshots.forget(topic)
+            await self.snapshots.forget(topic)
 
     # The round
 
@@ -279,10 +297,7 @@ class TransactionService:
         for coordinator_id in range(await self._topics.partitioned.get(COORDINATORS)):
             if self._usable(coordinator_id) is not None:
                 continue
-            path = log_path(coordinator_log(coordinator_id).managed_ledger_path)
-            with translated(path):
-                has_log = await self._metadata.get(path) is not None
-            if not has_log:
+            if not await self._has_log(coordinator_id):
                 continue
             if await self._is_mine(COORDINATORS.with_partition(coordinator_id)):
                 try:
@@ -357,7 +372,7 @@ class TransactionService:
         return False
 
 
-def _parsed(topic: str) -> TopicName | None:
+def parsed(topic: str) -> TopicName | None:
     """Return the name of a topic; None for a name that no topic has."""
     try:
         return TopicName.parse(topic)

@@ -36,6 +36,8 @@ class TransactionsOfTopic:
         self.buffer: TransactionBuffer | None = None
         self.acks: dict[str, AcksInTransactions] = {}
         """By subscription."""
+        self.recovery_ms = (0, 0)
+        """When the state of the buffer began and ended to be read, in ms since 1970; 0: it had none."""
         self._topic = topic
         self._factory = factory
         self._snapshots = snapshots
@@ -47,7 +49,9 @@ class TransactionsOfTopic:
         topic = self._topic
         try:
             if snapshot is not None:
+                begun_ms = self._now_ms()
                 self.buffer = TransactionBuffer(topic, await recover(topic.ledger, snapshot), self._snapshots)
+                self.recovery_ms = (begun_ms, self._now_ms())
             for name in subscriptions:
                 await self._open_acks(topic.subscriptions[name])
         except RecordError as error:
@@ -56,6 +60,9 @@ class TransactionsOfTopic:
         except BaseException:
             self.abandon()
             raise
+
+    def _now_ms(self) -> int:
+        return self._topic.context.world.clock.wall_ms()
 
     async def enable(self) -> None:
         """Let producers send in transactions. Durable on return. Raises BrokerError."""
@@ -105,7 +112,9 @@ class TransactionsOfTopic:
             return known
 
     async def _open_acks(self, subscription: Subscription) -> AcksInTransactions:
+        begun_ms = self._now_ms()
         made = await AcksInTransactions.open(self._factory, self._topic, subscription.name, subscription.cursor)
+        made.recovery_ms = (begun_ms, self._now_ms())
         made.records.ledger.on_fenced = self._topic.reload
         self.acks[subscription.name] = made
         self.follow(self._topic.subscriptions.get(subscription.name, subscription))

@@ -228,7 +228,10 @@ def parse_value(key: Key, *values: str) -> Any:
             raise ValueError(f"{raw!r} is none of {', '.join(key.bounds.choices)}")
         return raw
     assert kind == tuple[str, ...], f"{key.name}: a field cannot be of type {kind}"
-    return tuple(part.strip() for part in raw.split(",") if part.strip())
+    parts = tuple(part.strip() for part in raw.split(",") if part.strip())
+    if key.bounds.choices and (others := [part for part in parts if part not in key.bounds.choices]):
+        raise ValueError(f"{others[0]!r} is none of {', '.join(key.bounds.choices)}")
+    return parts
 
 
 def _is_number(raw: str) -> bool:

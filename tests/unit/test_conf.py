@@ -97,7 +97,8 @@ def test_every_key_has_help_and_a_default_that_keeps_to_its_bounds(process: Proc
     for key in process.keys().values():
         assert key.doc, key.name
         if key.bounds.choices:
-            assert key.default in key.bounds.choices, key.name
+            defaults = key.default if isinstance(key.default, tuple) else (key.default,)
+            assert set(defaults) <= set(key.bounds.choices), key.name
         if key.bounds.minimum is not None:
             assert key.bounds.minimum <= key.default <= (key.bounds.maximum or key.default), key.name
 
@@ -136,6 +137,8 @@ def other_values(key: Key, now: Any) -> list[object]:
     """Return values other than `now`; at least one of them is valid together with the other keys."""
     if key.name in TEXTS:
         return [TEXTS[key.name]]
+    if key.bounds.choices and isinstance(now, tuple):
+        return [(each,) for each in key.bounds.choices]
     if key.bounds.choices:
         return [each for each in key.bounds.choices if each != now]
     if isinstance(now, bool):

@@ -148,6 +148,23 @@ class InternalStats(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """Return a dict with the original's names, ready to be encoded."""
         return {
+            **self.log_as_json(),
+            "schemaLedgers": [
+                {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
+                for ledger_id, entries, size in self.schema_ledgers
+            ],
+            "compactedLedger": {
+                "ledgerId": self.compacted_ledger[0],
+                "entries": self.compacted_ledger[1],
+                "size": self.compacted_ledger[2],
+                "offloaded": False,
+                "underReplicated": False,
+            },
+        }
+
+    def log_as_json(self) -> dict[str, object]:
+        """Return the part about the log alone. Source: the original's ManagedLedgerInternalStats."""
+        return {
             "entriesAddedCounter": self.entries_added,
             "numberOfEntries": self.entry_count,
             "totalSize": self.total_size,
@@ -173,41 +190,22 @@ class InternalStats(NamedTuple):
                 for ledger in self.ledgers
             ],
             "cursors": {name: cursor.as_json() for name, cursor in self.cursors},
-            "schemaLedgers": [
-                {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
-                for ledger_id, entries, size in self.schema_ledgers
-            ],
-            "compactedLedger": {
-                "ledgerId": self.compacted_ledger[0],
-                "entries": self.compacted_ledger[1],
-                "size": self.compacted_ledger[2],
-                "offloaded": False,
-                "underReplicated": False,
-            },
             "properties": dict(self.properties),
         }
 
 
-async def gather(
-    topic: Topic,
-    read: Callable[[int], Awaitable[LedgerMetadata | None]],
-    schema_ledgers: Iterable[int],
-    *,
-    show_metadata: bool,
-) -> InternalStats:
-    """Return the state with what the metadata of ledgers say. `read` returns the metadata of a ledger."""
+Read = Callable[[int], Awaitable[LedgerMetadata | None]]
+"""Return the metadata of a ledger; None: there is none."""
+
+
+async def gather(topic: Topic, read: Read, schema_ledgers: Iterable[int], *, show_metadata: bool) -> InternalStats:
+    """Return the state with what the metadata of ledgers say."""
 
     async def shape(ledger_id: int) -> tuple[int, int, int] | None:
         found = await read(ledger_id)
         return None if found is None else (ledger_id, found.last_entry_id + 1, found.length)
 
-    ids = {max(topic.ledger.index.current_id, NONE)}
-    if show_metadata:
-        ids |= {info.ledger_id for info in topic.ledger.ledgers}
-    known: dict[int, LedgerMetadata] = {}
-    for ledger_id in ids - {NONE}:
-        if (found := await read(ledger_id)) is not None:
-            known[ledger_id] = found
+    known = await _metadata_of(topic.ledger, read, show_metadata=show_metadata)
     schemas = [each for ledger_id in schema_ledgers if (each := await shape(ledger_id)) is not None]
     view = None if topic.compaction is None else topic.compaction.view
     compacted = None if view is None else await shape(view.ledger_id)
@@ -216,16 +214,41 @@ async def gather(
     return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted or (NONE, NONE, NONE))
 
 
+async def stats_of_log(ledger: ManagedLedger, read: Read, *, show_metadata: bool) -> InternalStats:
+    """Return the state of a log that is no topic's."""
+    known = await _metadata_of(ledger, read, show_metadata=show_metadata)
+    return take_log(ledger, {}, known, show_metadata=show_metadata)
+
+
+async def _metadata_of(ledger: ManagedLedger, read: Read, *, show_metadata: bool) -> dict[int, LedgerMetadata]:
+    ids = {max(ledger.index.current_id, NONE)}
+    if show_metadata:
+        ids |= {info.ledger_id for info in ledger.ledgers}
+    known: dict[int, LedgerMetadata] = {}
+    for ledger_id in ids - {NONE}:
+        if (found := await read(ledger_id)) is not None:
+            known[ledger_id] = found
+    return known
+
+
 def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
     """Return the state of one moment; nothing is awaited.
 
     `metadata` is the known metadata of ledgers, by id; it may lack some."""
-    ledger = topic.ledger
+    return take_log(topic.ledger, topic.subscriptions, metadata, show_metadata=show_metadata)
+
+
+def take_log(
+    ledger: ManagedLedger,
+    subscriptions: Mapping[str, Subscription],
+    metadata: Mapping[int, LedgerMetadata],
+    *,
+    show_metadata: bool,
+) -> InternalStats:
+    """As `take`, of a log with the subscriptions that read it."""
     appends, current = ledger.appends, max(ledger.index.current_id, NONE)
     size = _current_size(ledger)
-    cursors = tuple(
-        (name, _cursor(ledger, cursor, topic.subscriptions.get(name))) for name, cursor in ledger.cursors.items()
-    )
+    cursors = tuple((name, _cursor(ledger, cursor, subscriptions.get(name))) for name, cursor in ledger.cursors.items())
     return InternalStats(
         entries_added=ledger.entries_added,
         entry_count=ledger.entry_count,

@@ -46,7 +46,10 @@ class FirstUse:
         """Raise NotAllowedError if the namespace cannot have so many more topics or partitions. One that exists is none
         of them. `held`: the policies, if they are known.
 
-        Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace."""
+        Non-persistent topics do not count, but the partitions of a new one must not be too many.
+
+        Raises MetadataUnavailableError. Source: Pulsar's BrokerService.checkMaxTopicsPerNamespace, which counts the
+        logs of the new topic's kind."""
         held = held or await self._policies.load(name, only_namespace=True)
         limit = held.value(MAX_TOPICS)
         if not limit or is_system_topic(name):
@@ -56,7 +59,7 @@ class FirstUse:
             if await self._metadata.get(log_path(name.managed_ledger_path)) is not None:
                 return
             try:
-                names = await self._metadata.children(log_path(f"{path}/persistent"))
+                names = await self._metadata.children(log_path(f"{path}/{name.domain}"))
             except NoNodeError:
                 names = []
         found = len([each for each in names if not is_system_name(each)])

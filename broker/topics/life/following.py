@@ -7,6 +7,7 @@ from collections.abc import Callable
 from broker.context import Context
 from broker.slices import sliced
 from broker.topics.deduplication.switch import follow_policies
+from broker.topics.life.sending import follow_sends
 from broker.topics.policies import TopicPolicies
 from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.following import follow_rates
@@ -42,6 +43,7 @@ class PolicyFollowing:
             if topic.closing or topic.name.namespace_path != namespace:
                 continue
             follow_rates(topic, self._rates)
+            follow_sends(topic)
             for subscription in list(topic.subscriptions.values()):
                 subscription.follow_policies()
             in_use = topic.producers or topic.deduplication is not None

@@ -18,6 +18,7 @@ from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import Owning
 from broker.slices import sliced
 from broker.topics.life.first_use import FirstUse
+from broker.topics.life.sending import follow_sends
 from broker.topics.namespace_check import NamespaceCheck
 from broker.topics.non_persistent.handling import Handling
 from broker.topics.non_persistent.topic import NonPersistentTopic
@@ -109,11 +110,14 @@ class NonPersistentTopics:
     async def create_partitioned(
         self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Make a partitioned topic. Raises TopicExistsError, PartitionCountError, InvalidTopicError."""
+        """Make a partitioned topic.
+
+        Raises TopicExistsError, PartitionCountError, InvalidTopicError, NotAllowedError (the namespace has no room)."""
         async with self._partitioned.changing(name):
             await self._namespaces.takes_topics(name)
             if self.find(name) is not None:
                 raise TopicExistsError(f"topic {name.full} exists, and is not partitioned")
+            await self._first_use.check_room(name, partitions)
             await self._partitioned.create(name, partitions, properties)
 
     async def get(self, name: TopicName, *, create: bool = True, explicit: bool = False) -> NonPersistentTopic:
@@ -149,6 +153,7 @@ class NonPersistentTopics:
         if topic is None:
             topic = self._loaded[name.full] = NonPersistentTopic(self._context, name, self._handling, policies)
             follow_direct(topic, self._rates)
+            follow_sends(topic)
         return topic
 
     def follow(self, namespace: str) -> None:
@@ -161,6 +166,7 @@ class NonPersistentTopics:
         async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
             if not topic.closing and topic.name.namespace_path == namespace:
                 follow_direct(topic, self._rates)
+                follow_sends(topic)
 
     def counters(self) -> Iterator[TopicCounters]:
         """Return the counts of the topics."""

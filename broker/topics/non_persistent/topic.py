@@ -24,7 +24,7 @@ from broker.topics.non_persistent.handling import Handling
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient
-from broker.topics.producer import NOT_SERVED, Producer
+from broker.topics.producer import NOT_SERVED, Producer, SendRules
 from broker.topics.producer_access import Access, Claim
 from broker.topics.rates.following import TopicRates
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -61,6 +61,8 @@ class NonPersistentTopic:
         """None: the limits of broker.conf hold."""
         self.rates: TopicRates | None = None
         """The rates that hold; None: none."""
+        self.sends: SendRules | None = None
+        """Demands of its policies on messages; None: there are none."""
         self.next_owner = ""
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
         self.unused_since: float | None = trio.current_time()
@@ -135,8 +137,9 @@ class NonPersistentTopic:
         """Give a run of messages to the subscriptions. Those that cannot be taken are answered with SEND_ERROR."""
         payloads = run.payloads
         features = producer.features.union(payloads)
-        too_large = sum(map(len, payloads)) > self.context.options.message_size_max
-        if features & REFUSED or run.flags & NOT_SERVED or too_large:
+        size, sends = sum(map(len, payloads)), self.sends
+        special = size > self.context.options.message_size_max or (sends is not None and sends.concerns(size))
+        if features & REFUSED or run.flags & NOT_SERVED or special:
             for part, has in producer.accepted(run):
                 self._take(producer, part, has)
         else:

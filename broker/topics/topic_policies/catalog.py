@@ -126,6 +126,14 @@ def _settable_limit(value: int, options: BrokerOptions) -> None:
         raise PolicyError(f"a limit must not be {value}: it is 0 or more")
 
 
+def _settable_message_size(value: int, options: BrokerOptions) -> None:
+    if not 0 <= value <= options.message_size_max:
+        raise PolicyError(
+            "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the "
+            f"broker-level, {options.message_size_max}"
+        )
+
+
 def _dispatch_rate(
     topic: str, *namespace: str, of_broker: Callable[[BrokerOptions], DispatchRate]
 ) -> Policy[DispatchRate]:
@@ -212,7 +220,14 @@ MAX_UNACKED_OF_SUBSCRIPTION: Final = _limit(
     "max_unacked_messages_per_subscription",
     lambda options: options.unacked_messages_per_subscription_max,
 )
-MAX_MESSAGE_SIZE: Final = _limit("maxMessageSize", "", lambda options: options.message_size_max)
+MAX_MESSAGE_SIZE: Final[Policy[int]] = Policy(
+    topic="maxMessageSize",
+    read=partial(kinds.number, what="maxMessageSize"),
+    says=_is_limit,
+    may_be_set=_settable_message_size,
+    of_broker=lambda options: options.message_size_max,
+)
+"""Bytes of an entry with its metadata; 0, or more than broker.conf has: that alone limits."""
 MAX_TOPICS: Final = _limit("", "max_topics_per_namespace", lambda options: options.topics_per_namespace_max)
 MESSAGE_TTL: Final = _limit("messageTTLInSeconds", "message_ttl_in_seconds", lambda options: options.message_ttl_s)
 """Seconds; 0: messages do not expire."""
@@ -298,8 +313,14 @@ SUBSCRIPTION_TYPES: Final[Policy[frozenset[str]]] = Policy(
     read=kinds.subscription_types,
     json=kinds.subscription_types_json,
     says=bool,
-    of_broker=lambda options: frozenset(kinds.SUBSCRIPTION_TYPES),
+    of_broker=lambda options: frozenset(options.subscription_types),
 )
+ENCRYPTION_REQUIRED: Final[Policy[bool]] = Policy(
+    namespace=("encryption_required",),
+    read=partial(kinds.flag, what="encryptionRequired"),
+    of_broker=lambda options: False,
+)
+"""True: producers have to encrypt, and every message has to be encrypted."""
 ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     topic="entryFilters",
     namespace=("entryFilters",),
@@ -355,6 +376,7 @@ OF_NAMESPACE: Final[tuple[Policy[Any], ...]] = (
     AUTO_TOPIC_CREATION,
     AUTO_SUBSCRIPTION_CREATION,
     SUBSCRIPTION_TYPES,
+    ENCRYPTION_REQUIRED,
     ENTRY_FILTERS,
     PAUSE_ON_ACK_STATE,
 )

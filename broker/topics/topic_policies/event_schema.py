@@ -10,9 +10,10 @@ import json
 from functools import cache
 from typing import Any, Final
 
+from broker.life_config import SUBSCRIPTION_TYPES
 from broker.topics.schemas.avro_schema import AvroType, parse
 from broker.topics.schemas.schema import Schema, SchemaType
-from broker.topics.topic_policies.kinds import DELETE_MODES, QUOTA_POLICIES, SUBSCRIPTION_TYPES
+from broker.topics.topic_policies.kinds import DELETE_MODES, QUOTA_POLICIES
 
 _EVENTS: Final = "org.apache.pulsar.common.events"
 _DATA: Final = "org.apache.pulsar.common.policies.data"

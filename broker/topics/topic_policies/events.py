@@ -181,7 +181,7 @@ def event_value(name: TopicName, fields: Mapping[str, Any], cluster: str) -> Jso
         "eventType": "TOPIC_POLICY",
         "replicateTo": None if is_global else [cluster],
         "topicPoliciesEvent": {
-            "domain": "persistent",
+            "domain": name.domain,
             "tenant": name.tenant,
             "namespace": name.namespace,
             "topic": name.partitioned.local,

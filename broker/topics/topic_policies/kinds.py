@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from broker.life_config import SUBSCRIPTION_TYPES
 from broker.ownership.values import Json
 from broker.topics.policy_values import INT32_MAX, PolicyError
 
@@ -19,7 +20,6 @@ MESSAGE_AGE: Final = "message_age"
 QUOTA_TYPES: Final = (DESTINATION_STORAGE, MESSAGE_AGE)
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 DELETE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
-SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 TOPIC_TYPES: Final = ("non-partitioned", "partitioned")
 
 

@@ -196,14 +196,20 @@ class Snapshots:
 
     # Writing
 
+    async def place(self, topic: TopicName) -> TopicName | None:
+        """Return the topic, or the partition, in which the snapshots of a topic are stored; None: there is none yet.
+        Raises BrokerError."""
+        sources = await self._sources(topic, SNAPSHOTS)
+        return sources[partition_of(topic.full, len(sources))] if sources else None
+
     async def store(self, topic: TopicName, snapshot: Snapshot | None) -> None:
         """Store the snapshot of a topic; durable on return. None: it has none any more. Raises BrokerError."""
-        sources = await self._sources(topic, SNAPSHOTS)
-        source = sources[partition_of(topic.full, len(sources))] if sources else _of_namespace(topic, SNAPSHOTS)
+        found = await self.place(topic)
+        source = found or _of_namespace(topic, SNAPSHOTS)
         if not await self._is_mine(source):
             await self._there(source).append(topic, snapshot)
             return
-        if not sources:
+        if found is None:
             try:
                 await self._topics.create(source)
             except TopicExistsError:

@@ -129,9 +129,7 @@ _AT_REST: Final[Mapping[str, str]] = {
         "dispatchThrottlingRatePerSubscribeInByte bookkeeperClientThrottleValue"
     ),
     "rates of delivery are numbers of their own": "dispatchThrottlingRateRelativeToPublishRate",
-    "every type of subscription is allowed": (
-        "subscriptionTypesEnabled subscriptionKeySharedEnable strictlyVerifySubscriptionName strictTopicNameEnabled"
-    ),
+    "names are checked as by default": ("strictlyVerifySubscriptionName strictTopicNameEnabled"),
     "topics have the configured number of partitions": "scalableTopicsEnabled",
     "unreadable data is an error, and never skipped": "autoSkipNonRecoverableData managedLedgerForceRecovery "
     "schemaLedgerForceRecovery",
@@ -191,9 +189,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         lambda value: value != "DISABLED", "keys of issuers are not fetched; leave it empty and set quireOpenIDKeySets"
     ),
     "tlsRequireTrustedClientCertOnConnect": refused(is_true, _TLS),
-    "encryptionRequireOnProducer": refused(
-        is_true, "encryption by producers is not checked; set it to false, and ensure it in the applications"
-    ),
     "brokerServicePortTls": refused(is_port, _TLS),
     "webServicePortTls": refused(is_port, _TLS),
     "tlsEnabled": refused(is_true, _TLS),

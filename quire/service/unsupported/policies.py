@@ -64,6 +64,10 @@ OBEYED: Final = frozenset(
         "dispatchRate",
         "subscriptionDispatchRate",
         "subscriptionPolicies",
+        "encryption_required",
+        "subscription_types_enabled",
+        "subscriptionTypesEnabled",
+        "maxMessageSize",
     )
 )
 """Rates of delivery are obeyed unless they are relative to that of publishing."""
@@ -82,13 +86,9 @@ WHY: Final[Mapping[str, str]] = {
     "replicatorDispatchRate": "there is no replication between clusters",
     "dispatchRate": RELATIVE,
     "subscriptionPolicies": RELATIVE,
-    "encryption_required": "encryption by producers is not checked",
     "subscription_auth_mode": "roles are not checked",
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
-    "subscription_types_enabled": "every type of subscription is allowed",
-    "subscriptionTypesEnabled": "every type of subscription is allowed",
-    "maxMessageSize": "the size that broker.conf has holds for every topic",
     "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
     "resource_group_name": "there are no resource groups",
     "resourceGroupName": "there are no resource groups",
@@ -113,8 +113,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"encryption_required": True, "deleted": False, "resource_group_name": "a", "properties": {"a":
-    "b"}}) ['encryption_required', 'resource_group_name']
+    >>> unsupported({"migrated": True, "deleted": False, "resource_group_name": "a", "properties": {"a": "b"}})
+    ['migrated', 'resource_group_name']
     """
     if not policies:
         return []
@@ -130,9 +130,8 @@ def create_problem(policies: Mapping[str, Any]) -> str | None:
 def described(fields: list[str]) -> str:
     """Fields with the reasons why they are not obeyed.
 
-    >>> described(["migrated", "encryption_required"])
-    'migrated (the namespace was moved to another cluster), encryption_required (producers are not asked whether they
-    encrypt)'
+    >>> described(["migrated", "offloadPolicies"])
+    'migrated (the namespace was moved to another cluster), offloadPolicies (there is no tiered storage)'
     """
     return ", ".join(f"{field} ({WHY.get(field, _UNKNOWN)})" for field in fields)
 

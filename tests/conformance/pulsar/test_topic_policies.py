@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,44 @@ def test_properties_of_a_topic_are_kept_over_a_kill(tmp_path: Path, partitions: 
         assert rest(server, "DELETE", f"{path}/properties?key=").status_code == 412
         assert rest(server, "GET", f"{path}/properties").json() == {"team": "c", "more": "d"}
         assert rest(server, "GET", "/persistent/public/default/none/properties").status_code == 404
+
+
+def test_encryption_types_of_subscriptions_and_sizes_are_obeyed(tmp_path: Path) -> None:
+    topic, path = "persistent://public/default/orders", "/persistent/public/default/orders"
+    namespace = "/namespaces/public/default"
+    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    keys = pulsar.CryptoKeyReader(str(public), str(private))
+    with standalone(tmp_path / "data") as server:
+        client = client_at(server)
+        plain = client.create_producer(topic)
+        plain.send(b"plain")
+        done(server, "POST", f"{namespace}/encryptionRequired", json=True)
+        with pytest.raises(pulsar.PulsarException):
+            client.create_producer(topic)
+        sender = client.create_producer(topic, encryption_key="k", crypto_key_reader=keys)
+        sender.send(b"secret")
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, crypto_key_reader=keys)
+        assert [reader.read_next(RECEIVE_MS).data() for _ in range(2)] == [b"plain", b"secret"]
+        done(server, "POST", f"{namespace}/encryptionRequired", json=False)
+        plain = client.create_producer(topic)  # the first one is closed by its client
+        plain.send(b"again")
+        assert reader.read_next(RECEIVE_MS).data() == b"again"
+
+        done(server, "POST", f"{path}/maxMessageSize", json=1000)
+        assert rest(server, "POST", f"{path}/maxMessageSize", json=(5 << 20) + 1).status_code == 412
+        with pytest.raises(pulsar.PulsarException):
+            plain.send(b"x" * 1000)
+        plain.send(b"x" * 100)
+        done(server, "DELETE", f"{path}/maxMessageSize")
+        plain.send(b"x" * 1000)
+
+        done(server, "POST", f"{path}/subscriptionTypesEnabled", json=["Shared"])
+        with pytest.raises(pulsar.PulsarException):
+            client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Failover)
+        client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared).close()
+        info = rest(server, "GET", f"{path}/internal-info").json()
+        assert list(info["cursors"]) == ["s"]
+        assert rest(server, "GET", f"{path}/backlog").json()["totalMessages"] == 5
+        client.close()

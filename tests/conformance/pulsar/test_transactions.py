@@ -186,6 +186,17 @@ def test_what_operators_see(serving: StandaloneProcess, topic: str) -> None:
         assert (acks["state"], acks["ongoingTxnSize"]) == ("Ready", 1)
         in_acks = web.get(f"{base}/transactionInPendingAckStats/{short}/s/{path}", timeout=10)
         assert in_acks.json() == {"cumulativeAckPosition": None}
+        at = f"{base}/positionStatsInPendingAck/{short}/s/{place.ledgerId}"
+        assert web.get(f"{at}/{place.entryId}", timeout=10).json() == {"state": "PendingAck"}
+        assert web.get(f"{at}/{place.entryId + 1}", timeout=10).json() == {"state": "NotInPendingAck"}
+        for log, name in (
+            (f"coordinatorInternalStats/{txn[0]}", "transactionLogStats"),
+            (f"pendingAckInternalStats/{short}/s", "pendingAckLogStats"),
+            (f"transactionBufferInternalStats/{short}", "singleSnapshotSystemTopicInternalStats"),
+        ):
+            found = web.get(f"{base}/{log}?metadata=true", timeout=10).json()[name]["managedLedgerInternalStats"]
+            assert found["numberOfEntries"] > 0
+            assert "ensembles=" in found["ledgers"][-1]["metadata"], log
         assert web.request("POST", f"{base}/abortTransaction/{path}", timeout=10).status_code == 204
         in_buffer = web.get(f"{base}/transactionInBufferStats/{short}/{path}", timeout=10).json()
         assert in_buffer == {"startPosition": None, "aborted": True}
@@ -203,3 +214,19 @@ def test_a_deleted_topic_ends_its_part_of_a_transaction(serving: StandaloneProce
         path = topic.replace("://", "/")
         assert web.request("DELETE", f"{serving.web}/admin/v2/{path}?force=true", timeout=10).status_code == 204
         assert not tc.end(txn, commit=True).HasField("error")
+
+
+def test_coordinators_are_added(serving: StandaloneProcess) -> None:
+    base = f"{serving.web}/admin/v3/transactions"
+    scale = f"{base}/transactionCoordinator/replicas"
+    assert web.request("POST", scale, json=16, timeout=10).status_code == 406
+    assert web.request("POST", scale, json=18, timeout=10).status_code == 204
+    assert len(web.get(f"{base}/coordinators", timeout=10).json()) == 18
+    with RawClient(serving.port) as tc:
+
+        def connects() -> bool:
+            request = pb.CommandTcClientConnectRequest(request_id=tc.next_id(), tc_id=17)
+            tc.send(C(type=C.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=request))
+            return not tc.expect(C.TC_CLIENT_CONNECT_RESPONSE).tcClientConnectResponse.HasField("error")
+
+        wait_until(connects, "the new coordinator is there")

@@ -147,7 +147,9 @@ def _variants(head: Line, steps: list[Step]) -> Iterator[Story]:
         for step in steps:
             text = step.text
             for parameters_together, (value, _) in given.items():
-                for parameter, one in zip(parameters_together.split("/"), value.split("/"), strict=True):
+                names = parameters_together.split("/")
+                ones = value.split("/") if len(names) > 1 else [value]  # a path is one value
+                for parameter, one in zip(names, ones, strict=True):
                     text = text.replace(f"${parameter}", one)
             made.steps.append(Step(step.where, text))
         yield made

@@ -41,7 +41,7 @@ class Client:
         return getattr(found, answer)
 
     async def connect(self, coordinator: int = 0) -> Any:
-        await until(lambda: self.room.broker.topics.partitioned.known(COORDINATORS) == 16)
+        await until(lambda: (self.room.broker.topics.partitioned.known(COORDINATORS) or 0) >= 16)
         return await self.ask(
             C.TC_CLIENT_CONNECT_REQUEST, "tcClientConnectRequest", "tcClientConnectResponse", tc_id=coordinator
         )

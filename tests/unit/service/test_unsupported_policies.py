@@ -66,16 +66,13 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("encryption_required", True),
         ("resource_group_name", "a"),
         ("auth_policies", {"namespace_auth": {"role": ["produce"]}, "destination_auth": {}}),
         ("replication_clusters", ["a", "b"]),
         ("topicDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}}),
         ("dispatchRate", {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}),
         ("subscription_auth_mode", "Prefix"),
-        ("subscription_types_enabled", ["Shared"]),
         ("offload_policies", {"managedLedgerOffloadDriver": "aws-s3"}),
-        ("maxMessageSize", 7),
         ("dispatcherPauseOnAckStatePersistentEnabled", True),
         ("clusterDispatchRate", {"c": {"dispatchThrottlingRateInByte": 100, "relativeToPublishRate": True}}),
         (

@@ -141,8 +141,8 @@ class FakeAdministration(Administration):
         await self._note("internal_stats", name.full, metadata)
         return cast("InternalStats", Stats(name, metadata))
 
-    async def internal_stats_json(self, name: TopicName) -> Any:
-        return (await self.internal_stats(name)).as_json()
+    async def internal_stats_json(self, name: TopicName, metadata: bool = False) -> Any:
+        return (await self.internal_stats(name, metadata)).as_json()
 
     async def exists(self, name: TopicName) -> bool:
         await self._note("exists", name.full)

@@ -40,9 +40,9 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
     log_events: list[Event], room: Room
 ) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"encryption_required": True, "resource_group_name": "a"}))
+        await store(room, POLICIES, encode_json({"subscription_auth_mode": "Prefix", "resource_group_name": "a"}))
         why = await refused(room)
-        for part in (TOPIC, "encryption_required", "resource_group_name", "--accept-unsupported-policies"):
+        for part in (TOPIC, "subscription_auth_mode", "resource_group_name", "--accept-unsupported-policies"):
             assert part in why
         await refused(room)
         assert list(room.broker.topics.takeover.refused) == ["public/default"]
@@ -50,9 +50,9 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
         peer.ask_subscribe()
         code, text = await peer.error()
         assert code == pb.NotAllowedError
-        assert "encryption_required" in text
+        assert "subscription_auth_mode" in text
         # When the policy is removed, the topic is loaded.
-        await store(room, POLICIES, encode_json({"encryption_required": False}))
+        await store(room, POLICIES, encode_json({"subscription_auth_mode": "None"}))
         await wait_all_tasks_blocked()  # the change is known
         assert await room.broker.topics.get(NAME)
         assert room.broker.topics.takeover.refused == {}
@@ -78,13 +78,13 @@ async def test_a_topic_for_policies_to_which_nothing_was_written_is_no_hindrance
 
 async def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: list[Event]) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"encryption_required": True}))
+        await store(room, POLICIES, encode_json({"subscription_auth_mode": "Prefix"}))
         assert await room.broker.topics.get(NAME)
         assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
 
     async with in_broker(accept_unsupported_policies=True) as room:
         await test(room)
     accepted = [event for event in log_events if "accepting policies" in event["event"]]
-    assert [(event["namespace"], "encryption_required" in event["reason"]) for event in accepted] == [
+    assert [(event["namespace"], "subscription_auth_mode" in event["reason"]) for event in accepted] == [
         ("public/default", True)
     ]

@@ -1,87 +1,83 @@
-"""Policies of non-persistent topics: they hold as far as they concern what is not stored."""
+"""Policies that non-persistent topics have themselves, set over REST and obeyed."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-import trio
-from trio.testing import wait_all_tasks_blocked
-
+from broker.ownership.values import encode_json
+from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
-from tests.support.pulsar_frames import SUB, C
-from tests.unit.broker.peers import Peer, Room, in_broker
+from tests.support.waiting import until
+from tests.unit.broker.peers import Room
+from tests.unit.broker.rest import rest_of
 
-TOPIC = "non-persistent://public/default/ruled"
-NAME = TopicName.parse(TOPIC)
-NAMESPACE = "/admin/policies/public/default"
-
-
-async def said(room: Room, **policies: Any) -> None:
-    """Set the policies of the namespace."""
-    await room.cluster.stores[0].put(NAMESPACE, json.dumps(policies).encode(), -1)
-    await wait_all_tasks_blocked()
+BASE = "/admin/v2/non-persistent/public/default"
+FULL = "non-persistent://public/default/t"
+NAME = TopicName.parse(FULL)
+PERSISTENT = "/admin/v2/persistent/public/default"
 
 
-async def test_limits_of_a_namespace_hold(room: Room) -> None:
-    await said(room, max_producers_per_topic=1, max_consumers_per_topic=2, max_subscriptions_per_topic=2)
+async def test_limits_of_a_topic_are_set_shown_and_obeyed(room: Room) -> None:
     peer = await room.connect()
-    await peer.producer(TOPIC)
-    other = await room.connect()
-    other.ask_producer(TOPIC)
-    assert (await other.error())[0] == pb.ProducerBusy
-    await peer.subscribe(TOPIC, "a", 1, subType=SUB.Shared)
-    await peer.subscribe(TOPIC, "b", 2)
-    other.ask_subscribe(TOPIC, "c", 3)
-    assert (await other.error())[0] == pb.NotAllowedError
-    other.ask_subscribe(TOPIC, "a", 3, subType=SUB.Shared)
-    assert (await other.error())[0] == pb.ConsumerBusy
-    await said(room, max_producers_per_topic=2)
-    await other.producer(TOPIC)
+    await peer.producer(FULL, 1, producer_name="p")
+    await peer.subscribe(FULL, "s", 1)
+    async with rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{PERSISTENT}/t") == 204  # of the same name
+        limits = ("maxProducers", "maxConsumers", "maxSubscriptionsPerTopic", "maxConsumersPerSubscription")
+        for resource in limits:
+            assert await rest.status("GET", f"{BASE}/t/{resource}") == 200, resource
+            assert await rest.status("POST", f"{BASE}/t/{resource}", json=1) == 204, resource
+            assert await rest.get(f"{BASE}/t/{resource}?applied=true") == 1
+            await rest.refused("POST", f"{BASE}/t/{resource}", 412, json=-1)
+        assert await rest.get(f"{PERSISTENT}/t/maxProducers?applied=true") == 0
+        assert await peer.refused_producer(FULL, 2) == pb.ProducerBusy
+        assert await peer.refused_consumer(FULL, "other", 2) == pb.NotAllowedError
+        await peer.producer(FULL.replace("non-", ""), 3)
+        await peer.producer(FULL.replace("non-", ""), 4)
+        assert await rest.status("DELETE", f"{BASE}/t/maxProducers") == 204
+        await peer.producer(FULL, 2)
+        assert await rest.status("DELETE", f"{BASE}/t/policies") == 204
+        assert await rest.status("GET", f"{BASE}/t/maxConsumers") == 200
+        await peer.subscribe(FULL, "other", 2)
+        for path in ("none/maxProducers", "t/retention", "t/dispatchRate"):
+            assert await rest.status("GET", f"{BASE}/{path}") == (404 if "none" in path else 501), path
 
 
-async def test_a_publish_rate_holds_producers_also_when_it_is_set_later() -> None:
-    async with in_broker(cluster_name="here") as room:
-        peer = await room.connect()
-        await peer.producer(TOPIC)
-        assert await seconds_of(peer, 0) < 1
-        rate = {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1}
-        await said(room, publishMaxMessageRate={"here": rate})
-        assert await seconds_of(peer, 40) >= 2.5
+async def test_the_rate_of_publishing_of_a_topic_holds_its_producers(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer(FULL)
+    rate = {"publishThrottlingRateInMsg": 1, "publishThrottlingRateInByte": -1}
+    async with rest_of(room, cluster=True) as rest:
+        assert await rest.status("POST", f"{BASE}/t/publishRate", json=rate) == 204
         topic = room.broker.direct.find(NAME)
         assert topic is not None
-        assert topic.rates is not None
-        assert topic.rates.times_limited > 0
-        await said(room)
-        assert await seconds_of(peer, 80) < 1
+        await until(lambda: topic.rates is not None and topic.rates.publish is not None)
+        assert await rest.get(f"{BASE}/t/publishRate") == rate
+        assert await rest.status("DELETE", f"{BASE}/t/publishRate") == 204
+        await until(lambda: topic.rates is not None and topic.rates.publish is None)
 
 
-async def seconds_of(peer: Peer, first: int) -> float:
-    """Return how long forty messages take, one after the other."""
-    began = trio.current_time()
-    for number in range(first, first + 40):
-        await peer.publish(b"x", first=number)
-    return trio.current_time() - began
-
-
-async def test_a_topic_is_not_made_at_its_first_use_where_the_namespace_forbids_it(room: Room) -> None:
-    await said(room, autoTopicCreationOverride={"allowAutoTopicCreation": False})
+async def test_topics_that_are_not_stored_do_not_count_but_must_not_be_too_many_partitions(room: Room) -> None:
+    await room.cluster.stores[0].put(
+        "/admin/policies/public/default", encode_json({"max_topics_per_namespace": 2}), ANY_VERSION
+    )
     peer = await room.connect()
-    peer.ask_producer(TOPIC)
-    assert (await peer.error())[0] == pb.TopicNotFound
-    assert room.broker.direct.loaded() == []
+    async with rest_of(room, cluster=True) as rest:
+        for number in range(4):
+            await peer.producer(f"{FULL}{number}", number)
+        reason = await rest.refused("PUT", f"{BASE}/p/partitions", 412, json=3)
+        assert reason.startswith("Exceed maximum number of topics in namespace")
+        assert await rest.status("PUT", f"{BASE}/p/partitions", json=2) == 204
+        assert await rest.status("PUT", f"{PERSISTENT}/p/partitions", json=2) == 204
+        reason = await rest.refused("PUT", f"{PERSISTENT}/q/partitions", 412, json=1)
+        assert reason.startswith("Exceed maximum number of topics in namespace")
 
 
-async def test_an_inactive_topic_is_forgotten_when_and_where_its_policy_says_so() -> None:
-    async with in_broker(delete_inactive=False) as room:
-        peer = await room.connect()
-        await peer.producer(TOPIC)
-        peer.close_producer()
-        await peer.expect(C.SUCCESS)
-        await trio.sleep(200)
-        assert [each.name for each in room.broker.direct.loaded()] == [NAME]
-        policy = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 5}
-        await said(room, inactive_topic_policies={**policy, "deleteWhileInactive": True})
-        await trio.sleep(100)
-        assert room.broker.direct.loaded() == []
+async def test_topics_are_listed_by_bundle(room: Room) -> None:
+    async with rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/t") == 204
+        every = await rest.get("/admin/v2/namespaces/public/default/bundles")
+        ranges = ["_".join(pair) for pair in zip(every["boundaries"], every["boundaries"][1:], strict=False)]
+        found = [await rest.get(f"{BASE}/{bundle}") for bundle in ranges]
+        assert sorted(found) == [*[[]] * (len(ranges) - 1), [FULL]]
+        assert [await rest.get(f"{BASE}?bundle={bundle}") for bundle in ranges] == found
+        assert await rest.status("GET", f"{BASE}/0x0_0x1") == 404

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx2
 import pytest
-import trio
 
 from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
-from broker.admin.requests import Service
-from broker.admin.resources import routes
 from broker.config import PARTITIONED
 from broker.errors import ServiceNotReadyError
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import BrokerReport, LocalBroker, encode_report
-from quire.service.http import Health, make_app
-from quire.service.metrics import Metrics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
 from tests.support.pulsar_frames import C
 from tests.unit.broker.peers import Peer, Room, in_broker
+from tests.unit.broker.rest import rest_of
 
 BASE = "/admin/v2/non-persistent/public/default"
 SPACE = NamespaceName("public", "default")
@@ -37,34 +30,6 @@ async def partition_count(peer: Peer, topic: str, *, create: bool = True) -> int
     found = (await peer.expect(C.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
     is_found = found.response == pb.CommandPartitionedTopicMetadataResponse.Success
     return found.partitions if is_found else -int(found.error)
-
-
-class Rest:
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self._client = client
-
-    async def get(self, path: str) -> Any:
-        answer = await self._client.get(path)
-        assert answer.status_code == 200, (path, answer.status_code, answer.text)
-        return answer.json()
-
-    async def status(self, method: str, path: str, **options: Any) -> int:
-        return (await self._client.request(method, path, **options)).status_code
-
-
-@asynccontextmanager
-async def rest_of(room: Room) -> AsyncIterator[Rest]:
-    broker = room.broker
-    service = Service(
-        administration=broker.administration,
-        client_partitions=broker.client_partitions,
-        broker_url=lambda: broker.service_url,
-        web_url=lambda: "http://test:8080",
-        deadline_s=30.0,
-    )
-    app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes(service))
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
-        yield Rest(client)
 
 
 async def test_a_topic_is_made_listed_shown_unloaded_and_deleted(room: Room) -> None:

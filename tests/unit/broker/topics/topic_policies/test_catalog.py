@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.config import BrokerOptions
+from broker.life_config import SUBSCRIPTION_TYPES
 from broker.topics.policy_values import PolicyError
 from broker.topics.topic_policies import catalog, kinds
 from broker.topics.topic_policies.catalog import Policy
@@ -86,7 +87,7 @@ def test_the_quotas_of_size_and_of_age_stand_each_for_itself() -> None:
 
 
 def test_other_kinds() -> None:
-    assert value(catalog.SUBSCRIPTION_TYPES, {"subscriptionTypesEnabled": []}, None) == set(kinds.SUBSCRIPTION_TYPES)
+    assert value(catalog.SUBSCRIPTION_TYPES, {"subscriptionTypesEnabled": []}, None) == set(SUBSCRIPTION_TYPES)
     assert value(catalog.SUBSCRIPTION_TYPES, {"subscriptionTypesEnabled": ["Shared"]}, None) == {"Shared"}
     inactive = {"deleteWhileInactive": True, "inactiveTopicDeleteMode": kinds.DELETE_MODES[1]}
     assert value(catalog.INACTIVE_TOPICS, None, {"inactive_topic_policies": inactive}).after_s == 60, "no time"
