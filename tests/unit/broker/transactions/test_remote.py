@@ -50,6 +50,7 @@ class Wire:
     """The client's end of a connection to the broker of a room."""
 
     peer = "broker:6650"
+    peer_certificate: bytes | None = None
 
     def __init__(self, far: FarEnd) -> None:
         self._far = far
