@@ -10,6 +10,7 @@ MEASUREMENTS = {
     "cluster": "a broker, three bookies and ZooKeeper, and the repair of ledgers, beside Apache Pulsar's same",
     "spark": "the Spark source and sink beside the official Python client, alone, in one interleaved run",
     "topics": "20,000 topics on one server: memory per topic, stop, and serving them all again",
+    "dispatch": "delivery to Shared and Key_Shared consumers, fan-in, drain, many subscriptions, deduplication",
     "acks": "an acknowledgement of a part of a batch, beside up to 100,000 others: CPU, bytes written, the node",
     "connections": "memory of a server per idle connection, and its release",
     "links": "a bookie in the same process, and as a child process",

@@ -23,9 +23,11 @@ def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
     return _U32.pack(4 + len(body) + len(tail)) + _U32.pack(len(body)) + body + tail
 
 
-def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "raw") -> bytes:
+def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "raw", key: str = "") -> bytes:
     """Return one SEND with its checksum, in the form of the official clients."""
     metadata = pb.MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=int(time.time() * 1000))
+    if key:
+        metadata.partition_key = key
     packed = metadata.SerializeToString()
     checked = _U32.pack(len(packed)) + packed + payload
     tail = b"\x0e\x01" + _U32.pack(crc32c(checked)) + checked

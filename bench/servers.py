@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.procs import tree
 from bench.waiting import poll_until
@@ -113,10 +114,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def quire(folder: Path) -> Iterator[Server]:
-    """Start Quire standalone with its data and log in `folder`, fsync on."""
+def quire(folder: Path, keys: Mapping[str, str] = MappingProxyType({})) -> Iterator[Server]:
+    """Start Quire standalone with its data and log in `folder`, fsync on. `keys`: of its configuration."""
     port, web = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "standalone.conf").write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     command = [
         sys.executable,
         "-m",
@@ -128,6 +130,8 @@ def quire(folder: Path) -> Iterator[Server]:
         str(port),
         "--web-port",
         str(web),
+        "--conf",
+        "standalone.conf",
     ]
     yield from _running("quire", command, folder, port, web, 30)
 

@@ -173,8 +173,8 @@ class BrokerOptions(LifeOptions):
         "brokerDeduplicationEntriesInterval",
         1000,
         minimum=1,
-        doc="Entries after which a topic stores the sequence ids of its producers. More entries are read again when "
-        "the topic is loaded, and kept until then.",
+        doc="Entries after which a topic stores the sequence ids of its producers, at most four times a second. More "
+        "entries are read again when the topic is loaded, and kept until then.",
     )
     deduplication_snapshot_interval_s: int = conf_key(
         "brokerDeduplicationSnapshotIntervalSeconds",

@@ -276,6 +276,15 @@ class LifeOptions:
         doc="Bytes that were added to a topic since its last compaction, above which it is compacted. Namespaces and "
         "topics may have another (compactionThreshold). 0: only when asked.",
     )
+    system_compaction_threshold_bytes: int = conf_key(
+        "quireSystemTopicCompactionThresholdInBytes",
+        1 << 20,
+        unit=BYTES,
+        minimum=0,
+        doc="The same for __change_events and __transaction_buffer_snapshot and its indexes and segments, of which the "
+        "last message of each key counts, unless a policy or the broker's threshold says something. What is compacted "
+        "is trimmed. 0: only when asked; they grow.",
+    )
     compaction_check_interval_s: int = conf_key(
         "brokerServiceCompactionMonitorIntervalInSeconds",
         60,

@@ -128,7 +128,7 @@ class Broker:
         self.ownership.on_lost = self._lose
         self.ownership.on_unload = self._unload
         self.ownership.counters = self._counters
-        self.change_events = ChangeEvents(self.context, metadata, self.topics, factory.ledgers)
+        self.change_events = ChangeEvents(self.context, metadata, self.topics)
         self.policies.source = self.change_events
         self.administration = Administration(self.topics, self.direct, metadata, nursery)
         self.explain = self.administration.explain = Explain(self.context)

@@ -57,9 +57,9 @@ class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
     __slots__ = (
-        "_changes",
         "_log",
         "batches",
+        "changes",
         "delayed_index",
         "mark_delete",
         "properties",
@@ -79,7 +79,7 @@ class AckState:
         """None: nothing was counted."""
         self.delayed_index = b""
         """Index of the subscription's delayed messages, which only its owner can read; stored with the position."""
-        self._changes = Changes()
+        self.changes = Changes()
 
     def with_redeliveries(self, counts: dict[Position, int]) -> AckState:
         """Set the redelivery counts that were read from the store."""
@@ -143,7 +143,7 @@ class AckState:
         self._check_room(position, unacked)
         remaining = self.batches.ack(position, unacked)
         if remaining:
-            self._changes.batches[position] = None
+            self.changes.batches[position] = None
         else:
             self.ack_individual((position,))
         return remaining
@@ -176,7 +176,7 @@ class AckState:
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.batches.clear()
-        self._changes = Changes()
+        self.changes = Changes()
 
     def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
         """Return the unacknowledged ones of the `count` entries of one ledger from `first` on, as (first entry,
@@ -249,9 +249,9 @@ class AckState:
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
-        taken = self._changes
-        self._changes = Changes()
-        self._changes.replaced = False
+        taken = self.changes
+        self.changes = Changes()
+        self.changes.replaced = False
         if self.redeliveries is not None:
             taken.redelivered = self.redeliveries.take_changed()
         return taken
@@ -267,7 +267,7 @@ class AckState:
 
     def rewrite(self) -> None:
         """Make the next changes a whole state: the last ones were not written, or the next go to another ledger."""
-        self._changes = Changes()
+        self.changes = Changes()
 
     def fit_to_log(self) -> None:
         """Move a recovered state to a place that the log has.
@@ -325,13 +325,13 @@ class AckState:
             raise TooManyAcksError([position], "too many partly acknowledged batches")
 
     def _note(self, ledger_id: int, entry_id: int) -> None:
-        changed = self._changes.ranges
+        changed = self.changes.ranges
         if changed and changed[-1] == entry_id - 1 and changed[-3] == ledger_id:
             changed[-1] = entry_id
         elif len(changed) < _CHANGES_MAX:
             changed += (ledger_id, entry_id, entry_id)
         else:
-            self._changes = Changes()
+            self.changes = Changes()
         if self.batches:
             self.batches.forget(Position(ledger_id, entry_id))
 

@@ -23,6 +23,9 @@ BATCH_SIZE_MAX = 65_536
 ACK_SET_WORDS_MAX = BATCH_SIZE_MAX // 64
 PAGE = 8192
 """Entries of one ledger whose batches are kept together."""
+PAGE_COST = 20
+"""Cost of a page in batches, when it is encoded."""
+LARGE_COST = 16_000
 _SHIFT = 13
 _LOW = PAGE - 1
 _WORD = (1 << 64) - 1
@@ -88,6 +91,17 @@ class BatchPage:
             self.encoded = None
             self.words -= word_count(known)
 
+    def is_encoded(self, encode: Callable[[BatchPage], bytes]) -> bool:
+        """Return whether it was encoded like this since its last change."""
+        return self.encoded is not None and self.encoded[0] is encode
+
+    def encode(self, encode: Callable[[BatchPage], bytes]) -> bytes:
+        """Return what `encode` makes of the page, from memory if it did so since the last change."""
+        known = self.encoded
+        if known is None or known[0] is not encode:
+            known = self.encoded = encode, encode(self)
+        return known[1]
+
     def columns(self) -> tuple[bytes, bytes, bytes]:
         """Return the entries' numbers in the page, the sizes of their bitmaps in bytes, and the bitmaps end to end."""
         bitmaps = [bits.to_bytes((bits.bit_length() + 7) >> 3, "little") for bits in self.unacked.values()]
@@ -110,6 +124,11 @@ class BatchAcks:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether encoding all of it would take some milliseconds."""
+        return self._count + PAGE_COST * len(self._pages) > LARGE_COST
 
     @property
     def page_count(self) -> int:
@@ -200,10 +219,4 @@ class BatchAcks:
 
     def encoded(self, encode: Callable[[BatchPage], bytes]) -> bytes:
         """Return what `encode` makes of each page, in any order. It is called once per changed page."""
-        parts: list[bytes] = []
-        for page in self._pages.values():
-            known = page.encoded
-            if known is None or known[0] is not encode:
-                known = page.encoded = encode, encode(page)
-            parts.append(known[1])
-        return b"".join(parts)
+        return b"".join([page.encode(encode) for page in self._pages.values()])

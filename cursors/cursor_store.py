@@ -28,8 +28,10 @@ from cursors.ack_state import AckState
 from cursors.cursor_node import StoredNode
 from cursors.cursor_recovery import recover
 from cursors.doors import Writer
+from cursors.encoding import encode_pages, is_slow
 from cursors.entry_chain import EntryChain
 from cursors.errors import CursorClosedError, CursorError, CursorFencedError, CursorPersistError, CursorTooLargeError
+from cursors.persisting import wait_for
 from cursors.position_info import NO_LEDGER, CursorNode, Stored, node_takes
 from cursors.services import CursorServices
 from cursors.topic_log import topic_log
@@ -104,8 +106,7 @@ class CursorStore:
         self._idle: trio.Event | None = None
         """Set after the first entry; unset while `_busy`."""
         self._switched: trio.Event | None = None
-        """Set after the first ledger; unset while one is being created, also in a stopped store: the ledger may still
-        come into existence."""
+        """Set after the first ledger; unset while one is being created, also in a stopped store (it may still come)."""
         self._waiting: list[Persisted] = []
         self._in_flight: list[Persisted] = []
         self._in_flight_mark_delete = EARLIEST
@@ -203,11 +204,21 @@ class CursorStore:
         return writer.last_pushed + 1 >= config.entries_max or age_s > config.age_max_s
 
     def _append(self, writer: Writer) -> None:
-        """Write one entry with everything acknowledged so far."""
+        """Write one entry with everything acknowledged so far; soon, if it has to be encoded in steps."""
         state, chain = self._require_state(), self._chain
         assert chain is not None, "it begins with the ledger"
-        self._in_flight += self._waiting
-        self._waiting = []
+        if state.batches.is_large and chain.is_whole(state) and is_slow(state):
+            self._services.nursery.start_soon(self._encode, writer, state, chain, name=f"encode cursor {self._name}")
+        else:
+            self._append_now(writer, state, chain)
+
+    async def _encode(self, writer: Writer, state: AckState, chain: EntryChain) -> None:
+        await encode_pages(state)
+        if writer is self._writer:  # it has not failed meanwhile
+            self._append_now(writer, state, chain)
+
+    def _append_now(self, writer: Writer, state: AckState, chain: EntryChain) -> None:
+        self._in_flight, self._waiting = self._in_flight + self._waiting, []
         self._in_flight_mark_delete = state.mark_delete
         self._dirty = self._again = False
         try:
@@ -234,9 +245,8 @@ class CursorStore:
 
     def _durable(self, mark_delete: Position) -> None:
         if mark_delete != self.durable_mark_delete:
-            back = mark_delete < self.durable_mark_delete
-            self.durable_mark_delete = mark_delete
-            self.on_durable(back)
+            before, self.durable_mark_delete = self.durable_mark_delete, mark_delete
+            self.on_durable(mark_delete < before)
 
     def _finish(self, error: CursorError | None) -> None:
         """Report the outcome of the write in flight, and continue with changes made meanwhile."""
@@ -318,8 +328,7 @@ class CursorStore:
     def _give_up(self, error: Exception) -> None:
         """Report the failure to the callers; the state stays dirty and is retried later."""
         self._log.warning("cursor not stored, retrying later", reason=str(error))
-        self._in_flight += self._waiting
-        self._waiting = []
+        self._in_flight, self._waiting = self._in_flight + self._waiting, []
         self._again = False
         self._finish(CursorPersistError(f"cursor {self._name} could not be stored: {error}"))
         self.changed()
@@ -327,9 +336,7 @@ class CursorStore:
     def _delete_useless_ledgers(self) -> None:
         useless = self.node.useless_ledger_ids()
         if useless:
-            self._services.nursery.start_soon(
-                self.node.delete_ledgers, useless, name=f"old ledgers of cursor {self._name}"
-            )
+            self._services.nursery.start_soon(self.node.delete_ledgers, useless, name=f"old ledgers of {self._name}")
 
     async def change_node(self, change: Callable[[CursorNode], CursorNode]) -> None:
         """Change what the node says beside the state; durable on return. Raises CursorError."""
@@ -350,6 +357,10 @@ class CursorStore:
             if self._broken is None:
                 self._finish(None)
 
+    def rest(self) -> None:
+        if self._writer is not None:
+            self._writer.rest()
+
     # The end
 
     def _fence(self, reason: str) -> None:
@@ -363,8 +374,7 @@ class CursorStore:
         if self._broken is None:
             self._broken = error
         self._leave()
-        self._in_flight += self._waiting
-        self._waiting = []
+        self._in_flight, self._waiting = self._in_flight + self._waiting, []
         self._finish(self._broken)
 
     async def settle(self) -> None:
@@ -423,17 +433,7 @@ class CursorStore:
 
     async def wait_persisted(self) -> None:
         """Wait until everything acknowledged so far is durable. Raises CursorError."""
-        done = trio.Event()
-        outcome: list[CursorError | None] = []
-
-        def told(error: CursorError | None) -> None:
-            outcome.append(error)
-            done.set()
-
-        self.persisted(told)
-        await done.wait()
-        if outcome[0] is not None:
-            raise outcome[0]
+        await wait_for(self.persisted)
 
     def _in_node(self, state: AckState) -> None:
         """Record that the node holds the whole state."""

@@ -104,6 +104,9 @@ class Writer(Readable, Protocol):
 
     def sealed(self, first: int, last: int) -> list[memoryview]: ...
 
+    def rest(self) -> None:
+        """Give back memory that only appending needs, unless it is in use."""
+
     async def close(self) -> None: ...
 
 

@@ -38,17 +38,22 @@ class EntryChain:
         """Index of delayed messages as this ledger has it."""
         self._delayed_entry_id = _NO_ENTRY
 
-    def next_entry(self, state: AckState, entry_id: int) -> bytes:
-        """Everything acknowledged so far, as entry `entry_id` of the ledger. CursorTooLargeError."""
-        changes = state.take_changes()
-        if (
+    def is_whole(self, state: AckState) -> bool:
+        """Return whether the next entry has the whole state."""
+        changes = state.changes
+        return (
             changes.replaced
             or self._base_entry_id == _NO_ENTRY
             or estimate(state) <= SMALL_BYTES
             or self._chain_bytes > max(CHAIN_BYTES_MIN, 2 * self._base_bytes)
             or self._chain_entries >= CHAIN_ENTRIES_MAX
             or len(changes.batches) > DELTA_BATCHES_MAX
-        ):
+        )
+
+    def next_entry(self, state: AckState, entry_id: int) -> bytes:
+        """Everything acknowledged so far, as entry `entry_id` of the ledger. CursorTooLargeError."""
+        is_whole, changes = self.is_whole(state), state.take_changes()
+        if is_whole:
             data = encode_whole(state)
             data += self._delayed_field(state.delayed_index, entry_id, ENTRY_BYTES_MAX - len(data))
             self._base_entry_id, self._base_bytes = entry_id, len(data)

@@ -17,7 +17,7 @@ mark-delete position, and may deliver again what was acknowledged above it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import iter_unpack
 from typing import Any, TypeVar
@@ -27,13 +27,13 @@ from google.protobuf.message import DecodeError, Message
 from cursors.ack_ranges import CHUNK_BYTES, FULL, AckRanges
 from cursors.ack_state import AckState, Changes
 from cursors.batch_acks import BatchAcks, BatchPage, to_bits, to_words, word_count
+from cursors.batch_fields import batch_field, batch_fields
 from cursors.compression import CompressedValueError, plain
 from cursors.errors import CursorDamagedError, CursorTooLargeError
 from cursors.redelivery_counts import STORED_MAX
 from cursors.unknown_fields import unknown_fields
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
-from quire.wire.pulsar.frames import encode_varint
 
 NODE_BYTES_MAX = 60 * 1024
 """Maximum size of the snapshot in a node: every read of a topic's cursors reads it. What does not fit stays in the
@@ -108,11 +108,20 @@ def node_takes(state: AckState, count_max: int) -> bool:
     return max(ranges, len(state.batches), _redelivered(state)) <= count_max and size <= NODE_BYTES_MAX
 
 
+def page_codec(state: AckState) -> Callable[[BatchPage], bytes]:
+    """Return what encodes the pages of batches of a whole entry, if there are many."""
+    return _public_page if _is_public(state) else _own_page
+
+
+def _is_public(state: AckState) -> bool:
+    return len(state.batches) <= PUBLIC_BATCHES_MAX and _batch_bytes(state) <= PUBLIC_BATCH_BYTES_MAX
+
+
 def encode_whole(state: AckState) -> bytes:
     """Encode a small or a base entry. Raises CursorTooLargeError."""
     info = _head(state)
     batches = state.batches
-    public = len(batches) <= PUBLIC_BATCHES_MAX and _batch_bytes(state) <= PUBLIC_BATCH_BYTES_MAX
+    public = _is_public(state)
     few = len(batches) <= _BATCHES_AT_ONCE and public
     if few:
         _put_batches(info.batchedEntryDeletionIndexInfo, state, None)
@@ -131,7 +140,7 @@ def encode_whole(state: AckState) -> bytes:
         data += batches.encoded(_public_page)
     elif not public:
         first = _first_batches(state, PUBLIC_RANGES_MAX, PUBLIC_BYTES_MAX)
-        data += b"".join([_batch_field(*each) for each in first])
+        data += b"".join([batch_field(*each) for each in first])
         data += batches.encoded(_own_page)
     if len(data) > ENTRY_BYTES_MAX:
         raise CursorTooLargeError(f"{len(data)} bytes of acknowledged ranges do not fit an entry ({ENTRY_BYTES_MAX})")
@@ -155,7 +164,7 @@ def encode_delta(state: AckState, changes: Changes, base_entry_id: int) -> bytes
     for position in changes.batches:
         unacked = state.batches.unacked(position)
         if unacked is not None:
-            batches.append(_batch_field(position, unacked))
+            batches.append(batch_field(position, unacked))
     info.quireAcks.baseEntryId = base_entry_id
     info.quireAcks.ranges.extend(changes.ranges)
     if state.redeliveries is not None:
@@ -322,18 +331,9 @@ def _batch_bytes(state: AckState) -> int:
     return len(state.batches) * _BATCH_BYTES + state.batches.words * _BYTES_PER_WORD
 
 
-def _batch_field(position: Position, unacked: int) -> bytes:
-    """Return one element of batchedEntryDeletionIndexInfo of a PositionInfo, to be appended to the other fields."""
-    place = b"\x08" + encode_varint(position.ledger_id) + b"\x10" + encode_varint(position.entry_id)
-    words = b"".join([b"\x10" + encode_varint(word) for word in to_words(unacked)])
-    value = b"\x0a" + encode_varint(len(place)) + place + words
-    return b"\x2a" + encode_varint(len(value)) + value
-
-
 def _public_page(page: BatchPage) -> bytes:
     """Return the batches of a page in Pulsar's own field."""
-    ledger_id, first = page.ledger_id, page.first_entry_id
-    return b"".join([_batch_field(Position(ledger_id, first + low), bits) for low, bits in page.unacked.items()])
+    return batch_fields(page.ledger_id, page.first_entry_id, page.unacked)
 
 
 def _own_page(page: BatchPage) -> bytes:

@@ -37,6 +37,10 @@ from quire.world.doors import World
 log = get_logger(__name__)
 
 TICK_S = 1.0
+REST_S = 5.0
+"""Time between two rounds in which idle writers give back memory."""
+HOUSE_LOGS_MAX = 500
+"""Logs of a round that are looked at in one step of the event loop: about a millisecond."""
 LEFT_MAX = 20
 """Ledgers left per tick because of a full disk: each takes a little room of the metadata."""
 TRIM_LOOKS_MAX = 500
@@ -126,7 +130,7 @@ class ManagedLedgerFactory:
             nursery.start_soon(self._keep_house, name="managed ledger housekeeping")
 
     async def _keep_house(self) -> None:
-        trimmed_at = trio.current_time()
+        trimmed_at = rested_at = trio.current_time()
         to_trim: deque[ManagedLedger] = deque()
         while True:
             await trio.sleep(TICK_S)
@@ -137,10 +141,17 @@ class ManagedLedgerFactory:
                 to_trim.extend(self._open.values())
             _trim_some(to_trim)
             left = LEFT_MAX if self._services.no_room() else 0
-            for managed_ledger in list(self._open.values()):
+            rests = now - rested_at >= REST_S
+            if rests:
+                rested_at = now
+            for count, managed_ledger in enumerate(list(self._open.values()), 1):
+                if not count % HOUSE_LOGS_MAX:
+                    await trio.lowlevel.checkpoint()
                 managed_ledger.check_age(now)
                 if left and managed_ledger.make_room():
                     left -= 1
+                if rests:
+                    managed_ledger.rest()
 
     async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         """Return the log `tenant/namespace/persistent/<escaped topic>`; concurrent callers get the same object.

@@ -228,6 +228,12 @@ class LogCursors:
         """Return the position behind which no durable cursor needs anything; None without durable cursors."""
         return None if self._slowest is None else self._slowest.position()
 
+    def rest(self) -> None:
+        """Give back memory that only writing positions needs, of cursors that write none now."""
+        for cursor in self.durable.values():
+            if cursor.store is not None:
+                cursor.store.rest()
+
     def leave_ledgers(self) -> None:
         """Leave the ledgers of the cursors, because a disk is full: each may hold a partly used entry log."""
         for cursor in self.durable.values():

@@ -15,6 +15,8 @@ from quire.ledger.position import Position
 
 NO_LEDGER = -2
 """A ledger id below those of all positions, including those before the first entry."""
+_NONE_BEFORE = (0,)
+"""Entries before the first ledger, shared by all logs with one ledger, which are most."""
 
 
 class LogIndex:
@@ -36,7 +38,8 @@ class LogIndex:
         """Set the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
         self._ids = tuple([info.ledger_id for info in ledgers])
         self._lasts = tuple([info.last_entry_id for info in ledgers])
-        self._before = tuple(accumulate([info.entries for info in ledgers[:-1]], initial=0)) if ledgers else ()
+        before = accumulate([info.entries for info in ledgers[:-1]], initial=0)
+        self._before = tuple(before) if len(ledgers) > 1 else _NONE_BEFORE[: len(ledgers)]
         self.current_id = current_id
 
     @property

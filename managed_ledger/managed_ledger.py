@@ -339,9 +339,7 @@ class ManagedLedger:
         """Return how many new ledgers a trim would create, so that the last one of an unwritten log can be deleted too;
         -1: none can."""
         trimmer = self._trimmer
-        if trimmer.takes_a_ledger():
-            return 1
-        return 0 if trimmer.useless() else -1
+        return 1 if trimmer.takes_a_ledger() else 0 if trimmer.useless() else -1
 
     def make_room(self) -> bool:
         """Leave the open ledger of a consumed log, so that it is trimmed too, because a disk is full; return whether
@@ -385,18 +383,22 @@ class ManagedLedger:
 
     @property
     def appends(self) -> Appends:
-        """Return the write path; for `opening`."""
-        return self._appends
+        return self._appends  # for `opening`, as the index
 
     @property
     def index(self) -> LogIndex:
-        """Return the index; for `opening`."""
         return self._index
 
     def check_age(self, now: float) -> None:
         """Roll the current ledger if it has reached its age (trio's time)."""
         if self._appends.state is State.OPEN:  # of thousands of logs, most have no open ledger
             self._appends.check_age(now)
+
+    def rest(self) -> None:
+        """Give back memory that only writing needs, of ledgers that nothing is being written to."""
+        for part in (self._appends, self._log_cursors):
+            if part is not None:
+                part.rest()
 
     def roll(self) -> None:
         """Switch to a new ledger soon, if the current one has entries."""

@@ -150,9 +150,9 @@ class Creations:
             await self._direct.producer(connection, request, creation, name)
             return
         policies = await self._policies_of(name)
-        topic = await self._topics.get(
-            name, create=not self._topics.first_use.tombstones.knows_producer(name.full, request)
-        )
+        tombstones, loaded = self._topics.first_use.tombstones, self._topics.find(name) is not None
+        returns = await tombstones.knows_producer(name.full, request, loaded=loaded)
+        topic = await self._topics.get(name, create=not returns)
         for _ in range(RELOADS_MAX):
             if follow_policies(topic, policies):
                 break
@@ -188,6 +188,8 @@ class Creations:
             return False
         if name.domain != PERSISTENT or self._topics.first_use.tombstones.has(name.full):
             return False
+        if request.epoch and self._topics.find(name) is None:
+            return False  # it may be one of a deleted topic
         policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
@@ -225,7 +227,8 @@ class Creations:
         if name.domain != PERSISTENT:
             await self._direct.subscribe(connection, request, creation, name)
             return
-        returns = self._topics.first_use.tombstones.knows_consumer(name.full, request)
+        tombstones, loaded = self._topics.first_use.tombstones, self._topics.find(name) is not None
+        returns = await tombstones.knows_consumer(name.full, request, loaded=loaded)
         topic = await self._topics.get(name, create=request.force_topic_creation and not returns)
         check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
         check_type(topic, request.subType)

@@ -123,6 +123,15 @@ DELIVERY: Final = (
         "{backlog} entries wait and no consumer is connected.",
         "Connect a consumer to the subscription, or delete the subscription if it is no longer used.",
     ),
+    SUBSCRIBE_RATE := Cause(
+        "subscribe-rate",
+        _WAITING,
+        "{backlog} entries wait and no consumer is connected; {refused} attempts to subscribe to the topic were refused"
+        " by its subscribe rate, {rate_attempts} of each consumer in {period_s} s, and are taken again in {wait_ms}"
+        " ms.",
+        "None: clients try again, and get on in the next period; to let them on sooner raise the policy subscribeRate,"
+        " or subscribeThrottlingRatePerConsumer.",
+    ),
     DELIVERED_UNACKED := Cause(
         "delivered-unacknowledged",
         _BLOCKED,

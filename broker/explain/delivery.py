@@ -192,7 +192,8 @@ def _reason(situation: Situation) -> Reason:
     if situation.backlog == 0:
         return Reason(causes.CAUGHT_UP, {})
     if not situation.connected:
-        return Reason(causes.NO_CONSUMERS, {})
+        refused = (reason for reason in situation.reasons if reason.cause is causes.SUBSCRIBE_RATE)
+        return next(refused, Reason(causes.NO_CONSUMERS, {}))
     if not situation.messages_wait and situation.rescheduled:
         return _rescheduled(situation)
     if not situation.messages_wait and situation.held_back:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import trio
 
 from broker.dispatch.subscription import Subscription
@@ -27,6 +29,8 @@ class RateDoor:
     """The rates of one broker; see `doors`."""
 
     def why_not_delivered(self, topic: Topic, subscription: Subscription) -> Reason | None:
+        if not subscription.consumers:
+            return _refused(topic)
         bucket = None if subscription.limit is None else subscription.limit.used_up()
         if bucket is None:
             return None
@@ -52,9 +56,24 @@ class RateDoor:
         return None
 
 
+def _refused(topic: Topic) -> Reason | None:
+    """Return the rate of subscribing if it has refused consumers of a topic in its period."""
+    window = None if topic.rates is None else topic.rates.subscribe
+    left_s = 0.0 if window is None else window.left_s(trio.current_time())
+    if window is None or not window.refused or left_s <= 0:
+        return None
+    details = {
+        "refused": window.refused,
+        "rate_attempts": window.count,
+        "period_s": window.period_s,
+        "wait_ms": ceil(1000 * left_s),
+    }
+    return Reason(causes.SUBSCRIBE_RATE, details)
+
+
 def _details(level: str, rate: Rate, setting: str, wait_s: float) -> dict[str, object]:
     return {
-        "wait_ms": round(1000 * wait_s),
+        "wait_ms": ceil(1000 * wait_s),
         "rate_of": level,
         "rate_messages": rate.messages,
         "rate_bytes": rate.bytes,

@@ -88,7 +88,7 @@ class Topics:
         self.delete_acks: Callable[[TopicName, Sequence[str]], Awaitable[None]] | None = None  # in transactions
         self._stopping = False
         self.namespaces = NamespaceCheck(metadata)
-        self.first_use = FirstUse(metadata, policies, context.options, self.namespaces)
+        self.first_use = FirstUse(metadata, policies, context.options, self.namespaces, context.world.clock)
         self.partitioned = PartitionedTopics(metadata, partitions_max=max(context.options.partitions_per_topic_max, 0))
         self.schemas = Schemas(context, metadata, factory.ledgers, factory.config, policies)
         self.takeover = Takeover(accept=context.options.accept_unsupported_policies)
@@ -397,13 +397,15 @@ class Topics:
             if not force:
                 check(topic)
             topic.closing = True
-            self.first_use.tombstones.bury(topic)
         self._closing[full] = trio.Event()
 
         async def delete() -> None:
             try:
                 if topic is not None:
-                    await topic.close()
+                    try:
+                        await self.first_use.tombstones.bury(topic)
+                    finally:
+                        await topic.close()
                 # A client that had the topic a moment ago adds no schema from here on. Those of a partition go with
                 # its topic.
                 await (self.forget(name) if name.partition < 0 else self.schemas.settle(name))

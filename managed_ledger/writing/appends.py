@@ -250,6 +250,11 @@ class Appends:
                 ledgers=len(self._stored.value.ledgers),
             )
 
+    def rest(self) -> None:
+        """Give back memory that only appending needs, if nothing is being appended."""
+        if self.state is State.OPEN and self.writer is not None:
+            self.writer.rest()
+
     def roll(self) -> None:
         """Switch to a new ledger, if the current one has entries and that is possible now."""
         if self.state is State.OPEN and self._entries and self._may_roll():

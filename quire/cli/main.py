@@ -340,7 +340,7 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
         print(f"quire standalone: {error}", file=sys.stderr)
         return 2
 
-    from quire.servers.process import run_server
+    from quire.servers.process import hold_collector, release_collector, run_server
     from quire.servers.standalone.process import run_standalone
     from quire.world.real import real_world
 
@@ -352,8 +352,10 @@ def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any],
 
         line = ready_line(addresses, data=data_dir, pid=os.getpid(), start_s=_seconds_since_process_start())
         print(line, flush=True)
+        release_collector()
 
     async def serve(stop: trio.Event) -> None:
+        hold_collector()
         await run_standalone(world, config, data_dir=data_dir, ready=ready, stop=stop, http=http)
 
     remedy = f"`quire doctor --data-dir {data_dir}` lists all damage and the remedies"

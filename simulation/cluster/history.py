@@ -15,6 +15,7 @@ from functools import partial
 
 import trio
 
+from broker.topics.compaction import leftovers
 from cursors.position_info import NO_LEDGER, decode_node
 from quire.metadata.errors import NoNodeError
 from quire.metadata.ledgers import initialize_layout
@@ -29,16 +30,20 @@ from simulation.cluster.faults import ClusterNemesis
 from simulation.cluster.record import CHECK_TIME, NAMESPACE, ClusterRecord
 from simulation.cluster.summary import ClusterSummary
 from simulation.common.checkers import TopicHistory, ViolationError, require
-from simulation.common.explained import Explained, explanations_checked
+from simulation.common.explained import explanations_checked
 from simulation.common.histories import watched
 from simulation.common.leaks import named_by_schemas
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import Node
+from simulation.common.patching import patched
 from simulation.common.tale import Tale
+from simulation.common.transactions import rounds_of
 from simulation.ledger.observing import cluster_observed, recoveries_observed
 from simulation.machines.world import Universe, run
 
 CONFIRMED_MIN = 300
+PARTS = 4
+"""Parts of `simulation.life` in one history that has any."""
 FAULTS_MIN = 5
 FAULTS_MAX = 16
 LIVENESS_S = 200.0
@@ -58,11 +63,10 @@ KINDS = (
 class ClusterStory(ClusterRecord):
     """One run of the history."""
 
-    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False) -> None:
-        super().__init__(universe, tale, transactions=transactions)
+    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False, parts: int = 0) -> None:
+        super().__init__(universe, tale, transactions=transactions, parts=parts)
         self.rng = universe.derive("story")
         self.users.enough = self._has_entries
-        self.explained = Explained()
         self.nemesis = ClusterNemesis(self)
         if self.swarm.begin_anew:
             self.users.own_front = universe.derive("front").choice(self.brokers).name
@@ -93,6 +97,8 @@ class ClusterStory(ClusterRecord):
 
         if self.movers is not None:
             self.movers.start()
+        if self.cast is not None:
+            self.cast.start()
         passing = self.universe.derive("passing")
         for number in range(passing.choice((0, 1, 2))):
             name, topic = f"u{number}", passing.choice(list(self.topics))
@@ -111,6 +117,8 @@ class ClusterStory(ClusterRecord):
             bundles=self.swarm.bundles,
         )
         await initialize(store, cluster, self.rng)
+        if self.cast is not None:
+            await self.cast.prepare(store, cluster_swarm.CLUSTER)
         self.universe.nursery.start_soon(self.tree.run, name="metadata service")
         for node in self.nodes:
             node.start()
@@ -137,6 +145,9 @@ class ClusterStory(ClusterRecord):
         if self.movers is not None:
             await self.movers.finish(self.own.read_all)
             self.tell("", "Reached", what="AllOrNothing", outcomes=dict(self.movers.outcomes))
+        if self.cast is not None:
+            await self.cast.settle()
+            self.tell("", "Reached", what="Settled", parts=self.cast.summary())
         for broker in self.brokers:
             await self._stop(broker)
         await self._until("LostBookiesAreReplaced", partial(self._unrepaired, self.named_late))
@@ -273,8 +284,20 @@ class ClusterStory(ClusterRecord):
         }
         for path, value in self.schemas.items():
             named.update(named_by_schemas(path, value))
+        named |= self._named_by_compactions()
         self.checker.check_leaks(named - {NO_LEDGER})
         return self.checker.check_copies(self._read_copy)
+
+    def _named_by_compactions(self) -> set[int]:
+        """Return compacted ledgers, and those of interrupted compactions."""
+        found: set[int] = set()
+        for value in self.cursors.values():
+            state = decode_node(value)[1]
+            if state is not None and leftovers.LEDGER_PROPERTY in state.properties:
+                found.add(state.properties[leftovers.LEDGER_PROPERTY])
+        for path, value in self.compactions.items():
+            found |= {int(path.rpartition("/")[2]), int(value)}
+        return found
 
     def _read_copy(self, copy: Copy) -> bytes | str:
         bookie = self.by_id[copy.bookie_id].up
@@ -315,6 +338,7 @@ class ClusterStory(ClusterRecord):
             crashes=len(crashes),
             dropping_crashes=sum(1 for dropped in crashes if dropped.writes or dropped.batches),
             faults=tuple(sorted(self.nemesis.done.items())),
+            parts="" if self.cast is None else self.cast.summary(),
             virtual_s=trio.current_time(),
         )
 
@@ -327,8 +351,10 @@ def run_cluster_history(
     tale: Tale | None = None,
     full_disks: bool = False,
     transactions: bool = False,
+    parts: int = 0,
 ) -> ClusterSummary:
-    """Run one history; with `transactions`, some clients move messages in transactions.
+    """Run one history; with `transactions`, some clients move messages in transactions; with so many parts of
+    `simulation.life`.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
@@ -337,7 +363,7 @@ def run_cluster_history(
     async def main(universe: Universe) -> ClusterSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = ClusterStory(universe, tale or Tale(on=False), transactions=transactions)
+        story = ClusterStory(universe, tale or Tale(on=False), transactions=transactions, parts=parts)
         if full_disks:
             story.nemesis.fill_disks()
         with recoveries_observed(story), cluster_observed(story), explanations_checked() as story.explained:
@@ -349,6 +375,12 @@ def run_cluster_history(
         return summary
 
 
+def run_living_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ClusterSummary:
+    """Run one history of a cluster with topics that time and limits change. Raises as `run_cluster_history`."""
+    return run_cluster_history(seed, lines=lines, steps=steps, parts=PARTS)
+
+
 def run_transacting_history(seed: int, *, lines: list[str] | None = None, steps: bool = False) -> ClusterSummary:
     """Run one history of a cluster with transactions. Raises as `run_cluster_history`."""
-    return run_cluster_history(seed, lines=lines, steps=steps, transactions=True)
+    with patched(rounds_of(seed)):
+        return run_cluster_history(seed, lines=lines, steps=steps, transactions=True)

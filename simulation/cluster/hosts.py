@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import trio
@@ -17,7 +17,6 @@ from quire.servers.broker.process import run_broker_on
 from quire.world.doors import World
 from quire.world.outbox import Turn
 from simulation.cluster.swarm import ClusterSwarm
-from simulation.cluster.transacting import Movers
 from simulation.common.nodes import Cluster, Node
 from simulation.machines.metadata import HostMetadata
 from simulation.machines.power import PowerCut
@@ -34,7 +33,8 @@ class ServerCluster(Cluster, Protocol):
     def swarm(self) -> ClusterSwarm: ...
 
     @property
-    def movers(self) -> Movers | None: ...
+    def keys(self) -> Mapping[str, object]:
+        """Return further keys of the brokers' configuration."""
 
 
 class BrokerNode(Node):
@@ -42,7 +42,7 @@ class BrokerNode(Node):
 
     def __init__(self, story: ServerCluster, name: str) -> None:
         super().__init__(story, name)
-        self.config = story.swarm.broker_config(name, None if story.movers is None else story.movers.keys)
+        self.config = story.swarm.broker_config(name, story.keys)
         self.id = f"{name}:{self.config.listen.web_port}"
         self.ready = trio.Event()
         self.ownership: Ownership | None = None

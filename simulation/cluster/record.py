@@ -15,6 +15,7 @@ import trio
 
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import decode_owner
+from broker.topics.compaction import leftovers
 from broker.topics.delayed_delivery import DELAYED_DELIVERY_DEFAULT
 from managed_ledger import ledger_list
 from quire.ledger.writing.writer import LedgerWriter
@@ -25,20 +26,24 @@ from simulation.cluster.checkers import ClusterChecker, Process
 from simulation.cluster.clients import ClusterClients
 from simulation.cluster.hosts import BrokerNode, RecoveryNode
 from simulation.cluster.own_clients import OwnClients
+from simulation.cluster.stage import ClusterStage
 from simulation.cluster.transacting import Movers
 from simulation.common.checkers import TopicHistory, ViolationError
+from simulation.common.explained import Explained
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger.checkers import LedgerHistory
+from simulation.life.cast import Cast
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe
 
 NAMESPACE = "public/default"
 LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
-LIST = re.compile(r"/managed-ledgers/((?:public/default|pulsar/system)/persistent/[^/]+)$")
-CURSOR = re.compile(r"/managed-ledgers/(?:public/default|pulsar/system)/persistent/[^/]+/[^/]+$")
-SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/default/[^/]+$")
+LIST = re.compile(r"/managed-ledgers/((?:public/[^/]+|pulsar/system)/persistent/[^/]+)$")
+CURSOR = re.compile(r"/managed-ledgers/(?:public/[^/]+|pulsar/system)/persistent/[^/]+/[^/]+$")
+SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/[^/]+/[^/]+$")
+COMPACTIONS = re.compile(leftovers.ROOT + r"/public/[^/]+/persistent/[^/]+/[^/]+$")
 BUNDLE = re.compile(r"/namespace/(public/default/0x[0-9a-f]+_0x[0-9a-f]+)$")
 CHECK_TIME = "/ledgers/underreplication/checkallledgersctime"
 MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
@@ -47,17 +52,23 @@ MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
 class ClusterRecord:
     """Record of one history: its hosts, and their known state."""
 
-    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False) -> None:
-        """`transactions`: some clients move messages in transactions."""
+    def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False, parts: int = 0) -> None:
+        """`transactions`: some clients move messages in transactions; `parts`: number of parts of `simulation.life`."""
         self.universe = universe
         self.tale = tale
         self.swarm = cluster_swarm.draw(universe.derive("swarm"))
+        self.explained = Explained()
         self.tree = WatchedTree(self._metadata_changed)
         self.checker = ClusterChecker(self._has, self._fenced)
         self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.by_id = {node.id: node for node in self.all_bookies}
         self.users = ClusterClients(universe, "", cluster_swarm.BROKER_PORT, self.swarm.sizes, rest_s=1.0, idle_s=1.0)
         self.movers = Movers(self.users) if transactions else None
+        self.stage = ClusterStage(self)
+        self.cast = Cast(self.stage, parts) if parts else None
+        self.keys: dict[str, object] = dict(self.movers.keys if self.movers else {}) | (
+            self.cast.keys if self.cast else {}
+        )
         self.brokers = [BrokerNode(self, f"br{number}") for number in range(self.swarm.brokers)]
         self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
         self.lost: BookieNode | None = None
@@ -77,6 +88,10 @@ class ClusterRecord:
             name: TopicHistory(name)
             for name in [f"persistent://{NAMESPACE}/t{number}" for number in range(self.swarm.topics)]
         }
+        self.watched = dict(self.topics)
+        """Topics whose answered acknowledgements are checked."""
+        self.compactions: dict[str, bytes] = {}
+        """Values of the nodes of compactions under way by path."""
         self.recoveries = 0
         self.loads = 0
         self.takeovers = 0
@@ -143,6 +158,8 @@ class ClusterRecord:
                 self._keep(self.cursors, path, value)
             elif SCHEMAS.match(path):
                 self._keep(self.schemas, path, value)
+            elif COMPACTIONS.match(path):
+                self._keep(self.compactions, path, value)
             elif found := BUNDLE.match(path):
                 owner = None if value is None else decode_owner(value).broker_url
                 self.tell(HOST.get(), "BundleOwned", bundle=found[1], owner=owner)
@@ -234,10 +251,10 @@ class ClusterRecord:
             self.checker.confirmed(history, first, last)
 
     def topic_loading(self, topic: str) -> None:
-        if topic in self.topics:
+        if topic in self.watched:
             self.tell(HOST.get(), "TopicLoading", topic=topic)
             self.loads += 1
-            self.users.topic_loading(HOST.get(), self.topics[topic])
+            self.users.topic_loading(HOST.get(), self.watched[topic])
 
     def ownership_runs(self, ownership: Ownership) -> None:
         for node in self.brokers:

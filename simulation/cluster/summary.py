@@ -28,6 +28,8 @@ class ClusterSummary:
     dropping_crashes: int
     faults: tuple[tuple[str, int], ...] = ()
     """Faults by kind."""
+    parts: str = ""
+    """Observations of the parts of `simulation.life`, if there are any."""
     virtual_s: float = 0.0
 
     def __str__(self) -> str:
@@ -39,6 +41,7 @@ class ClusterSummary:
             f"{self.ledgers} ledgers,"
             f" {self.recoveries} recoveries, {self.repaired} members replaced, {self.copies} copies compared,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
-            f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s, digest "
+            f" ({self.dropping_crashes} dropped unsynced writes){f', {self.parts}' if self.parts else ''},"
+            f" {self.virtual_s:.0f} virtual s, digest "
             f"{self.digest[:16]}"
         )

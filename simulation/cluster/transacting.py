@@ -23,7 +23,16 @@ from simulation.cluster.clients import ClusterClients
 from simulation.common.checkers import Place, require
 from simulation.common.moving import Sink
 from simulation.common.pulsar_client import ClientError, Connection
-from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
+from simulation.common.transactions import (
+    acknowledge,
+    begin,
+    compaction_keys,
+    connect,
+    end,
+    name_participants,
+    produce,
+    send,
+)
 
 SOURCE = "persistent://public/default/source"
 SINK = "persistent://public/default/sink"
@@ -49,6 +58,7 @@ class Movers:
         self.kind = rng.choice((pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared))
         self.per_txn = rng.choice((1, 3, 8))
         self.snapshot_count: int = rng.choice((1, 3, 1000))
+        self._compaction = compaction_keys(users.universe.derive("compaction"))
         self.outcomes: Counter[str] = Counter()
         """Ends of transactions, as their clients saw them."""
         self._published = 0
@@ -63,6 +73,7 @@ class Movers:
         return {
             "transactionCoordinatorEnabled": "true",
             "transactionBufferSnapshotMaxTransactionCount": self.snapshot_count,
+            **self._compaction,
         }
 
     def start(self) -> None:

@@ -22,6 +22,11 @@ _U32 = struct.Struct("!I")
 class ClientError(Exception):
     """Error answer of the server, or a lost connection: reconnect."""
 
+    def __init__(self, text: str, code: int = -1) -> None:
+        super().__init__(text)
+        self.code = code
+        """Error of the protocol (pb.ServerError); -1: there was no answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -34,6 +39,7 @@ class Message:
     deliver_at_ms: int = 0
     """Time before which it is not to be delivered; 0: none."""
     key: str = ""
+    publish_ms: int = 0
 
 
 def frame(command: pb.BaseCommand, tail: bytes = b"") -> bytes:
@@ -155,6 +161,7 @@ class Connection:
                 command.message.redelivery_count,
                 metadata.deliver_at_time,
                 metadata.partition_key,
+                metadata.publish_time,
             )
             self.messages.append((command.message.consumer_id, message))
         elif kind == pb.BaseCommand.PING:
@@ -198,7 +205,7 @@ class Connection:
                 await self.changed()
             answer = self._answers.pop(request_id)
             if answer.type == pb.BaseCommand.ERROR:
-                raise ClientError(answer.error.message)
+                raise ClientError(answer.error.message, answer.error.error)
             return answer
         self.close()
         raise ClientError("no answer in 30 s")
@@ -227,10 +234,23 @@ class Connection:
             raise ClientError(answer.message)
         return answer
 
-    async def producer(self, topic: str, producer_id: int, name: str) -> None:
+    async def producer(
+        self, topic: str, producer_id: int, name: str, *, epoch: int = 0, schema: pb.Schema | None = None
+    ) -> pb.CommandProducerSuccess:
+        """Make a producer. `epoch`: number of times that it connected before."""
         number = self.next_id()
         command = pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=number, producer_name=name)
+        if epoch:
+            command.epoch = epoch
+        if schema is not None:
+            command.schema.CopyFrom(schema)
         self.send(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=command))
+        return (await self._answer(number)).producer_success
+
+    async def close_producer(self, producer_id: int) -> None:
+        number = self.next_id()
+        command = pb.CommandCloseProducer(producer_id=producer_id, request_id=number)
+        self.send(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=command))
         await self._answer(number)
 
     def publish(
@@ -266,10 +286,11 @@ class Connection:
         *,
         durable: bool = True,
         read_compacted: bool = False,
+        latest: bool = False,
         name: str = "",
     ) -> None:
-        """Subscribe from the beginning, if the subscription is new; a reader (not durable) always. `name`: of the
-        consumer, if it has one."""
+        """Subscribe from the beginning, or the end if `latest`, if the subscription is new; a reader (not durable)
+        always from the beginning. `name`: of the consumer, if it has one."""
         number = self.next_id()
         command = pb.CommandSubscribe(
             topic=topic,
@@ -279,7 +300,7 @@ class Connection:
             subType=kind,  # type: ignore[arg-type]
             durable=durable,
             read_compacted=read_compacted,
-            initialPosition=pb.CommandSubscribe.Earliest,
+            initialPosition=pb.CommandSubscribe.Latest if latest else pb.CommandSubscribe.Earliest,
         )
         if name:
             command.consumer_name = name

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import trio
 
 from quire.service import log
-from simulation.cluster.history import run_cluster_history, run_transacting_history
+from simulation.cluster.history import run_cluster_history, run_living_history, run_transacting_history
 from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
 from simulation.ledger.checkers import LedgerViolationError
@@ -23,6 +23,8 @@ from simulation.standalone.compaction_history import run_compaction_history
 from simulation.standalone.explain_history import run_explain_history
 from simulation.standalone.fencing_history import run_fencing_history
 from simulation.standalone.history import run_standalone_history
+from simulation.standalone.life_history import run_life_history
+from simulation.standalone.limits_history import run_limits_history
 from simulation.standalone.reuse_history import run_reuse_history
 from simulation.standalone.transaction_history import run_transaction_history
 
@@ -42,9 +44,12 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "transactions": run_transaction_history,
     "client": run_client_history,
     "explain": run_explain_history,
+    "limits": run_limits_history,
+    "life": run_life_history,
     "ledger": run_ledger_history,
     "cluster": run_cluster_history,
     "transacting": run_transacting_history,
+    "living": run_living_history,
 }
 """Histories by name: `run(seed, *, lines=None, steps=False)`."""
 

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import random
 from typing import TypeAlias
 
+from broker.transactions import service
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import Place
+from simulation.common.patching import Patch
 from simulation.common.pulsar_client import ClientError, Connection, entry
 
 Txn: TypeAlias = tuple[int, int]
+
+
+def compaction_keys(rng: random.Random) -> dict[str, object]:
+    """Return keys by which topics with snapshots are compacted while they are used, or are not."""
+    return {
+        "quireSystemTopicCompactionThresholdInBytes": rng.choice((1, 300, 1 << 20)),
+        "brokerServiceCompactionMonitorIntervalInSeconds": 1,
+    }
+
+
+def rounds_of(seed: int) -> list[Patch]:
+    """Return the patch that draws the time between rounds of transactions, in which snapshots are stored, so that
+    histories, which are short, have many of them."""
+    return [(service, "ROUND_S", random.Random(f"{seed} rounds").choice((0.2, 0.2, 1.0, service.ROUND_S)))]
 
 
 async def connect(connection: Connection, coordinator: int) -> None:

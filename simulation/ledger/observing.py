@@ -18,6 +18,7 @@ from quire.ledger.reading.last_confirmed import LastConfirmed, read_last_confirm
 from quire.ledger.recovery import recovery
 from quire.ledger.recovery.recovery import Recovery
 from quire.ledger.writing.appender import Appender
+from quire.ledger.writing.resting import RestingAppender
 from quire.ledger.writing.writer import LedgerWriter, OpenLedger
 from quire.metadata.ledgers import LedgerMetadata
 from quire.wire.bookkeeper.entry import Buffer, Digest
@@ -104,8 +105,9 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
     """Observe writers of ledgers, topics about to be loaded, and the ownership of brokers.
 
     Appends and confirmations of writers are reported before any other part receives them."""
-    histories: WeakKeyDictionary[Appender, LedgerHistory] = WeakKeyDictionary()
+    histories: WeakKeyDictionary[Appender | RestingAppender, LedgerHistory] = WeakKeyDictionary()
     make, append, report = OpenLedger.__init__, LedgerWriter.append, Appender._report_confirmed
+    replace = LedgerWriter._replace
     load, run = TopicLoader._open, Ownership.run
 
     def made(self: OpenLedger, *args: Any, **more: Any) -> None:
@@ -117,6 +119,10 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
         first = append(self, payloads)
         story.appended(histories[self._appender], first, payloads)
         return first
+
+    def replaced(self: LedgerWriter, appender: Appender | RestingAppender) -> None:
+        histories[appender] = histories[self._appender]
+        replace(self, appender)
 
     def reported(self: Appender) -> None:
         history = histories.get(self)
@@ -135,6 +141,7 @@ def cluster_observed(story: WriterObserver) -> Iterator[None]:
     patches: list[Patch] = [
         (OpenLedger, make.__name__, made),
         (LedgerWriter, append.__name__, appended),
+        (LedgerWriter, replace.__name__, replaced),
         (Appender, report.__name__, reported),
         (TopicLoader, load.__name__, loading),
         (Ownership, run.__name__, running),

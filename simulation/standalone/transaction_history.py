@@ -21,8 +21,19 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.histories import watched
 from simulation.common.moving import Sink
+from simulation.common.patching import patched
 from simulation.common.pulsar_client import Connection
-from simulation.common.transactions import acknowledge, begin, connect, end, name_participants, produce, send
+from simulation.common.transactions import (
+    acknowledge,
+    begin,
+    compaction_keys,
+    connect,
+    end,
+    name_participants,
+    produce,
+    rounds_of,
+    send,
+)
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
 
@@ -95,6 +106,7 @@ class Story:
                 "logSizeLimit": 1 << 20,
                 "brokerShutdownTimeoutMs": 2000,
                 "managedLedgerCacheSizeMB": rng.choice((0, 1, 16)),
+                **compaction_keys(universe.derive("compaction")),
             }
         )
 
@@ -219,6 +231,7 @@ def run_transaction_history(seed: int, *, lines: list[str] | None = None, steps:
                 universe.trace.lines = lines
             return await Story(universe).run()
 
-        summary = run(seed, main, keep=lines is not None, steps=steps)
+        with patched(rounds_of(seed)):
+            summary = run(seed, main, keep=lines is not None, steps=steps)
         log.check([])
         return summary

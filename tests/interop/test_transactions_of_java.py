@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from quire.servers.zookeeper.process import find_java
+from tests.interop.java_client import run
 from tests.support.broker_process import BrokerCluster
 from tests.support.process import start_all
 from tests.support.server import standalone
@@ -19,22 +17,9 @@ ON: dict[str, Any] = {"transactionCoordinatorEnabled": "true"}
 
 def stories(url: str, *arguments: str) -> str:
     """Return the lines of the program; it must have found nothing wrong."""
-    assert "QUIRE_INTEROP_PULSAR" in os.environ, "run this by scripts/test --interop"
-    made = os.environ["QUIRE_INTEROP_PULSAR"]
-    classpath = f"{made}/classes:{made}/lib/*"
-    fast = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    done = subprocess.run(
-        [find_java(), *fast, "-cp", classpath, "Transactions", url, "persistent://public/default/t", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "all stories hold" in done.stdout, done.stdout
-    return done.stdout
+    lines = run("Transactions", url, "persistent://public/default/t", *arguments, seconds=DEADLINE_S)
+    assert "all stories hold" in lines, lines
+    return lines
 
 
 def test_every_type_of_subscription_takes_part(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulation.common.sweep import Outcome, Work, sweep
+from simulation.life.cast import PARTS
 from tests.simulation.histories import JOBS, Histories
 
 SLICE = range(8)
@@ -20,6 +21,9 @@ REUSE_SLICE = range(12)
 COMPACTION_SLICE = range(5)
 EXPLAIN_SLICE = range(9)
 TRANSACTIONS_SLICE = range(5)
+LIMITS_SLICE = range(8)
+LIFE_SLICE = range(9)
+LIVING_SLICE = range(4)
 TRANSACTING_SLICE = range(20, 24)
 
 
@@ -77,6 +81,26 @@ def test_messages_flow_when_the_cause_that_was_named_is_removed(histories: Histo
     assert removed >= {"key-held", "delivered-unacknowledged", "failover-delay", "delayed"}
 
 
+def test_messages_that_a_limit_holds_flow_when_it_is_removed(histories: Histories) -> None:
+    outcomes = histories.of("limits", LIMITS_SLICE)
+    assert failures(outcomes) == []
+    removed = {cause for each in outcomes for cause in re.findall(r"([a-z-]+) \d+(?=[ ,])", each.line)}
+    assert removed >= {"backlog-quota", "dispatch-rate", "publish-rate", "subscribe-rate"}
+
+
+def test_no_crash_breaks_what_time_and_limits_promise(histories: Histories) -> None:
+    outcomes = histories.of("life", LIFE_SLICE)
+    assert failures(outcomes) == []
+    assert {name for each in outcomes for name in re.findall(r"([a-z]+) \(", each.line)} >= {
+        part.name for part in PARTS
+    }
+
+
+def test_no_fault_of_a_cluster_breaks_what_time_and_limits_promise(histories: Histories) -> None:
+    outcomes = histories.of("living", LIVING_SLICE)
+    assert failures(outcomes) == []
+
+
 def test_transactions_are_all_or_nothing_and_no_consumer_waits_for_ever(histories: Histories) -> None:
     outcomes = histories.of("transactions", TRANSACTIONS_SLICE)
     assert failures(outcomes) == []
@@ -93,7 +117,7 @@ def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    names = ["standalone", "fencing", "reuse", "compaction", "explain", "transactions"]
+    names = ["standalone", "fencing", "reuse", "compaction", "explain", "transactions", "limits", "life"]
     outcomes = list(sweep(names, range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

@@ -63,6 +63,19 @@ EXPECTED = {
     ("permit-leaked", "explain"): {"PermitsAreAccounted"},
     ("unacked-leaked", "explain"): {"ExplanationsAreTrue"},
     ("key-not-released", "explain"): {"ExplanationsAreTrue", "RemovedCausesLetMessagesFlow"},
+    ("sequence-ids-forgotten", "life"): {"SequenceIdsAreTrue", "NoMessageTwice"},
+    ("expired-early", "life"): {"OnlyTheExpiredIsMissing"},
+    ("subscription-expired-early", "life"): {"OnlyUnusedSubscriptionsExpire"},
+    ("quota-evicts-all", "life"): {"OnlyTheOldestAreEvicted"},
+    ("quota-not-enforced", "life"): {"QuotasAreKept", "OnlyTheOldestAreEvicted"},
+    ("retention-forgotten", "life"): {"RetainedIsReadable"},
+    ("deleted-with-subscriptions", "life"): {"OnlyUnusedTopicsAreDeleted"},
+    ("tombstone-not-stored", "life"): {"TheDeletedStaysDeleted"},
+    ("schema-unchecked", "life"): {"IncompatibleIsRefused"},
+    ("consumers-left-behind", "life"): {"EveryConfirmedEntryIsDelivered", "AnsweredAcksAreDurable"},
+    ("trimmed-uncompacted", "life"): {"PoliciesStay"},
+    ("snapshot-without-aborted", "transactions"): {"AllOrNothing"},
+    ("held-acks-forgotten", "transacting"): {"AllOrNothing", "NobodyWaitsForEver"},
 }
 RARE = {"fence-forgotten"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""

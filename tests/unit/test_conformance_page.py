@@ -1,10 +1,12 @@
-"""docs/conformance.md names tests that there are, and the exceptions that scripts/official-suite allows."""
+"""docs/conformance.md names tests that there are, the stories of the Java client, and the exceptions that
+scripts/official-suite allows."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from tests.interop.java_client import STORIES
 from tools.official_suite.__main__ import EXCEPTIONS
 from tools.official_suite.verdict import exceptions
 
@@ -17,7 +19,7 @@ NOT_COVERED_MAX = 10
 def rows(text: str) -> list[list[str]]:
     """Return the cells of all tables in the text, without their heads."""
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
-    return [row for row in cells if row[0] not in ("class", "test") and not row[0].startswith("---")]
+    return [row for row in cells if row[0] not in ("class", "story", "test") and not row[0].startswith("---")]
 
 
 def test_every_row_names_tests_that_there_are() -> None:
@@ -45,3 +47,10 @@ def test_the_exceptions_of_the_official_suite_are_those_of_the_script() -> None:
     section = COVERED.split("\n## The official client's tests\n")[1].split("\n## ")[0]
     listed = {row[0].strip("`"): row[1] for row in rows(section)}
     assert listed == exceptions(EXCEPTIONS.read_text(), cluster=True)
+
+
+def test_the_stories_of_the_java_client_are_those_that_are_run() -> None:
+    section = COVERED.split("\n## Pulsar's Java client\n")[1].split("\n## ")[0]
+    program = (CHECKOUT / "tests/interop/pulsar/src/main/java/Stories.java").read_text()
+    assert [row[0].strip("`") for row in rows(section)] == list(STORIES)
+    assert re.findall(r'ALL\.put\("([\w-]+)"', program) == list(STORIES)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ VARIABLE = "QUIRE_OFFICIAL_SUITE_EVENTS"
 def _write(**event: str) -> None:
     with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as events:
         events.write(json.dumps(event) + "\n")
+
+
+def pytest_configure() -> None:
+    """Make SIGINT an interrupt, which a test raises: a shell starts `command &` with this signal ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -17,7 +17,9 @@ from tools.demo.server import DemoError, Server
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import Kind, Plan, conf_text
+from tools.local_cluster.ports import free_ports
 from tools.official_suite.errors import SuiteError
+from tools.official_suite.front import front
 from tools.official_suite.network import BROKER_PORT, WEB_PORT
 from tools.official_suite.security import Security, make_security
 
@@ -60,18 +62,21 @@ def standalone(folder: Path, checkout: Path) -> Iterator[None]:
 
 @contextmanager
 def cluster(folder: Path, checkout: Path) -> Iterator[None]:
-    """Run a cluster whose first broker has the standard ports. Raises SuiteError."""
+    """Run a cluster. Its first broker has the standard port of clients, and what follows redirects for clients of the
+    REST has that of the web. Raises SuiteError."""
     security = make_security(checkout, folder)
     conf = {Kind.BROKER: SETTINGS | security.settings}
     plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf=conf)
     with ExitStack() as always:
         try:
-            ports = {"broker1": (BROKER_PORT, WEB_PORT)}
+            [web_port] = free_ports(1, (BROKER_PORT, WEB_PORT))
+            ports = {"broker1": (BROKER_PORT, web_port)}
             made = LocalCluster.make(folder / "cluster", plan, bound=True, ports=ports)
             always.callback(made.abandon)
             made.up()
         except ClusterError as error:
             raise SuiteError(str(error)) from None
+        always.enter_context(front(WEB_PORT, f"http://127.0.0.1:{web_port}"))
         _prepare(security)
         yield
         killed = made.down()

@@ -98,11 +98,12 @@ class Watchers:
 
 
 def close(connection: Connection, command: pb.BaseCommand) -> None:
-    """End a watcher; always succeeds, also for an unknown one."""
+    """End a watcher; always succeeds, also for an unknown one. Source: Pulsar's TopicListService, which answers with
+    SUCCESS: the Java client waits for that, and with any other answer it never ends the consumer of a pattern."""
     request = command.watchTopicListClose
     if (watcher := connection.watchers.get(request.watcher_id)) is not None:
         watcher.withdraw()
-    connection.write((replies.topic_list(request.request_id, request.watcher_id, (), ""),))
+    connection.write((replies.success(request.request_id),))
 
 
 def _answer(request: pb.CommandWatchTopicList, view: View) -> bytes:

@@ -26,7 +26,8 @@ from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, LEDGER_PROPERTY, NO_LEDGER, compacted_ledger
 from broker.topics.compaction.view import CompactedView
 from broker.topics.entry_screen import EntryScreen
-from broker.topics.system_names import is_system_topic
+from broker.topics.policies import Held
+from broker.topics.system_names import is_keyed_system_topic, is_system_topic
 from cursors.cursor import Cursor
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
@@ -51,6 +52,8 @@ class CompactedTopic(Protocol):
     nursery: trio.Nursery
     closing: bool
     read_bound: Position | None
+
+    policies: Held | None
 
     @property
     def screen(self) -> EntryScreen: ...
@@ -90,16 +93,25 @@ class Compaction:
         ledger_id = compacted_ledger(cursor)
         if ledger_id != NO_LEDGER:
             self.view = self._view_of(ledger_id, cursor.mark_delete)
+            self._let_trim()
         self._start(self._clean, "clean")
+
+    def _let_trim(self) -> None:
+        """Let ledgers of a topic of the servers go that the cursor is behind: before its first compaction all are kept,
+        for no cursor keeps them."""
+        policies = self._topic.policies
+        if policies is not None and not policies.is_compacted and is_keyed_system_topic(self._topic.name):
+            policies.is_compacted = True
+            self._topic.ledger.want_trim()
 
     def _view_of(self, ledger_id: int, horizon: Position) -> CompactedView:
         return CompactedView(self._topic.ledger.cursor_services.ledgers, ledger_id, horizon)
 
     def start(self) -> None:
         """Compact the topic in the background. Raises CompactionRunningError, ServiceNotReadyError, NotAllowedError (a
-        topic of the servers)."""
+        log of the servers)."""
         self._topic.check_open()
-        if is_system_topic(self._topic.name):
+        if is_system_topic(self._topic.name) and not is_keyed_system_topic(self._topic.name):
             raise NotAllowedError(f"{self._topic.name.full} is a topic of the servers")
         if self.status == RUNNING:
             raise CompactionRunningError(f"Compaction already in progress for {self._topic.name.full}")
@@ -183,6 +195,7 @@ class Compaction:
         cursor.set_properties({LEDGER_PROPERTY: made.ledger_id})
         cursor.ack_cumulative(end)
         await cursor.wait_persisted()
+        self._let_trim()
         duration_ms = int(1000 * (trio.current_time() - started))
         self.counts.success(
             now_ms=world.clock.wall_ms(),
@@ -210,9 +223,11 @@ class Compaction:
 
     async def drop(self) -> None:
         """Forget the compacted view, and delete its ledger and the cursor. Raises ServiceNotReadyError (it may be
-        incomplete: call it again, or compact the topic)."""
-        await self.stop()
+        incomplete: call it again, or compact the topic), NotAllowedError (a topic of the servers)."""
         topic = self._topic
+        if is_system_topic(topic.name):
+            raise NotAllowedError(f"{topic.name.full} is a topic of the servers: what is compacted is nowhere else")
+        await self.stop()
         try:
             async with self._lock:
                 cursor = topic.ledger.cursors.get(COMPACTION_CURSOR)

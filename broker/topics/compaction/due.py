@@ -9,7 +9,7 @@ from broker.errors import BrokerError
 from broker.topics.backlog_size import size_behind
 from broker.topics.compaction.compaction import RUNNING, compaction_of
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR
-from broker.topics.system_names import is_system_topic
+from broker.topics.system_names import is_keyed_system_topic, is_system_topic
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.catalog import COMPACTION_THRESHOLD
 from broker.topics.topic_policies.known import value_of
@@ -19,7 +19,10 @@ from managed_ledger.managed_ledger import ManagedLedger
 def compact_if_due(topic: Topic) -> None:
     """Compact a topic in the background if more was added to it than its policies allow."""
     threshold = value_of(topic.policies, COMPACTION_THRESHOLD, topic.context.options)
-    if not threshold or topic.closing or is_system_topic(topic.name):
+    if is_system_topic(topic.name):
+        keyed = is_keyed_system_topic(topic.name)
+        threshold = (threshold or topic.context.options.system_compaction_threshold_bytes) if keyed else 0
+    if not threshold or topic.closing:
         return
     if topic.compaction is not None and topic.compaction.status == RUNNING:
         return

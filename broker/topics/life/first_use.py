@@ -15,18 +15,24 @@ from managed_ledger.stored_list import log_path
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.names import TopicName
+from quire.world.doors import Clock
 
 
 class FirstUse:
     """First uses of the topics of one broker."""
 
     def __init__(
-        self, metadata: MetadataStore, policies: TopicPolicies, options: BrokerOptions, namespaces: NamespaceCheck
+        self,
+        metadata: MetadataStore,
+        policies: TopicPolicies,
+        options: BrokerOptions,
+        namespaces: NamespaceCheck,
+        clock: Clock,
     ) -> None:
         self._metadata = metadata
         self._policies = policies
         self._namespaces = namespaces
-        self.tombstones = Tombstones(options.tombstone_s)
+        self.tombstones = Tombstones(options.tombstone_s, metadata, clock)
 
     async def rule(self, name: TopicName) -> AutoTopicCreation:
         """Return whether a first use makes the topic, and of which kind. Raises TopicNotFoundError (no such namespace),

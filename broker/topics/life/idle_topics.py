@@ -57,6 +57,7 @@ class IdleTopics:
         """Check all loaded topics."""
         self._running = True
         try:
+            await self._topics.first_use.tombstones.sweep()
             self._at = trio.current_time() + self._options.inactive_check_interval_s
             due: list[Topic] = []
             for count, topic in enumerate(self._topics.loaded(), 1):

@@ -94,21 +94,28 @@ class SubscribeWindow:
 
     Source: Pulsar's SubscribeRateLimiter, which forgets all consumers after each period."""
 
-    __slots__ = ("_began", "_counts", "count", "period_s")
+    __slots__ = ("_began", "_counts", "count", "period_s", "refused")
 
     def __init__(self, count: int, period_s: int, now: float) -> None:
         self.count = count
         self.period_s = period_s
         self._began = now
         self._counts: dict[tuple[str, str, int], int] = {}
+        self.refused = 0
+        """Attempts in this period that were too many."""
 
     def take(self, consumer: tuple[str, str, int], now: float) -> bool:
         """Count an attempt by a consumer (address, name, id); return False if it is one too many."""
         if now - self._began >= self.period_s:
             self._counts.clear()
-            self._began = now
+            self._began, self.refused = now, 0
         made = self._counts.get(consumer, 0)
         if made >= self.count:
+            self.refused += 1
             return False
         self._counts[consumer] = made + 1
         return True
+
+    def left_s(self, now: float) -> float:
+        """Return the time until the next period begins; 0 or less: with the next attempt."""
+        return self._began + self.period_s - now

@@ -29,7 +29,6 @@ from broker.topics.topic_policies.source import (
     decode_announced,
     position_of,
 )
-from cursors.doors import Ledgers
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
@@ -65,13 +64,12 @@ class Elsewhere(Protocol):
 class ChangeEvents:
     """The source of topic policies (`source.PolicySource`) of one broker."""
 
-    def __init__(self, context: Context, metadata: MetadataStore, topics: Topics, ledgers: Ledgers) -> None:
+    def __init__(self, context: Context, metadata: MetadataStore, topics: Topics) -> None:
         self.elsewhere: Elsewhere | None = None
         """None: this broker serves every topic."""
         self._context = context
         self._metadata = metadata
         self._topics = topics
-        self._ledgers = ledgers
         self._logs: dict[str, ChangeLog] = {}
         self._announcing: set[str] = set()
         self._producer = ""
@@ -121,7 +119,7 @@ class ChangeEvents:
         # Not at the start: most brokers have no policies of topics to read before they serve.
         from broker.topics.topic_policies.change_log import ChangeLog
 
-        made = self._logs[name.full] = ChangeLog(topic, self._topics.schemas, self._ledgers)
+        made = self._logs[name.full] = ChangeLog(topic, self._topics.schemas)
         for full in [full for full, each in self._logs.items() if each.topic.closing]:
             del self._logs[full]
         return made

@@ -1,8 +1,7 @@
 """A log of change events at its owner: read to its end, and added to.
 
-A log that the original has compacted begins with the compacted ledger, which the cursor of the compaction names; the
-entries behind that cursor follow. Source: Pulsar's CompactedTopicImpl, RawMessageImpl.serialize (entries of a compacted
-ledger), CompactedTopicUtils.
+A log that was compacted, here or by the original, begins with its compacted view; the entries behind that follow.
+Source: Pulsar's CompactedTopicImpl, CompactedTopicUtils.
 """
 
 from __future__ import annotations
@@ -14,25 +13,20 @@ import trio
 
 from broker.errors import ServiceNotReadyError
 from broker.ownership.values import Json
+from broker.topics.compaction.view import CompactedLedgerLostError, CompactedView
 from broker.topics.schemas.avro_schema import AvroSchemaError, AvroType, parse
 from broker.topics.schemas.registry import Schemas
 from broker.topics.schemas.schema import SchemaType
 from broker.topics.topic import Topic
-from broker.topics.topic_policies.events import PolicyChange, changes_in, in_compacted, version_of
+from broker.topics.topic_policies.events import changes_in, version_of
 from broker.topics.topic_policies.source import CHANGES_MAX, PolicyChanges
-from cursors.doors import Ledgers
 from managed_ledger.errors import ManagedLedgerError
-from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import EARLIEST, Position
-from quire.metadata.errors import MetadataError
 from quire.service.log import get_logger
 from quire.wire.pulsar.errors import PulsarWireError
 
 log = get_logger(__name__)
 
-COMPACTION: Final = "__compaction"
-COMPACTED_LEDGER: Final = "CompactedTopicLedger"
-"""Property of its cursor: id of the ledger."""
 READ_ENTRIES_MAX: Final = 100
 READ_BYTES_MAX: Final = 1 << 20
 STEP_ENTRIES_MAX: Final = 10
@@ -44,13 +38,12 @@ NEWEST: Final = -1
 class ChangeLog:
     """The events of one loaded topic. `turn` is for the caller that changes policies."""
 
-    def __init__(self, topic: Topic, schemas: Schemas, ledgers: Ledgers) -> None:
+    def __init__(self, topic: Topic, schemas: Schemas) -> None:
         self.topic = topic
         self.turn = trio.Lock()
         self.announced: Position | None = None
         """The place that other brokers were told last."""
         self._schemas = schemas
-        self._ledgers = ledgers
         self._reading = trio.Lock()
         self._first = EARLIEST
         self._read_to = EARLIEST
@@ -77,34 +70,36 @@ class ChangeLog:
         """Read to the end. Raises ServiceNotReadyError."""
         async with self._reading:
             try:
-                if not self._begun:
+                while self._has_to_begin():
                     await self._begin()
                 await self._read_log()
-            except (ManagedLedgerError, LedgerError, MetadataError, PulsarWireError) as error:
+            except (ManagedLedgerError, PulsarWireError) as error:
                 raise ServiceNotReadyError(f"{self.topic.name.full} cannot be read: {error}") from error
 
-    async def _begin(self) -> None:
-        ledger = self.topic.ledger
-        cursor = ledger.cursors.get(COMPACTION)
-        self._said.clear()
-        self._first = self._read_to = EARLIEST
-        compacted = None if cursor is None else cursor.properties.get(COMPACTED_LEDGER)
-        if cursor is not None and compacted is not None:
-            await self._read_compacted(compacted)
-            self._first = self._read_to = cursor.mark_delete
-        self._begun = True
+    def _view(self) -> CompactedView | None:
+        compaction = self.topic.compaction
+        return None if compaction is None else compaction.view
 
-    async def _read_compacted(self, ledger_id: int) -> None:
+    def _has_to_begin(self) -> bool:
+        """Return whether nothing was read yet, or events that were not read may be compacted, and trimmed."""
+        view = self._view()
+        return not self._begun or (view is not None and self._read_to < view.horizon)
+
+    async def _begin(self) -> None:
+        """Read the compacted part, if there is one. What was known counts until that is done."""
+        view, said = self._view(), dict[str, tuple[Position, Json | None]]()
         try:
-            reader = await self._ledgers.open(ledger_id, recover=True)
-        except NoSuchLedgerError as error:
-            raise ServiceNotReadyError(f"compacted ledger {ledger_id} of {self.topic.name.full} is gone") from error
-        first = 0
-        while first <= reader.last_entry_id:
-            last = min(first + READ_ENTRIES_MAX - 1, reader.last_entry_id)
-            found = await reader.read(first, last, size_max=READ_BYTES_MAX)
-            await self._learn([in_compacted(bytes(each)) for each in found])
-            first += max(1, len(found))
+            at = EARLIEST
+            while view is not None and (found := await view.read(at, READ_ENTRIES_MAX, READ_BYTES_MAX)):
+                await self._learn([(place, bytes(entry)) for place, entry in found], said)
+                at = Position(found[-1][0].ledger_id, found[-1][0].entry_id + 1)
+        except CompactedLedgerLostError:
+            if view is self._view():
+                raise
+            return  # it was compacted again meanwhile
+        self._said = said
+        self._first = self._read_to = EARLIEST if view is None else view.horizon
+        self._begun = True
 
     async def _read_log(self) -> None:
         ledger = self.topic.ledger
@@ -112,29 +107,29 @@ class ChangeLog:
             run = await ledger.read(ledger.next_position(self._read_to), READ_ENTRIES_MAX, READ_BYTES_MAX, replay=True)
             if not run.payloads:
                 break
-            await self._learn(
-                [
-                    (Position(run.ledger_id, run.first_entry_id + index), bytes(payload))
-                    for index, payload in enumerate(run.payloads)
-                ]
-            )
+            entries = [
+                (Position(run.ledger_id, run.first_entry_id + index), bytes(payload))
+                for index, payload in enumerate(run.payloads)
+            ]
+            await self._learn(entries, self._said)
+            self._read_to = max(self._read_to, entries[-1][0])
 
-    async def _learn(self, entries: Sequence[tuple[Position, bytes]]) -> None:
+    async def _learn(
+        self, entries: Sequence[tuple[Position, bytes]], known: dict[str, tuple[Position, Json | None]]
+    ) -> None:
+        """Note in `known` what these say."""
         for count, (position, entry) in enumerate(entries, 1):
             needed = self._needed(entry)
             if needed is not None:
                 await self._load_type(needed)
             for change in changes_in(entry, self._types.get):
-                self._note(position, change)
-            self._read_to = max(self._read_to, position)
+                before = known.get(change.key)
+                if change.first and before is not None and before[1] is not None:
+                    continue
+                known.pop(change.key, None)  # it goes to the end
+                known[change.key] = (position, change.fields)
             if not count % STEP_ENTRIES_MAX:
                 await trio.lowlevel.checkpoint()
-
-    def _note(self, position: Position, change: PolicyChange) -> None:
-        if change.first and self.fields(change.key) is not None:
-            return
-        self._said.pop(change.key, None)  # it goes to the end
-        self._said[change.key] = (position, change.fields)
 
     def _needed(self, entry: bytes) -> int | None:
         """Return the version of the schema that has to be read first; None: none."""

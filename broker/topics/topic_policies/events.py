@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
-from google.protobuf.message import DecodeError
 
 from broker.ownership.values import Json
 from broker.topics.schemas.avro_schema import AvroType
@@ -26,12 +25,11 @@ from broker.topics.topic_policies.source import GLOBAL
 from quire.client.deliveries import Deliveries
 from quire.client.errors import CorruptEntryError, EncryptedEntryError
 from quire.client.unpacking import Messages, Opener
-from quire.ledger.position import Position
 from quire.wire.pulsar.errors import InvalidNameError, MalformedMetadataError
 from quire.wire.pulsar.frames import MAGIC
 from quire.wire.pulsar.metadata import read_metadata
 from quire.wire.pulsar.names import TopicName
-from quire.wire.pulsar.PulsarApi_pb2 import MessageIdData, MessageMetadata
+from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
 
 IS_GLOBAL: Final = "isGlobal"
 UNREADABLE: Final = "unreadableTopicPolicies"
@@ -99,18 +97,6 @@ def version_of(entry: bytes) -> int | None:
     except MalformedMetadataError:
         return None
     return None if metadata.null_value else version_number(metadata.schema_version)
-
-
-def in_compacted(data: bytes) -> tuple[Position, bytes]:
-    """Return what an entry of a compacted ledger holds: the place of an entry in the log, and the entry.
-
-    Raises MalformedMetadataError. Source: Pulsar's RawMessageImpl.serialize."""
-    try:
-        size = int.from_bytes(data[:4], "big")
-        place = MessageIdData.FromString(data[4 : 4 + size])
-        return Position(place.ledgerId, place.entryId), data[8 + size :]
-    except DecodeError as error:
-        raise MalformedMetadataError(f"not an entry of a compacted ledger: {error}") from error
 
 
 def _key_in_damaged(entry: bytes) -> str | None:

@@ -14,11 +14,11 @@ from broker.ownership.values import Json
 from broker.slices import sliced
 from broker.topics.delayed_delivery import DelayedDelivery, effective_delayed, of_broker
 from broker.topics.policy_values import asks_deduplication, effective, snapshot_interval_s
+from broker.topics.system_names import is_keyed_system_topic
 from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import Policy
 from broker.topics.topic_policies.kinds import DispatchRate
 from broker.topics.topic_policies.source import GLOBAL, PolicyChanges, is_change_events
-from broker.transactions.txn_id import holds_snapshots
 from managed_ledger.config import LogConfig
 from quire.ledger.position import Position
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -180,12 +180,14 @@ class Held:
     """The policies of a topic's namespace and its own, as they are known at the moment they are asked for; None: there
     are none. Called, it says what holds for the ledgers of the topic. They stay known as long as this is kept."""
 
-    __slots__ = ("_defaults", "_name", "_namespace")
+    __slots__ = ("_defaults", "_name", "_namespace", "is_compacted")
 
     def __init__(self, defaults: Defaults, namespace: NamespaceFields, name: TopicName) -> None:
         self._defaults = defaults
         self._namespace = namespace
         self._name = name
+        self.is_compacted = False
+        """True once a topic of the servers has a compacted view, and a cursor that keeps what is behind it."""
         namespace.uses += 1
 
     def __del__(self) -> None:
@@ -193,8 +195,8 @@ class Held:
 
     def __call__(self) -> LogConfig:
         found = self.derived(_log_config)
-        if is_change_events(self._name) or holds_snapshots(self._name):
-            # A message counts until there is another one of its key, however long that takes.
+        if not self.is_compacted and is_keyed_system_topic(self._name):
+            # A message counts until there is another one of its key, however long that takes, or it is compacted.
             found = replace(found, retention_minutes=-1, retention_mb=-1)
         return found
 

@@ -59,7 +59,11 @@ class LocalSnapshots:
 
     async def _read_on(self) -> None:
         """Read to the end: first the compacted part, if there is one, then what follows it."""
-        table, ledger, view = self._table, self.topic.ledger, self._view()
+        ledger, view = self.topic.ledger, self._view()
+        if view is not None and self._table.read_to < view.horizon:
+            # From its beginning: what was deleted since may be compacted away, with the message that deleted it.
+            self._table = SnapshotTable()
+        table = self._table
         while view is not None and table.read_to < view.horizon:
             behind = Position(table.read_to.ledger_id, table.read_to.entry_id + 1)
             found = await view.read(behind, READ_ENTRIES_MAX, READ_BYTES_MAX)

@@ -45,12 +45,19 @@ class RemoteSnapshots:
                 upto = self._asked
                 await self._read_on()
                 self._read = upto
-        place = self._table.places.get(key)
-        return None if place is None else value_in(await self._entry(place), key)
+            place = self._table.places.get(key)
+            found = None if place is None else await self._entry(place)
+            if place is not None and found is None:
+                # It is compacted away, and what deleted it may be too: only the whole topic tells.
+                self._table = SnapshotTable()
+                await self._read_on()
+                place = self._table.places.get(key)
+                found = None if place is None else await self._present(place)
+        return None if found is None else value_in(found, key)
 
     async def at(self, place: Position) -> Value | None:
         """Return the value at a place."""
-        return value_in(await self._entry(place), None)
+        return value_in(await self._present(place), None)
 
     @asynccontextmanager
     async def _reader(self, start: Position) -> AsyncGenerator[Reader, None]:
@@ -80,12 +87,20 @@ class RemoteSnapshots:
                         table.learn(Position(ledger_id, entry_id), entry)
                 await trio.lowlevel.checkpoint()
 
-    async def _entry(self, place: Position) -> bytes:
+    async def _entry(self, place: Position) -> bytes | None:
+        """Return the entry at a place; None: there is none any more."""
         async with self._reader(place) as reader:
+            last = await reader.last_message_id()
+            if Position(last.ledger_id, last.entry_id) < place:
+                return None  # and nothing behind it would come
             found = await reader.receive()
-            if (found.ledger_ids[0], found.entry_ids[0]) != place:
-                raise SnapshotError(f"there is no message at {place}")
-            return found.entries[0]
+            return found.entries[0] if (found.ledger_ids[0], found.entry_ids[0]) == place else None
+
+    async def _present(self, place: Position) -> bytes:
+        found = await self._entry(place)
+        if found is None:
+            raise ServiceNotReadyError(f"{self._name.full} cannot be read: there is no message at {place}")
+        return found
 
     async def append(self, topic: TopicName, snapshot: Snapshot | None) -> None:
         """Add the snapshot of a topic; durable on return."""

@@ -84,24 +84,18 @@ class Appender:
         tracker: AckTracker | None = None,
         write_flags: int = 0,
     ) -> None:
-        """`tracker`: an ack tracker for ids that do not ascend.
-
-        `write_flags`: v3.DEFERRED_SYNC or 0; with it the owner advances the LAC.
-        """
+        """`tracker`: an ack tracker for ids that do not ascend. `write_flags`: v3.DEFERRED_SYNC or 0; with it the owner
+        advances the LAC."""
         self.on_confirmed: Callable[[int, int], None] = ignore_confirmed
-        """Called with the first and the last confirmed entry, inclusive, in order.
-
-        Their payloads are `sealed` until it returns.
-        """
+        """Called with the first and the last confirmed entry, inclusive, in order. Their payloads are `sealed` until it
+        returns."""
         self.on_failed: Callable[[LedgerError], None] = ignore_failed
         """Called once, when nothing more will be confirmed."""
         self.on_bookies_failed: Callable[[], None] = ignore_bookies_failed
         """Called when `failed` has grown."""
         self.excuses: Callable[[int, BookieError], bool] = excuse_nobody
-        """Decides whether the bookie at an index keeps its place after this error.
-
-        If not, bookies excused earlier fail with it.
-        """
+        """Decides whether the bookie at an index keeps its place after this error. If not, bookies excused earlier fail
+        with it."""
         self.ensemble = tuple(ensemble)
         self.failed: dict[int, BookieError] = {}
         """Ensemble indices that wait for a replacement, with the errors."""
@@ -154,6 +148,12 @@ class Appender:
     def confirmed_length(self) -> int:
         """Return the payload bytes of the ledger up to the last confirmed entry."""
         return self.length - payload_bytes_behind(self._pending, self.confirmed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing is under way, and no bookie has failed."""
+        busy = self._pending or self._deadlines or self._second or self.failed or self.error
+        return not busy and not any(map(self._tracker.waits, range(len(self._channels))))
 
     def append(self, payloads: Sequence[Buffer], at: int = -1) -> int:
         """Send a run of entries; return the id of the first. Raises the appender's error, or EntryTooLargeError.

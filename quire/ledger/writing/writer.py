@@ -36,14 +36,13 @@ from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.ensemble_changes import EnsembleChanges
 from quire.ledger.writing.explicit_lac import ExplicitLacSender
-from quire.ledger.writing.pending_runs import Sealer
+from quire.ledger.writing.resting import RestingAppender, made_appender
 from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.service.rare_lock import RareLock
-from quire.wire.bookkeeper import v2, v3
-from quire.wire.bookkeeper.entry import Buffer, Digest, master_key
+from quire.wire.bookkeeper.entry import Buffer, digest_of, master_key
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.errors import again
 
@@ -67,6 +66,7 @@ class OpenLedger:
         "_context",
         "_entry_reads",
         "_forced_length",
+        "_high_priority",
         "_moved",
         "_on_confirmed",
         "_on_failed",
@@ -95,27 +95,10 @@ class OpenLedger:
         self._context = context
         self._on_confirmed: Callable[[int, int], None] = ignore_confirmed
         self._on_failed: Callable[[LedgerError], None] = ignore_failed
+        self._high_priority = high_priority
         striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
-        digest = Digest(metadata.digest_type, metadata.password)
-        key = master_key(metadata.password)
-        appender = self._appender = Appender(
-            context,
-            ledger_id,
-            metadata.fragments[-1].bookies,
-            striping,
-            metadata.ack_quorum,
-            Sealer(
-                ledger_id,
-                digest,
-                key,
-                striping,
-                flags=v2.HIGH_PRIORITY if high_priority else 0,
-                frame_max=context.config.frame_max_of(deferred_sync=deferred_sync),
-            ),
-            tracker=tracker(striping, metadata.ack_quorum),
-            write_flags=v3.DEFERRED_SYNC if deferred_sync else 0,
-        )
-        appender.excuses = self._excuses_first
+        appender = self._made_appender(tracker(striping, metadata.ack_quorum))
+        self._appender: Appender | RestingAppender = appender
         self._entry_reads: EntryReads | None = None
         self._version: int | None = 0
         """Version of the metadata in the store, as far as is known."""
@@ -127,8 +110,22 @@ class OpenLedger:
         self._closed = False
         self._moved: trio.Event | None = None
         if context.config.explicit_lac_interval_s:
+            digest, key = digest_of(metadata.digest_type, metadata.password), master_key(metadata.password)
             lac = ExplicitLacSender(context, ledger_id, appender, striping, metadata.ack_quorum, digest, key)
             context.start(lac.run, f"ledger {ledger_id} explicit LAC")
+
+    def _made_appender(self, tracker: AckTracker, length: int = 0) -> Appender:
+        appender = made_appender(
+            self._context,
+            self.ledger_id,
+            self.metadata,
+            tracker,
+            length,
+            high_priority=self._high_priority,
+            deferred_sync=self.deferred_sync,
+        )
+        appender.excuses = self._excuses_first
+        return appender
 
     @property
     def on_confirmed(self) -> Callable[[int, int], None]:
@@ -138,7 +135,7 @@ class OpenLedger:
     def on_confirmed(self, function: Callable[[int, int], None]) -> None:
         self._on_confirmed = function
         if self._moved is None:
-            self._appender.on_confirmed = function
+            self._listen()
 
     @property
     def on_failed(self) -> Callable[[LedgerError], None]:
@@ -148,7 +145,15 @@ class OpenLedger:
     def on_failed(self, function: Callable[[LedgerError], None]) -> None:
         self._on_failed = function
         if self._moved is None:
-            self._appender.on_failed = function
+            self._listen()
+
+    def _listen(self) -> None:
+        """Have the appender call what is to be called. One that rests calls nothing, and the next one asks here."""
+        appender = self._appender
+        if isinstance(appender, Appender):
+            alone = self._moved is None
+            appender.on_confirmed = self._on_confirmed if alone else self._confirmed
+            appender.on_failed = self._on_failed if alone else self._failed
 
     @property
     def last_pushed(self) -> int:
@@ -226,9 +231,9 @@ class OpenLedger:
                 raise again(appender.error) from appender.error
             if self._moved is None or self._moved.is_set():
                 self._moved = trio.Event()
-                appender.on_confirmed = self._confirmed
-                appender.on_failed = self._failed
+                self._listen()
             await self._moved.wait()
+            appender = self._appender
 
     async def wait_room(self) -> None:
         """Wait until the next append would not be refused with TooManyPendingError. Raises what ended the writer."""
@@ -275,7 +280,7 @@ class OpenLedger:
         reads = self._entry_reads
         if reads is None:
             stored = self.metadata
-            digest = Digest(stored.digest_type, stored.password)
+            digest = digest_of(stored.digest_type, stored.password)
             striping = striping_of(stored.ensemble_size, stored.write_quorum)
             reads = self._entry_reads = EntryReads(self._context, self.ledger_id, digest, striping)
         return reads
@@ -327,20 +332,23 @@ class OpenLedger:
                 known = None if self._version is None else Versioned(self.metadata, self._version)
                 self.metadata = (await metadata_updates.update(self._context, self.ledger_id, rule, known)).value
             self._closed = True
-            self._appender.on_confirmed = ignore_confirmed
-            self._appender.on_failed = ignore_failed
+            appender = self._appender
+            if isinstance(appender, Appender):
+                appender.on_confirmed, appender.on_failed = ignore_confirmed, ignore_failed
 
     def _excuses_first(self, index: int, error: BookieError) -> bool:
         """Make what decides on failed bookies, and have it decide on the first one."""
+        appender = self._appender
+        assert isinstance(appender, Appender), "no bookie of a resting appender fails"
         EnsembleChanges(
             self._context,
             self.ledger_id,
             self.metadata,
-            self._appender,
+            appender,
             stored=self._stored,
             allowed=not self.deferred_sync,
         )  # from now on the appender asks it
-        return self._appender.excuses(index, error)
+        return appender.excuses(index, error)
 
     def _stored(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
@@ -376,6 +384,28 @@ class LedgerWriter(OpenLedger):
     """Writer of one ledger from its creation on. Entries get the ids 0, 1, 2, ... in the order of appending."""
 
     __slots__ = ()
+
+    def rest(self) -> None:
+        """Give back the memory that only appending needs, unless it is in use; the next append makes it again."""
+        appender = self._appender
+        if not isinstance(appender, Appender) or not appender.is_idle or self._moved is not None:
+            return
+        if self.deferred_sync or self._context.config.explicit_lac_interval_s:
+            return
+        appender.stop(LedgerClosedError(f"ledger {self.ledger_id} rests"))
+        self._replace(RestingAppender(self, appender))
+
+    def _wake(self) -> Appender:
+        """Return an appender that continues where the last one ended."""
+        metadata, last = self.metadata, self._appender
+        striping = striping_of(metadata.ensemble_size, metadata.write_quorum)
+        appender = self._made_appender(AckTracker(striping, metadata.ack_quorum, confirmed=last.lac), last.length)
+        self._replace(appender)
+        self._listen()
+        return appender
+
+    def _replace(self, appender: Appender | RestingAppender) -> None:
+        self._appender = appender
 
     def append(self, payloads: Sequence[Buffer]) -> int:
         """Send a run of entries; never waits.

@@ -19,7 +19,7 @@ from struct import Struct
 
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
-from quire.metadata.local.tree import NOBODY, Effects, Tree, Znode
+from quire.metadata.local.tree import EMPTY_ROOT, NOBODY, Tree, Znode
 from quire.world.doors import KeyValue
 
 LAYOUT_VERSION = 1
@@ -57,19 +57,22 @@ def load(key_value: KeyValue) -> Tree:
         raise MalformedMetadataError(f"the layout version of the metadata is damaged: {layout!r}")
     elif (found := _LAYOUT.unpack(layout)[0]) != LAYOUT_VERSION:
         raise UnsupportedLayoutError(f"the metadata has layout version {found}; this program knows {LAYOUT_VERSION}")
-    tree = Tree()
-    effects: Effects = dict(tree.nodes)
+    nodes: dict[str, Znode] = {paths.ROOT: EMPTY_ROOT}
+    names: dict[str, dict[str, None]] = {}
+    folder, children = "", dict[str, None]()
     for key, value in key_value.scan(_NODES_START, _NODES_STOP):
         path, node = _parse_row(key, value)
         if path != paths.ROOT:
-            folder = paths.parent(path)
-            above = effects.get(folder)
-            if above is None:
-                raise MalformedMetadataError(f"the metadata has a node {path}, but not its parent")
-            effects[folder] = above._replace(child_count=above.child_count + 1)
-        effects[path] = node
-    tree.apply(effects)
-    return tree
+            above = paths.parent(path)
+            if above != folder:  # siblings follow each other
+                if above not in nodes:
+                    raise MalformedMetadataError(f"the metadata has a node {path}, but not its parent")
+                folder, children = above, names.setdefault(above, {})
+            children[paths.name(path)] = None
+        nodes[path] = node
+    for folder, children in names.items():
+        nodes[folder] = nodes[folder]._replace(child_count=len(children))
+    return Tree(nodes, names)
 
 
 def _parse_row(key: bytes, value: bytes) -> tuple[str, Znode]:
@@ -80,6 +83,7 @@ def _parse_row(key: bytes, value: bytes) -> tuple[str, Znode]:
         raise MalformedMetadataError(f"a row of the metadata is damaged: {key!r}") from error
     except struct.error as error:
         raise MalformedMetadataError(f"the row of {key!r} in the metadata is cut off") from error
-    if flags or row_key(path) != key:
+    depth = 0 if path == paths.ROOT else path.count("/")
+    if flags or key[: _DEPTH.size] != _DEPTH.pack(1, depth):
         raise MalformedMetadataError(f"the row of {path} in the metadata is damaged")
-    return path, Znode(bytes(value[_HEAD.size :]), version, NOBODY, counter, 0)
+    return path, Znode(value[_HEAD.size :], version, NOBODY, counter, 0)

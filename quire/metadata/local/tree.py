@@ -153,9 +153,10 @@ class Tree:
 
     __slots__ = ("_ephemerals", "_names", "nodes")
 
-    def __init__(self) -> None:
-        self.nodes: dict[str, Znode] = {paths.ROOT: EMPTY_ROOT}
-        self._names: dict[str, dict[str, None]] = {}
+    def __init__(self, nodes: dict[str, Znode] | None = None, names: dict[str, dict[str, None]] | None = None) -> None:
+        """Take the nodes by path, and the names of the children of each path that has any; None: the root alone."""
+        self.nodes: dict[str, Znode] = nodes or {paths.ROOT: EMPTY_ROOT}
+        self._names: dict[str, dict[str, None]] = names or {}
         self._ephemerals: dict[int, dict[str, None]] = {}
 
     def children(self, path: str) -> list[str]:

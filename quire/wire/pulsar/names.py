@@ -106,7 +106,7 @@ class TopicName:
             raise InvalidTopicNameError(f"{_shown(text)} is not {domain}://tenant/namespace/topic")
         tenant = _entity(parts[0], "tenant")
         namespace = _entity(parts[1], "namespace")
-        return cls(domain, tenant, namespace, *_local(parts[2]))
+        return cls(sys.intern(domain), tenant, namespace, *_local(parts[2]))
 
     @classmethod
     def from_managed_ledger_path(cls, path: str) -> TopicName:

@@ -92,7 +92,7 @@ class FakeWriter:
         self.held = False
         self.on_confirmed: Callable[[int, int], None] = lambda first, last: None
         self.on_failed: Callable[[LedgerError], None] = lambda error: None
-        self.closes = 0
+        self.closes = self.rests = 0
         self._ledgers = ledgers
         self._pending: deque[tuple[int, bytearray, list[int]]] = deque()
 
@@ -152,6 +152,9 @@ class FakeWriter:
         if self.error is None:
             self.error = error
             self.on_failed(error)
+
+    def rest(self) -> None:
+        self.rests += 1
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
         await trio.lowlevel.checkpoint()

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from managed_ledger.config import LogConfig, LogConfigSource
-from managed_ledger.factory import OPENS_MAX, RECOVERIES_MAX, ManagedLedgerFactory
+from managed_ledger.factory import HOUSE_LOGS_MAX, OPENS_MAX, RECOVERIES_MAX, REST_S, ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.ledger.errors import LedgerWriteError
 from quire.ledger.position import Position
@@ -169,3 +169,48 @@ async def test_on_a_full_disk_the_open_ledger_goes_when_everybody_has_consumed_i
         log = await factory.open(NAME)
         assert await read_all(log) == [b"on"]
         assert all(cursor.mark_delete >= Position(0, 4) for cursor in log.cursors.values())
+
+
+async def test_idle_writers_of_logs_and_cursors_rest_while_the_broker_runs(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        cursor = await log.open_cursor("sub", initial="earliest")
+        await publish(log, b"1")
+        cursor.ack_individual([Position(log.last_confirmed.ledger_id, 0)])
+        await until(lambda: len(cluster.ledgers.writers) == 2)
+        await trio.sleep(REST_S + 2)
+        assert all(writer.rests for writer in cluster.ledgers.writers.values())
+        await publish(log, b"2")
+        assert await read_all(log) == [b"1", b"2"]
+
+
+async def test_the_housekeeping_of_many_logs_yields_to_other_tasks(cluster: Cluster) -> None:
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        looked = Looked(log)
+        for number in range(3 * HOUSE_LOGS_MAX):
+            factory._open[f"{NAME}-{number}"] = cast(ManagedLedger, looked)
+        trio.lowlevel.add_instrument(looked)
+        await trio.sleep(2)
+        trio.lowlevel.remove_instrument(looked)
+        for number in range(3 * HOUSE_LOGS_MAX):
+            del factory._open[f"{NAME}-{number}"]
+        assert 0 < looked.most <= HOUSE_LOGS_MAX
+
+
+class Looked(trio.abc.Instrument):
+    """Stand-in for many logs: the most of them that are looked at in one step."""
+
+    def __init__(self, log: ManagedLedger) -> None:
+        self._log = log
+        self._now = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._now = 0
+
+    def check_age(self, now: float) -> None:
+        self._now += 1
+        self.most = max(self.most, self._now)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import trio
 
-from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR
+from broker.topics.deduplication.guard import DEDUPLICATION_CURSOR, PAUSE_S
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import C, entry
@@ -49,3 +50,17 @@ async def test_new_partitions_of_a_deduplicated_topic_get_the_subscriptions_alon
     await peer.producer(name.with_partition(0).full, producer_name="p")
     await admin.grow_partitioned_topic(name, 2)
     assert await admin.partitioned.subscriptions(name.with_partition(1)) == []
+
+
+async def test_snapshots_for_the_number_of_entries_are_taken_four_times_a_second_at_most(room: Room) -> None:
+    peer = await room.connect()
+    await peer.producer(producer_name="p")
+    [topic] = room.broker.topics.loaded()
+    cursor = topic.ledger.cursors[DEDUPLICATION_CURSOR]
+    await peer.publish(*[b"m"] * 5)
+    assert cursor.properties == {"p": 4}
+    await peer.publish(*[b"m"] * 20, first=5)
+    assert cursor.properties == {"p": 4}
+    await trio.sleep(PAUSE_S)
+    await peer.publish(b"m", first=25)
+    assert cursor.properties == {"p": 25}

@@ -40,6 +40,26 @@ async def test_a_dispatch_rate_that_is_used_up(level: str, kind: Sub.SubType) ->
         assert (await ask(room))["cause"] == "delivered-unacknowledged"
 
 
+@pytest.mark.broker(subscribe_attempts=1, subscribe_period_s=20)
+async def test_a_subscribe_rate_that_refused_the_consumer(room: Room) -> None:
+    peer = await room.connect()
+    await peer.subscribe(consumer_name="c")
+    await publisher(room, b"0")
+    peer.close_consumer(1)
+    await peer.expect(pb.BaseCommand.SUCCESS)
+    assert (await ask(room))["cause"] == "no-consumers"
+    peer.ask_subscribe(consumer_name="c")
+    assert (await peer.error())[0] == pb.NotAllowedError
+    await trio.sleep(0.0006)  # what is left is rounded up
+    found = await ask(room)
+    assert (found["cause"], found["state"]) == ("subscribe-rate", "waiting")
+    assert (found["details"]["refused"], found["details"]["rate_attempts"]) == (1, 1)
+    await trio.sleep(found["details"]["wait_ms"] / 1000)
+    assert (await ask(room))["cause"] == "no-consumers"
+    await peer.subscribe(consumer_name="c", permits=1)
+    assert (await peer.message())[1] == b"0"
+
+
 @pytest.mark.parametrize("kind", [Sub.Shared, Sub.Exclusive])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.broker(transactions=True, stuck_subscription_s=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,27 @@ def test_every_test_gets_its_outcome(tmp_path: Path) -> None:
     assert found["some_test.py::Suite::test_2_fails"].text == "AssertionError: 1 != 2"
     assert "no Docker" in found["some_test.py::Suite::test_4_is_skipped"].text
     assert "ended with 7" in found["some_test.py::Suite::test_5_ends_the_process"].text
+
+
+INTERRUPTED = """
+import signal, unittest
+
+class Suite(unittest.TestCase):
+    def test_it_is_interrupted(self):
+        with self.assertRaises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_tests_can_be_interrupted_where_a_shell_has_started_the_suite_in_the_background(tmp_path: Path) -> None:
+    file = tmp_path / "some_test.py"
+    file.write_text(INTERRUPTED)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process started by `command &` inherits this
+    try:
+        found = run_file(file, tmp_path, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found["some_test.py::Suite::test_it_is_interrupted"].outcome is Outcome.PASSED
 
 
 def test_a_file_that_cannot_be_imported_fails(tmp_path: Path) -> None:

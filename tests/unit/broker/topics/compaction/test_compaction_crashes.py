@@ -18,6 +18,7 @@ from broker.topics.compaction.compaction import RUNNING, SUCCESS, Compaction
 from broker.topics.compaction.compactor import TopicEntries
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR, ROOT, delete_log
 from broker.topics.entry_screen import EntryScreen
+from broker.topics.policies import Held
 from managed_ledger.errors import NoSuchManagedLedgerError
 from managed_ledger.factory import ManagedLedgerFactory
 from managed_ledger.managed_ledger import ManagedLedger
@@ -58,6 +59,7 @@ class Topic:
     closing: bool = False
     reloads: int = 0
     read_bound: Position | None = None
+    policies: Held | None = None
 
     @property
     def screen(self) -> EntryScreen:

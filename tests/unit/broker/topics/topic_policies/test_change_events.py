@@ -13,10 +13,10 @@ import trio
 from broker.errors import BrokerError, ServiceNotReadyError, UnsupportedPoliciesError
 from broker.ownership.values import Json, encode_json
 from broker.server import Broker
+from broker.topics.compaction.leftovers import COMPACTION_CURSOR, LEDGER_PROPERTY
 from broker.topics.schemas.avro_schema import parse
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.change_events import ChangeEvents
-from broker.topics.topic_policies.change_log import COMPACTED_LEDGER, COMPACTION
 from broker.topics.topic_policies.event_schema import event_schema
 from broker.topics.topic_policies.events import event_entry, event_value
 from broker.topics.topic_policies.source import CHANGES_MAX, announced_path, position_of
@@ -254,8 +254,8 @@ async def test_the_log_begins_with_what_the_original_has_compacted() -> None:
             writer.append(compacted)
             await done.wait()
             await writer.close()
-            cursor = await log.open_cursor(COMPACTION, initial="earliest")
-            cursor.set_properties({COMPACTED_LEDGER: writer.ledger_id})
+            cursor = await log.open_cursor(COMPACTION_CURSOR, initial="earliest")
+            cursor.set_properties({LEDGER_PROPERTY: writer.ledger_id})
             cursor.ack_cumulative(upto)
             await cursor.wait_persisted()
             await first.broker.policies.update(other, with_ttl(8))
