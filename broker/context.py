@@ -15,6 +15,8 @@ from broker.entry_filters.loading import load_filters
 from broker.measures import Measures
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
+from broker.security.authentication.authentication import Authentication
+from quire.client.authentication import Credentials
 from quire.service.gate import Gate
 from quire.world.doors import World
 from quire.world.outbox import Turn
@@ -32,9 +34,11 @@ class Context:
     __slots__ = (
         "_incarnation",
         "_producer_count",
+        "authentication",
         "client_tls",
         "compacting",
         "connects",
+        "credentials",
         "delivery",
         "enable_transactions",
         "filters",
@@ -62,6 +66,7 @@ class Context:
         service_url: str = "",
         incarnation: int = 0,
         no_room: Callable[[], str] = str,
+        authentication: Authentication | None = None,
     ) -> None:
         """Take what the parts share. Raises ConfigError (a filter cannot be loaded)."""
         self.world = world
@@ -77,6 +82,8 @@ class Context:
         """TLS of connections to other brokers; None: they have none."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
+        self.authentication = authentication
+        """Check of clients' credentials. None: clients have no roles."""
         self.filters = load_filters(
             options.entry_filters_directory,
             options.entry_filter_names,
@@ -100,6 +107,8 @@ class Context:
         self.compacting = Gate(COMPACTIONS_MAX)
         self.enable_transactions: Callable[[Any], Awaitable[None]] | None = None
         """Lets a topic take messages of transactions. Raises BrokerError. None: they are off."""
+        self.credentials: Credentials | None = None
+        """Credentials of this broker, for its connections to others."""
         self._incarnation = incarnation
         self._producer_count = 0
 

@@ -13,6 +13,7 @@ import trio
 from broker.dispatch.filtering import Filtered, filtered_by
 from broker.dispatch.subscription import Subscription
 from broker.life_metrics import register_life
+from broker.security.metrics import register_authentication
 from broker.server import Broker
 from broker.topics.compaction.counts import CompactionCounts
 from broker.topics.exclusive import AnyTopic
@@ -105,6 +106,8 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
         "Producers, consumers and watchers ended because their role has lost a permission",
         lambda: 0 if broker.takeaway is None else broker.takeaway.ended,
     )
+    if broker.context.authentication is not None:
+        register_authentication(metrics, broker.context.authentication)
     metrics.gauge("pulsar_health", "What the last health check found: 1, 0; -1: none yet", lambda: broker.health)
     lookups, loaded = broker.lookups, broker.topics
     metrics.histogram("pulsar_broker_lookup", "Lookups over the binary protocol, in milliseconds", lookups.times)

@@ -11,7 +11,7 @@ from broker.config import BrokerOptions
 from broker.measures import Rates
 from broker.ownership.urls import Urls, plain, split
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.frames import encode
+from quire.wire.pulsar.frames import PROTOCOL_VERSION, encode
 
 U64_MAX = (1 << 64) - 1
 """-1 in an unsigned field: "no request", "no ledger"."""
@@ -38,7 +38,8 @@ def error(request_id: int, code: pb.ServerError, message: str) -> bytes:
     return encode(reply)
 
 
-def connected(server_version: str, protocol_version: int, options: BrokerOptions) -> bytes:
+def connected(server_version: str, protocol_version: int, options: BrokerOptions, *, refreshes: bool = False) -> bytes:
+    """Return CONNECTED. `refreshes`: expired credentials can be replaced on the connection."""
     reply = command(pb.BaseCommand.CONNECTED)
     reply.connected.server_version = server_version
     reply.connected.protocol_version = protocol_version
@@ -47,6 +48,17 @@ def connected(server_version: str, protocol_version: int, options: BrokerOptions
     # existing ones. The other features are not served.
     reply.connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
     reply.connected.feature_flags.supports_topic_watchers = options.pattern_evaluation
+    if refreshes:
+        reply.connected.feature_flags.supports_auth_refresh = True
+    return encode(reply)
+
+
+def auth_challenge(server_version: str, method: str, data: bytes) -> bytes:
+    reply = command(pb.BaseCommand.AUTH_CHALLENGE)
+    reply.authChallenge.server_version = server_version
+    reply.authChallenge.protocol_version = PROTOCOL_VERSION
+    reply.authChallenge.challenge.auth_method_name = method
+    reply.authChallenge.challenge.auth_data = data
     return encode(reply)
 
 

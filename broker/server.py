@@ -13,6 +13,7 @@ from broker.admin.administration import Administration
 from broker.config import BrokerOptions
 from broker.connections.connection import Connection
 from broker.connections.creation import Creations
+from broker.connections.handshake import refresh_expired
 from broker.connections.lookup_counts import LookupCounts
 from broker.connections.lookups import Lookups
 from broker.connections.non_persistent import DirectCreations
@@ -27,6 +28,7 @@ from broker.explain.explain import Explain
 from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import OwnEverything, Owning
+from broker.security.authentication.authentication import Authentication
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.exclusive import AnyTopic
@@ -95,6 +97,7 @@ class Broker:
         policies: TopicPolicies | None = None,
         authorization: AuthorizationOptions | None = None,
         no_room: Callable[[], str] = str,
+        authentication: Authentication | None = None,
     ) -> None:
         """Take the parts the broker uses.
 
@@ -103,9 +106,17 @@ class Broker:
             ownership: decides which topics are this broker's; the caller runs it. None: all topics are.
             authorization: None, or not enabled: every command is permitted.
             policies: the policies of topics, which the caller runs; None: they are read each time.
+            authentication: check of clients' credentials; None: there is none.
         """
         self.context = Context(
-            world, options, nursery, turn=turn, service_url=service_url, incarnation=incarnation, no_room=no_room
+            world,
+            options,
+            nursery,
+            turn=turn,
+            service_url=service_url,
+            incarnation=incarnation,
+            no_room=no_room,
+            authentication=authentication,
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
@@ -209,6 +220,8 @@ class Broker:
         self.context.nursery.start_soon(self.context.turn.run, name="end of turn")
         self.context.nursery.start_soon(self._keep_alive, name="keep alive")
         self.context.nursery.start_soon(self._compact, name="compaction monitor")
+        if self.context.authentication is not None:
+            self.context.nursery.start_soon(self._refresh, self.context.authentication, name="credentials")
         self.context.nursery.start_soon(self._measure, name="rates")
         if self.context.options.deduplication_check_interval_s:
             self.context.nursery.start_soon(self._keep_sequence_ids, name="deduplication snapshots")
@@ -277,6 +290,14 @@ class Broker:
                 self.context.nursery.start_soon(self.quotas.round, name="backlog quotas")
             if self.idle.is_due():
                 self.context.nursery.start_soon(self.idle.round, name="idle topics")
+            self.context.turn.flush()
+
+    async def _refresh(self, authentication: Authentication) -> None:
+        """Ask for newer credentials where they have expired, or end the connection."""
+        while True:
+            await trio.sleep(authentication.refresh_check_s)
+            async for connection in sliced(list(self.connections), CONNECTIONS_IN_STEP):
+                refresh_expired(connection)
             self.context.turn.flush()
 
     async def _keep_sequence_ids(self) -> None:

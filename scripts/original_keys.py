@@ -105,7 +105,9 @@ clientLibraryVersionCheckAllowUnversioned	pulsar	1.22.0	2.3.2
 loadBalancerNamespaceBundleSplitIntervalMinutes	pulsar	1.22.0	2.3.2
 tokenAllowedClockSkewSeconds	pulsar	2.8.0	4.2.4
 tokenSettingPrefix	pulsar	2.8.0	4.2.4
+tokenPublicAlg	pulsar	2.8.0	4.2.4
 openID*	pulsar	3.0.0	4.2.4
+openIDFallbackDiscoveryMode	pulsar	3.0.0	4.2.4
 tlsFactoryClassName	pulsar	5.0.0	5.0.0
 tlsFactoryConfig	pulsar	5.0.0	5.0.0
 brokerClientTlsFactoryClassName	pulsar	5.0.0	5.0.0

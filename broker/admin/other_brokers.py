@@ -25,6 +25,7 @@ from broker.errors import (
 )
 from broker.ownership.http_client import HttpAnswer, request
 from broker.ownership.lookup import Connect, Redirect
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.urls import Urls, web_url
 from broker.topics.subscription_cursors import Pairs
 from quire.ledger.position import Position
@@ -52,11 +53,15 @@ class Owners(Protocol):
 class OtherBrokers:
     """Requests to the owners of topics. Every call raises ServiceNotReadyError, beside what `errors` says."""
 
-    def __init__(self, ownership: Owners, network: Network, tls: ClientTls | None = None) -> None:
-        """Take the doors. `tls`: of this broker as a client, which then prefers the ports with TLS of others."""
+    def __init__(
+        self, ownership: Owners, network: Network, tls: ClientTls | None = None, own: OwnCredentials | None = None
+    ) -> None:
+        """Take the doors. `tls`, `own`: of this broker as a client, which with `tls` prefers the ports with TLS of
+        others."""
         self._ownership = ownership
         self._network = network
         self._tls = tls
+        self._own = own
 
     def url_of(self, broker: Urls) -> str:
         """Return the web URL at which this broker asks another one."""
@@ -95,7 +100,7 @@ class OtherBrokers:
         try:
             with trio.fail_after(REQUEST_S):
                 for _ in range(REDIRECTS_MAX):
-                    answer = await request(self._network, method, url, body, tls=self._tls)
+                    answer = await request(self._network, method, url, body, own=self._own, tls=self._tls)
                     if answer.status != 307 or not answer.location:
                         return _judged(answer, url, errors)
                     url = answer.location

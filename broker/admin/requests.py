@@ -23,6 +23,7 @@ from broker.admin.raw_paths import raw_path, unescape
 from broker.ownership.local import Owning
 from broker.ownership.namespaces import Namespaces
 from broker.security.authorization.authorizer import Authorizer
+from broker.security.principal import Principal
 from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
 from quire.wire.pulsar.errors import InvalidNameError
@@ -108,6 +109,12 @@ class AdminCall:
         if self.service.cluster is None:
             raise NotServedError("this server has no cluster")
         return self.service.cluster
+
+    @property
+    def principal(self) -> Principal | None:
+        """Return the roles that the request acts with; None with authentication off."""
+        principal: Principal | None = self.request.scope.get("principal")
+        return principal
 
     @property
     def line(self) -> str:

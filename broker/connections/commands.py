@@ -16,10 +16,6 @@ from managed_ledger.errors import ManagedLedgerError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 
-def connect(connection: Connection, command: pb.BaseCommand) -> None:
-    connection.connect(command.connect)
-
-
 def ping(connection: Connection, command: pb.BaseCommand) -> None:
     connection.write((replies.PONG,))
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import trio
 
 from broker import replies
-from broker.config import SERVER_VERSION
 from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
 from broker.connections.refusals import failed, refuse
@@ -27,13 +26,14 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
 from broker.errors import BrokerError
+from broker.security.authentication.refreshing import LoginSession
 from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.producer import Producer
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import FrameError
-from quire.wire.pulsar.frames import FRAME_HEADROOM, PROTOCOL_VERSION
+from quire.wire.pulsar.frames import FRAME_HEADROOM
 from quire.wire.pulsar.large_commands import LargeCommand
 from quire.wire.pulsar.receive_buffer import IDLE_SIZE, ReceiveBuffer
 from quire.wire.pulsar.splitter import BadChecksum, BadFrameError, Item, Other, SendRun
@@ -43,8 +43,6 @@ from quire.world.unwrap import reason_of
 
 log = get_logger(__name__)
 
-CLIENT_VERSION_MAX = 256
-"""Maximum characters kept of a client's version."""
 CLOSED_PRODUCERS_MAX = 10_000
 """Producers closed on one connection that are remembered. A SEND of one closed earlier closes the connection."""
 WORK_PER_STEP = 512
@@ -90,8 +88,11 @@ class Connection:
         """Producers and consumers that are being created, by kind and id."""
         self.closed = False
         self.connected = False
-        self.client_version = ""
         self.principal: Principal | None = None
+        """Roles that the connection acts with. None only before CONNECTED, or with authentication off."""
+        self.session: LoginSession | None = None
+        """Its credentials; None as `principal`, and if they cannot expire."""
+        self.client_version = ""
         self.takes_entry_metadata = False
         self.sends_in_flight = 0
         self.requests_in_flight = 0
@@ -429,17 +430,6 @@ class Connection:
         kind = pb.BaseCommand.Type.Name(command.type)
         self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
         self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
-
-    def connect(self, connect: pb.CommandConnect) -> None:
-        """Answer CONNECTED. Raises ProtocolError at a second CONNECT."""
-        if self.connected:
-            raise ProtocolError("a second CONNECT")
-        self.connected = True
-        self.context.connects += 1
-        self.client_version = connect.client_version[:CLIENT_VERSION_MAX]
-        self.takes_entry_metadata = connect.feature_flags.supports_broker_entry_metadata
-        version = min(PROTOCOL_VERSION, connect.protocol_version)
-        self.write((replies.connected(SERVER_VERSION, version, self.context.options),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from broker.connections import acks, commands
 from broker.connections.connection import Connection, RequestTable
 from broker.connections.creation import Creation, Creations, Maker
+from broker.connections.handshake import auth_response, connect
 from broker.connections.lookups import Lookups
 from broker.connections.schemas import SchemaRequests
 from broker.connections.topic_lists.watchers import Watchers
@@ -76,7 +77,9 @@ def request_table(
         of_transactions[kind.ACK] = transactions.acknowledge
     return RequestTable(
         by_type={
-            kind.CONNECT: commands.connect,
+            kind.CONNECT: connect,
+            kind.AUTH_RESPONSE: auth_response,
+            kind.AUTH_RESPONSE: auth_response,
             kind.PING: commands.ping,
             kind.PONG: commands.pong,
             kind.ACK: acks.acknowledge,

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from broker.ownership.own_credentials import OwnCredentials
 from quire.world.doors import Network
 
 if TYPE_CHECKING:
@@ -41,13 +42,22 @@ def load() -> None:
 
 
 async def request(
-    network: Network, method: str, url: str, body: object = None, *, tls: ClientTls | None = None
+    network: Network,
+    method: str,
+    url: str,
+    body: object = None,
+    *,
+    own: OwnCredentials | None = None,
+    tls: ClientTls | None = None,
 ) -> HttpAnswer:
     """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline. `tls` is for https.
 
+    Args:
+        own: this broker's credentials; None: it has none.
+
     Raises:
-        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, or `url` is neither an http URL
-            nor, with `tls`, an https URL.
+        OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, `url` is neither an http URL
+            nor, with `tls`, an https URL, or the credentials cannot be read.
     """
     check_url(url, tls=tls is not None)
     # (See `load`.)
@@ -61,6 +71,7 @@ async def request(
         "Content-Length": str(len(data)),
         "Accept-Encoding": "identity",
         "Connection": "close",
+        **({} if own is None else await own.headers()),
     }
     try:
         async with (

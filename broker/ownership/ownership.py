@@ -30,6 +30,7 @@ from broker.ownership.leases import Leases
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.namespaces import Namespaces, heartbeat_broker, heartbeat_namespace
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.peers import Peers
 from broker.ownership.placement import Placement
 from broker.ownership.urls import joined
@@ -68,8 +69,10 @@ class Ownership:
         options: OwnershipOptions | None = None,
         *,
         tls: ClientTls | None = None,
+        own: OwnCredentials | None = None,
     ) -> None:
-        """Take the parts it uses. `tls`: for connections to other brokers; None: they do without."""
+        """Take the parts it uses. `tls`, `own`: for connections to other brokers, with TLS and with the credentials of
+        this one; None: without."""
         self.options = options = options or OwnershipOptions()
         self._rng = world.rng
         self.me = me
@@ -82,7 +85,7 @@ class Ownership:
         commas, if it is known."""
         self.counters: Callable[[], Iterable[TopicCounters]] = tuple
         """Set by the broker: the counts of its loaded topics."""
-        self.peers = Peers(world.network, options, tls)
+        self.peers = Peers(world.network, options, tls, own)
         self.reporter = Reporter(me, options, world.clock)
         self.brokers = Brokers(
             metadata, me, options, lambda: self.reporter.value, lambda: self._placement.brokers_changed()

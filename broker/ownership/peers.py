@@ -18,6 +18,7 @@ from broker.ownership import urls
 from broker.ownership.bundles import Bundle
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.http_client import HttpAnswer, request
+from broker.ownership.own_credentials import CLIENT_NAME, OwnCredentials
 from broker.ownership.urls import Urls
 from quire.service.log import get_logger
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -42,12 +43,19 @@ T = TypeVar("T")
 class Peers:
     """Peers of this broker, asked over connections of one request each."""
 
-    def __init__(self, network: Network, options: OwnershipOptions, tls: ClientTls | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        options: OwnershipOptions,
+        tls: ClientTls | None = None,
+        own: OwnCredentials | None = None,
+    ) -> None:
         """Take the doors. `tls`: of this broker as a client, which then prefers the ports with TLS of others; None:
-        they are asked without, and those that have no other ports are not reached."""
+        they are asked without, and those that have no other ports are not reached. `own`: its credentials."""
         self._network = network
         self._tls = tls
         self._options = options
+        self._own = own
         self._known: dict[str, tuple[bool, float]] = {}
         """Last answer of each, and the time until which it is valid."""
         self._asking: dict[str, trio.Event] = {}
@@ -65,7 +73,7 @@ class Peers:
             return known
         self._asking[broker_url] = trio.Event()
         try:
-            answers = await self._ask(broker_url, _HELLO, _first) is not None
+            answers = await self._ask(broker_url, b"", _first) is not None
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             good_s, bad_s = self._options.probe_good_s, self._options.probe_again_s
@@ -88,7 +96,7 @@ class Peers:
         lookup.lookupTopic.topic = topic_in(bundle).full
         lookup.lookupTopic.request_id = 1
         lookup.lookupTopic.authoritative = True
-        answer = await self._ask(broker_url, _HELLO + encode(lookup), _lookup_answer)
+        answer = await self._ask(broker_url, encode(lookup), _lookup_answer)
         if answer is None:
             return None
         found = answer.lookupTopicResponse
@@ -110,7 +118,7 @@ class Peers:
         answer: HttpAnswer | None = None
         try:
             with trio.move_on_after(self._options.unload_timeout_s):
-                answer = await request(self._network, "PUT", url, tls=self._tls)
+                answer = await request(self._network, "PUT", url, own=self._own, tls=self._tls)
         except OSError as error:
             log.debug("another broker does not answer", url=url, reason=str(error))
         if answer is None or not 200 <= answer.status < 300:
@@ -119,7 +127,7 @@ class Peers:
         return True
 
     async def _ask(self, broker_url: str, asked: bytes, read: Callable[[Stream], Awaitable[T | None]]) -> T | None:
-        """Send, and read the answer; None without a valid one."""
+        """Send CONNECT and `asked`, and read the answer; None without a valid one."""
         try:
             parts = urlsplit(broker_url)
             host, port = parts.hostname, parts.port
@@ -131,7 +139,14 @@ class Peers:
         try:
             with trio.move_on_after(self._options.probe_timeout_s):
                 stream = await self._connect(broker_url, host, port)
-                await send_all(stream, asked)
+                if self._own is None:
+                    await send_all(stream, _HELLO + asked)
+                else:
+                    # Where credentials are checked, nothing may follow CONNECT before its answer.
+                    await send_all(stream, await self._own.connect())
+                    if asked:
+                        await _first(stream)
+                        await send_all(stream, asked)
                 return await read(stream)
         except OSError as error:
             log.debug("another broker does not answer", url=broker_url, reason=str(error))
@@ -160,7 +175,7 @@ def topic_in(bundle: Bundle) -> TopicName:
 _HELLO = encode(
     pb.BaseCommand(
         type=pb.BaseCommand.CONNECT,
-        connect=pb.CommandConnect(client_version="Quire broker", protocol_version=PROTOCOL_VERSION),
+        connect=pb.CommandConnect(client_version=CLIENT_NAME, protocol_version=PROTOCOL_VERSION),
     )
 )
 

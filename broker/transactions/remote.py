@@ -89,9 +89,8 @@ class RemoteBrokers:
         if self._connections is None:
             context = self._context
             address = parse_service_url(context.own_url)
-            self._connections = Connections(
-                context.world, ClientOptions(), context.nursery, address, tls=context.client_tls
-            )
+            options = ClientOptions(credentials=context.credentials)
+            self._connections = Connections(context.world, options, context.nursery, address, tls=context.client_tls)
         try:
             with trio.fail_after(ANSWER_S):
                 connection = await self._connections.of_topic(topic.full)

@@ -30,29 +30,44 @@ def explain(
     ] = None,
     url: Annotated[str, typer.Option(help="Web address of any broker.")] = "http://127.0.0.1:8080",
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plugin: Annotated[
+        str, typer.Option("--auth-plugin", help="token or basic, or the original's class. Empty: no credentials.")
+    ] = "",
+    parameters: Annotated[
+        str,
+        typer.Option("--auth-params", help="Its parameters, such as file:///path of a token, which ps does not show."),
+    ] = "",
 ) -> None:
     """Print why nothing is delivered, why producers wait, and what keeps ledgers, each with the remedy.
 
     Exit codes: 0 explained, 1 the broker refuses, such as for a topic or subscription that does not exist, 2 there is
     no answer.
     """
-    raise SystemExit(_explain(topic, subscription, url, as_json=as_json))
+    raise SystemExit(_explain(topic, subscription, url, plugin, parameters, as_json=as_json))
 
 
-def _explain(topic: str, subscription: str | None, url: str, *, as_json: bool) -> int:
+def _explain(topic: str, subscription: str | None, url: str, plugin: str, parameters: str, *, as_json: bool) -> int:
     import httpx2
 
+    from quire.client.authentication import CredentialsError, from_plugin
     from quire.wire.pulsar.errors import InvalidNameError
     from quire.wire.pulsar.names import TopicName
 
     try:
         name = TopicName.parse(topic)
-    except InvalidNameError as error:
+        credentials = from_plugin(plugin, parameters)
+        headers = {} if credentials is None else credentials.headers()
+    except (InvalidNameError, CredentialsError) as error:
         return _failed(str(error), NOT_FOUND)
+
+    def authenticate(request: httpx2.Request) -> None:
+        request.headers.update(headers)  # also of one to another broker: redirects lose them
+
     of = "" if subscription is None else f"/subscription/{quote(subscription, safe='')}"
+    hooks = {"request": [authenticate]}
     path = f"/admin/v2/persistent/{name.namespace_path}/{quote(name.local, safe='')}{of}/explain"
     try:
-        with httpx2.Client(timeout=TIMEOUT_S, follow_redirects=True) as client:
+        with httpx2.Client(timeout=TIMEOUT_S, follow_redirects=True, event_hooks=hooks) as client:
             response = client.get(f"{url.rstrip('/')}{path}")
         found = response.json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:

@@ -15,6 +15,7 @@ import typer
 from quire.cli.admin import app as admin_app
 from quire.cli.config import app as config_app
 from quire.cli.standard_streams import open_missing
+from quire.cli.tokens import app as tokens_app
 
 if TYPE_CHECKING:
     import trio
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(config_app, name="config")
 app.add_typer(admin_app, name="admin")
+app.add_typer(tokens_app, name="tokens")
 
 
 @app.callback()

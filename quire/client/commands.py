@@ -37,15 +37,29 @@ _OF_TRANSACTIONS = (
 """Answers among brokers."""
 
 
-def connect(client_name: str, proxy_to: str) -> pb.BaseCommand:
-    """Return CONNECT. `proxy_to`: host:port of the broker to which a proxy forwards; "": none."""
+def connect(client_name: str, proxy_to: str, method: str = "none", data: bytes = b"") -> pb.BaseCommand:
+    """Return CONNECT. `proxy_to`: host:port of the broker to which a proxy forwards; "": none. `method`, `data`:
+    credentials."""
     command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
     command.connect.client_version = client_name
     command.connect.protocol_version = PROTOCOL_VERSION
-    command.connect.auth_method_name = "none"
+    command.connect.auth_method_name = method
+    if method != "none":
+        command.connect.auth_data = data
+        command.connect.feature_flags.supports_auth_refresh = True
     command.connect.feature_flags.supports_broker_entry_metadata = True
     if proxy_to:
         command.connect.proxy_to_broker_url = proxy_to
+    return command
+
+
+def auth_response(client_name: str, method: str, data: bytes) -> pb.BaseCommand:
+    """Return the answer to AUTH_CHALLENGE."""
+    command = pb.BaseCommand(type=pb.BaseCommand.AUTH_RESPONSE)
+    command.authResponse.client_version = client_name
+    command.authResponse.protocol_version = PROTOCOL_VERSION
+    command.authResponse.response.auth_method_name = method
+    command.authResponse.response.auth_data = data
     return command
 
 

@@ -18,14 +18,15 @@ from typing import Protocol
 import trio
 
 from quire.client import commands
-from quire.client.errors import ClientError, ConnectionLostError, ServerRefusedError
+from quire.client.authentication import Credentials, CredentialsError
+from quire.client.errors import ClientError, ConnectionLostError, NoCredentialsError, ServerRefusedError
 from quire.client.options import ClientOptions
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import ClientItem, ClientSplitter, MessageRun, ReceiptRun
 from quire.wire.pulsar.errors import FrameError
 from quire.wire.pulsar.frames import FRAME_HEADROOM, NO_REQUEST, encode
 from quire.wire.pulsar.receive_buffer import ChunkBuffer
-from quire.world.doors import Buffer, Stream
+from quire.world.doors import Buffer, Offload, Stream
 from quire.world.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Connection:
     """Connection to one broker, made connected; `serve` has to run in a task. Every method but `request` is
     synchronous."""
 
-    def __init__(self, stream: Stream, options: ClientOptions) -> None:
+    def __init__(self, stream: Stream, options: ClientOptions, offload: Offload) -> None:
+        """`offload` reads credentials, which may block."""
         self.consumers: dict[int, MessageReceiver] = {}
         self.producers: dict[int, ReceiptReceiver] = {}
         self.closed = False
@@ -89,6 +91,8 @@ class Connection:
         """Maximum bytes of metadata and payload of one message."""
         self._stream = stream
         self._options = options
+        self._offload = offload
+        self._challenged = trio.Event()
         self._splitter = ClientSplitter(options.message_size_max + FRAME_HEADROOM)
         self._buffer = ChunkBuffer(self._splitter)
         self._outbox = Outbox(stream, bytes_max=_OUT_BYTES_MAX, on_broken=lambda error: self.fail(str(error)))
@@ -119,12 +123,40 @@ class Connection:
                 nursery.start_soon(self._outbox.run, name=f"outbox to {self.peer}")
                 nursery.start_soon(self._flush, name=f"flush to {self.peer}")
                 nursery.start_soon(self._keep_alive, ready, name=f"keep alive {self.peer}")
-                self.send(encode(commands.connect(self._options.client_name, proxy_to)))
+                credentials = self._options.credentials
+                if credentials is None:
+                    self.send(encode(commands.connect(self._options.client_name, proxy_to)))
+                elif await self._introduce(credentials, proxy_to):
+                    nursery.start_soon(self._answer_challenges, credentials, name=f"credentials for {self.peer}")
                 await self._read()
                 nursery.cancel_scope.cancel()
         finally:
             self.fail("closed by this client")
             self._over()
+
+    async def _introduce(self, credentials: Credentials, proxy_to: str) -> bool:
+        """Send CONNECT with credentials; return False if they cannot be had."""
+        data = await self._credentials(credentials)
+        if data is not None:
+            self.send(encode(commands.connect(self._options.client_name, proxy_to, credentials.method, data)))
+        return data is not None
+
+    async def _answer_challenges(self, credentials: Credentials) -> None:
+        """Send credentials again whenever the broker asks for them."""
+        while True:
+            await self._challenged.wait()
+            self._challenged = trio.Event()
+            data = await self._credentials(credentials)
+            if data is not None:
+                self.send(encode(commands.auth_response(self._options.client_name, credentials.method, data)))
+
+    async def _credentials(self, credentials: Credentials) -> bytes | None:
+        """Return the data to authenticate with; None: the connection has failed."""
+        try:
+            return await self._offload.run(credentials.data, name="credentials")
+        except CredentialsError as error:
+            self._fail(NoCredentialsError(str(error)))
+            return None
 
     def fail(self, reason: str) -> None:
         """Close; only the first reason counts."""
@@ -289,6 +321,10 @@ class Connection:
             failed = command.send_error
             if (producer := self.producers.get(failed.producer_id)) is not None:
                 producer.refused(ServerRefusedError(failed.error, failed.message), failed.sequence_id)
+        elif kind == pb.BaseCommand.AUTH_CHALLENGE:
+            if self._options.credentials is None:
+                self._fail(NoCredentialsError(f"the broker {self.peer} asks for credentials, and there are none"))
+            self._challenged.set()
         elif kind == pb.BaseCommand.CONNECTED:
             if command.connected.HasField("max_message_size"):
                 self.message_size_max = command.connected.max_message_size

@@ -112,7 +112,7 @@ class Connections:
         try:
             with trio.fail_after(self._options.connect_timeout_s):
                 stream = await self._connect(address)
-            connection = slot.connection = Connection(stream, self._options)
+            connection = slot.connection = Connection(stream, self._options, self._world.offload)
 
             def ready() -> None:
                 slot.error = None

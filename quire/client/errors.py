@@ -38,6 +38,10 @@ class ConnectionLostError(ClientError):
     passing = True
 
 
+class NoCredentialsError(ClientError):
+    """The client's credentials cannot be read. Permanent until they can: the text names the file, never its content."""
+
+
 class ClosedError(ConnectionLostError):
     """The client, reader, producer or subscription was closed by its owner. Permanent: open another."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quire.client.authentication import Credentials
 from quire.wire.pulsar.frames import MESSAGE_SIZE_MAX
 from quire.world.tls_options import TlsOptions
 
@@ -30,6 +31,8 @@ class ClientOptions:
     for each connection. By default the authorities of the system are trusted, and no certificate is shown."""
     client_name: str = "Quire"
     """Sent to brokers as the client's version."""
+    credentials: Credentials | None = field(default=None, repr=False)
+    """Credentials of the client; None: it has none. See quire.client.authentication."""
 
     def __post_init__(self) -> None:
         times = (self.operation_timeout_s, self.connect_timeout_s, self.keep_alive_interval_s, self.backoff_min_s)

@@ -27,6 +27,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -75,12 +76,16 @@ def make_app(
     metrics: Metrics,
     health: Health,
     routes: Sequence[BaseRoute] = (),
+    middleware: Sequence[Middleware] = (),
     *,
     guard: Callable[[str], Check] | None = None,
 ) -> Starlette:
     """Return a site of a process with a broker: the resources above, and behind them `routes`.
 
-    `guard`: returns the check of requests to a path; None: the health check and the levels of loggers are open."""
+    Args:
+        middleware: what every request passes.
+        guard: returns the check of requests to a path; None: the health check and the levels of loggers are open.
+    """
 
     async def status(request: Request) -> Response:
         if not health.is_ready():
@@ -111,6 +116,7 @@ def make_app(
             *log_routes(guard),
             *routes,
         ],
+        middleware=middleware,
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
 

@@ -13,6 +13,7 @@ The rules stand in quire.service.unsupported; names and defaults in original_key
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from quire.service.log import get_logger
 from quire.service.original_keys import is_original_key, is_original_value, same_value
 
 log = get_logger(__name__)
+
+_SECRET: Final = re.compile("password|secret|token|credential|authentication.?param", re.IGNORECASE)
 
 
 class Fate(Enum):
@@ -138,7 +141,7 @@ def sort_out(
         elif (name in rules.by_name or is_original_key(name)) and (rule := rules.find(name)) is not None:
             problem = rules.problem_of(name, value)
             if problem is not None:
-                done.problems.append(f"{each.at}{name}={value}: {problem}")
+                done.problems.append(f"{each.at}{name}={shown(name, value)}: {problem}")
             elif value:
                 (done.without_effect if rule.fate is Fate.HARMLESS else done.not_obeyed).append(name)
         elif is_original_key(name):
@@ -146,6 +149,15 @@ def sort_out(
         else:
             done.kept.append(each)
     return done
+
+
+def shown(name: str, value: str) -> str:
+    """Return a value as errors show it: of a key that may hold a secret, only that there is one.
+
+    >>> shown("maxTenants", "10"), shown("managedLedgerPassword", "x")
+    ('10', '***')
+    """
+    return "***" if _SECRET.search(name) else value
 
 
 _ABOUT: Final = {

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from quire.client.authentication import Credentials, CredentialsError
 from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.wire.pulsar.names import TopicName
@@ -44,11 +45,19 @@ class AdminRefusedError(SparkSourceError):
 class Admin:
     """One HTTP client, made at the first request. Not pickled: each process makes its own."""
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0, tls: TlsOptions | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 60.0,
+        tls: TlsOptions | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         """`tls`: files and rules for an https URL; None: the authorities of the system are trusted."""
         self._url = url.rstrip("/")
         self._tls = tls or TlsOptions()
         self._timeout_s = timeout_s
+        self._credentials = credentials
         self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._rng = random.Random()
@@ -126,6 +135,8 @@ class Admin:
         while True:
             try:
                 response = self._http().request(method, url, json=json)
+            except CredentialsError as error:
+                raise AdminRefusedError(f"option authTokenFile or authPasswordFile: {error}") from None
             except httpx2.InvalidURL as error:
                 raise AdminRefusedError(f"admin.url {self._url!r} is not a URL: {error}") from None
             except httpx2.HTTPError as error:
@@ -166,8 +177,14 @@ class Admin:
                 follow_redirects=True,
                 trust_env=False,
                 limits=httpx2.Limits(max_keepalive_connections=PARALLEL_MAX, keepalive_expiry=20.0),
+                event_hooks={"request": [self._authenticate]},
             )
         return self._client
+
+    def _authenticate(self, request: httpx2.Request) -> None:
+        """Add credentials to a request, also to one that another broker was named for: redirects lose them."""
+        if self._credentials is not None:
+            request.headers.update(self._credentials.headers())
 
 
 def topic_path(topic: str) -> str:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import trio
 
+from quire.client.authentication import Credentials, basic_file, token_file
 from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
 from quire.spark.options.parse import Options
@@ -41,7 +42,15 @@ def client_options(options: Options) -> ClientOptions:
         connect_timeout_s=min(timeout_s, 10.0),
         tls=options.tls,
         client_name="Quire-Spark",
+        credentials=credentials_of(options),
     )
+
+
+def credentials_of(options: Options) -> Credentials | None:
+    """Return the credentials of a query, which are in a file; None: it has none."""
+    if options.token_file:
+        return token_file(options.token_file)
+    return basic_file(options.password_file) if options.password_file else None
 
 
 class ClientLease:

@@ -1,7 +1,9 @@
-"""`quire standalone` with authorization and without any authentication: nothing is open but what load balancers ask."""
+"""`quire standalone` with authorization, and clients of a role without grants: nothing is open but what load balancers
+ask."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -13,8 +15,16 @@ from tests.support.server import standalone
 TOPIC = "persistent://public/default/a"
 
 
-def test_without_a_role_nothing_is_permitted(tmp_path: Path) -> None:
-    with standalone(tmp_path, {"authorizationEnabled": "true", "superUserRoles": "root,admin"}) as server:
+def test_without_a_grant_nothing_is_permitted(tmp_path: Path) -> None:
+    settings: dict[str, object] = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(bytes(range(32))).decode()}",
+        "anonymousUserRole": "guest",
+        "authorizationEnabled": "true",
+        "superUserRoles": "root,admin",
+    }
+    with standalone(tmp_path, settings) as server:
         for path, status in (
             ("/admin/v2/namespaces/public/default", 403),
             ("/admin/v2/persistent/public/default/a/stats", 401),

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PASSING = {
     "broker.errors": "BeingDeletedError CompactionRunningError MetadataUnavailableError NothingExpiredError "
     "ProducerBlockedError ServiceNotReadyError SubscriptionBusyError TopicBusyError",
+    "broker.security.authentication.errors": "",
     "broker.transactions.errors": "CoordinatorNotFoundError",
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",

@@ -78,7 +78,7 @@ def run(checkout: Path, folder: Path, console: Console, *, on_cluster: bool) -> 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     results: dict[str, Result] = {}
-    with (cluster if on_cluster else standalone)(folder):
+    with (cluster if on_cluster else standalone)(folder, checkout):
         for file in files(checkout):
             begun = time.monotonic()
             found = run_file(file, modules, folder)

@@ -21,6 +21,7 @@ from tools.local_cluster.ports import free_ports
 from tools.official_suite.errors import SuiteError
 from tools.official_suite.front import front
 from tools.official_suite.network import BROKER_PORT, WEB_PORT
+from tools.official_suite.security import Security, make_security
 
 SETTINGS: dict[str, object] = {"maxMessageSize": 1_024_000, "maxUnackedMessagesPerConsumer": 50_000}
 BROKERS, BOOKIES = 2, 3
@@ -43,13 +44,14 @@ class _Standalone(Server):
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[None]:
+def standalone(folder: Path, checkout: Path) -> Iterator[None]:
     """Run `quire standalone` with an empty data directory. Raises SuiteError."""
-    (folder / "standalone.conf").write_text(conf_text(SETTINGS))
+    security = make_security(checkout, folder)
+    (folder / "standalone.conf").write_text(conf_text(SETTINGS | security.settings))
     server = _Standalone(folder)
     try:
         server.start()
-        _prepare()
+        _prepare(security)
         yield
         server.stop()
     except DemoError as error:
@@ -59,10 +61,12 @@ def standalone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[None]:
+def cluster(folder: Path, checkout: Path) -> Iterator[None]:
     """Run a cluster. Its first broker has the standard port of clients, and what follows redirects for clients of the
     REST has that of the web. Raises SuiteError."""
-    plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf={Kind.BROKER: SETTINGS})
+    security = make_security(checkout, folder)
+    conf = {Kind.BROKER: SETTINGS | security.settings}
+    plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf=conf)
     with ExitStack() as always:
         try:
             [web_port] = free_ports(1, (BROKER_PORT, WEB_PORT))
@@ -73,32 +77,32 @@ def cluster(folder: Path) -> Iterator[None]:
         except ClusterError as error:
             raise SuiteError(str(error)) from None
         always.enter_context(front(WEB_PORT, f"http://127.0.0.1:{web_port}"))
-        _prepare()
+        _prepare(security)
         yield
         killed = made.down()
         if killed:
             raise SuiteError(f"did not stop on SIGTERM: {', '.join(killed)}")
 
 
-def _prepare() -> None:
+def _prepare(security: Security) -> None:
     clusters: list[str] = []
 
     def known() -> bool:
-        clusters[:] = [each for each in _request("GET", "clusters") or [] if each != "global"]
+        clusters[:] = [each for each in _request(security, "GET", "clusters") or [] if each != "global"]
         return bool(clusters)
 
     if not poll_until(known, _REST_S):
         raise SuiteError(f"{WEB} names no cluster")
     for tenant in _TENANTS:
-        _request("PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+        _request(security, "PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
     for namespace in _NAMESPACES:
-        _request("PUT", f"namespaces/{namespace}", {})
+        _request(security, "PUT", f"namespaces/{namespace}", {})
 
 
-def _request(method: str, path: str, value: object = None) -> Any:
+def _request(security: Security, method: str, path: str, value: object = None) -> Any:
     """Call the admin interface, and return what it answers. Raises SuiteError; what exists already is no error."""
     body = None if value is None else json.dumps(value).encode()
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {security.token}"}
     request = urllib.request.Request(f"{WEB}/admin/v2/{path}", body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=_REST_S) as answer:

@@ -170,7 +170,8 @@ class Snapshots:
         known = self._remote.get(source.full)
         if known is None:
             if self._client is None:
-                context, options = self._context, ClientOptions()
+                context = self._context
+                options = ClientOptions(credentials=context.credentials)
                 address = parse_service_url(context.own_url)
                 self._connections = Connections(
                     context.world, options, context.nursery, address, tls=context.client_tls

@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.config import BrokerOptions
 from broker.ownership.config import OwnershipOptions
+from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
@@ -52,6 +53,7 @@ class BrokerConfig:
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
     deletion: DeletionKeys
+    authentication: AuthenticationOptions
     log: LogKeys
 
     def __post_init__(self) -> None:

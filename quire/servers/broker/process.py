@@ -20,6 +20,7 @@ import trio
 
 from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
@@ -34,6 +35,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers.addresses import Addresses, free_port, naming
 from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
+from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.standalone.metadata import next_incarnation
@@ -73,7 +75,7 @@ async def run_broker_on(
 ) -> None:
     """Run one broker of the cluster with this `metadata`, until `stop` is set.
 
-    Raises BrokerStartError, PortError, MetadataError; the last, in a group, also after an expired session.
+    Raises BrokerStartError, ConfigError, PortError, MetadataError; the last, in a group, also after an expired session.
 
     Args:
         ready: called once it is registered and serves.
@@ -81,6 +83,11 @@ async def run_broker_on(
         http: whether the web port is served. Its id contains `webServicePort` in any case.
     """
     cluster, listen = config.broker.cluster_name, config.listen
+    authentication, credentials = (
+        authentication_of(config.authentication, config.authorization),
+        credentials_of(config.authentication),
+    )
+    own = None if credentials is None else OwnCredentials(credentials, world.offload)
     if await metadata.get(f"/admin/clusters/{cluster}") is None:
         raise BrokerStartError(
             f"clusterName={cluster}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
@@ -118,7 +125,7 @@ async def run_broker_on(
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         options = replace(config.ownership, cluster_name=cluster)
-        ownership = Ownership(world, metadata, me, options, tls=client_tls)
+        ownership = Ownership(world, metadata, me, options, tls=client_tls, own=own)
         broker = Broker(
             world,
             metadata,
@@ -130,11 +137,13 @@ async def run_broker_on(
             incarnation=await next_incarnation(metadata),
             ownership=ownership,
             policies=policies,
+            authentication=authentication,
             authorization=config.authorization,
         )
         broker.context.service_url_tls = me.broker_url_tls
         broker.context.client_tls = client_tls
-        others = OtherBrokers(ownership, world.network, client_tls)
+        broker.context.credentials = credentials
+        others = OtherBrokers(ownership, world.network, client_tls, own)
         broker.administration.others = broker.change_events.elsewhere = others
         broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root

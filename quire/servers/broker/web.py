@@ -21,6 +21,7 @@ from broker.topics.policies import TopicPolicies
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
+from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -71,7 +72,9 @@ def web_app(
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
-    return make_app(metrics, health, routes(service), guard=guard)
+    security = config.authentication
+    middleware = middleware_of(broker.context.authentication, security, broker.context.world.clock)
+    return make_app(metrics, health, routes(service), middleware, guard=guard)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

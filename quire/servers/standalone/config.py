@@ -11,6 +11,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from broker.config import BrokerOptions
+from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
@@ -34,6 +35,7 @@ class StandaloneConfig:
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig
+    authentication: AuthenticationOptions
     log: LogKeys
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses
 from quire.servers.broker.ports import open_ports
+from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.standalone.config import StandaloneConfig
@@ -63,8 +64,12 @@ async def run_standalone(
     """Serve from `data_dir` (absolute) until `stop` is set.
 
     `ready` is called once the binary port (and the web port, if `http`) is served. Raises DataDirectoryError,
-    PortError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
+    PortError, ConfigError, BookieError, MetadataError; the last two, in a group, also when a sync of the disk fails."""
     listen = config.listen
+    authentication, credentials = (
+        authentication_of(config.authentication, config.authorization),
+        credentials_of(config.authentication),
+    )
     directory = await world.offload.run(partial(claim, world.disk, data_dir), name="claim")
     async with AsyncExitStack() as stack:
         stack.callback(directory.lock.release)
@@ -124,7 +129,9 @@ async def run_standalone(
             policies=policies,
             authorization=config.authorization,
             no_room=disks.room.why_full,
+            authentication=authentication,
         )
+        broker.context.credentials = credentials
         ports = await open_ports(world, listen, config.tls)
         plain, tls = ports.addresses(listen.advertised_host)
         addresses = Addresses(plain, None, tls)

@@ -22,6 +22,7 @@ from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from quire.servers.addresses import Addresses, naming
+from quire.servers.broker.security import middleware_of
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
@@ -124,4 +125,6 @@ def _app(
     )
 
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
-    return make_app(metrics, health, routes(service), guard=guard)
+    security = config.authentication
+    middleware = middleware_of(broker.context.authentication, security, broker.context.world.clock)
+    return make_app(metrics, health, routes(service), middleware, guard=guard)

@@ -84,11 +84,14 @@ _HARMLESS: Final[Mapping[str, str]] = {
     ),
     "TLS is OpenSSL's": "tlsProvider webServiceTlsProvider jsseProvider brokerClientSslProvider "
     "brokerClientJsseProvider",
-    "no authentication; see authenticationEnabled": "authenticationProviders authenticationRefreshCheckSeconds "
-    "authenticationRoleLoggingAnonymizer authenticateOriginalAuthData anonymousUserRole token* openID* basicAuthConf "
-    "brokerClientAuthenticationPlugin brokerClientAuthenticationParameters athenzDomainNames sasl* "
-    "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext strictAuthMethod "
-    "bookkeeperClientAuthenticationParameters*",
+    "tuning of ways of authentication that do not exist; see authenticationProviders": "athenzDomainNames sasl* "
+    "kinitCommand inflightSaslContextExpiryMs maxInflightSaslContext",
+    "keys of OpenID Connect are read from files at the start; see quireOpenIDKeySets": "openID*",
+    "a method is used if its provider is named; see authenticationProviders": "strictAuthMethod",
+    "roles are logged as they are": "authenticationRoleLoggingAnonymizer",
+    "no authentication at bookies; see bookkeeperClientAuthenticationPlugin": (
+        "bookkeeperClientAuthenticationParameters*"
+    ),
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
     "tuning of transactions, which is decided by their number and their time": "transaction*",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
@@ -149,7 +152,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "settings of the original's ledger client": "bookkeeper_*",
     "services beside the broker, which do not exist": "webSocketServiceEnabled functionsWorkerEnabled "
     "enablePackagesManagement",
-    "/metrics requires no credentials": "authenticateMetricsEndpoint",
     "there is no status file; use /admin/v2/brokers/health": "statusFilePath",
     "namespaces, cursors and lookups have fixed names": "bootstrapNamespaces additionalSystemCursorNames "
     "lookupPropertyPrefix",
@@ -161,20 +163,18 @@ _OURS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Values that say what is done here anyway."""
 
-
-_AUTH: Final = (
-    "brokers do not authenticate clients; set it to false, and restrict access in the network, or put an "
-    "authenticating proxy before them"
-)
 _BOOKIE_AUTH: Final = "connections to bookies are not authenticated; leave it empty"
 _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
-    "authenticationEnabled": refused(is_true, _AUTH),
     "authorizationProvider": refused(
         lambda value: value.rpartition(".")[2] != "PulsarAuthorizationProvider",
         "permissions are stored and decided as PulsarAuthorizationProvider does, and other providers cannot be loaded; "
         "remove the key",
+    ),
+    "tokenSettingPrefix": refused(_ANY, "there is one provider of tokens, with the usual keys; leave it empty"),
+    "openIDFallbackDiscoveryMode": refused(
+        lambda value: value != "DISABLED", "keys of issuers are not fetched; leave it empty and set quireOpenIDKeySets"
     ),
     "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
     "advertisedListeners": refused(

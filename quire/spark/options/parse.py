@@ -56,6 +56,10 @@ class Options:
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
     tls: TlsOptions = field(default_factory=TlsOptions)
+    token_file: str = ""
+    """Path of a file with a token; "": none."""
+    password_file: str = ""
+    """Path of a file with `user:password`; "": none."""
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None
@@ -109,11 +113,16 @@ class Options:
         given = Given(_known(mapping, use))
         service_url, first_host = _service_url(given)
         timeout_ms, trace = given.integer("operationTimeoutMs", 60_000, 1), given.text("trace")
+        token_file, password_file = given.text("authTokenFile"), given.text("authPasswordFile")
+        if token_file and password_file:
+            raise given.refuse("authPasswordFile", "give either it or authTokenFile")
         if use == "write":
             return cls(
                 use=use,
                 service_url=service_url,
                 tls=_tls(given),
+                token_file=token_file,
+                password_file=password_file,
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
@@ -128,6 +137,8 @@ class Options:
             service_url=service_url,
             admin_url=_admin_url(given, first_host, tls=service_url.startswith(TLS_SCHEME)),
             tls=_tls(given),
+            token_file=token_file,
+            password_file=password_file,
             topics=topics,
             topics_pattern=pattern,
             starting=starting,
@@ -155,7 +166,8 @@ def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
         if name is None:
             if key.lower() in OF_SPARK:
                 continue
-            raise OptionError(key, str(value), _unknown(key.lower()))
+            shown = None if "auth" in key.lower() else str(value)  # it may be a credential
+            raise OptionError(key, shown, _unknown(key.lower()))
         if name in found:
             raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: remove one")
         if use not in _OPTIONS[name].uses:

@@ -93,6 +93,19 @@ OPTIONS: tuple[Option, ...] = (
         ("pulsar.client.tlsAllowInsecureConnection",),
     ),
     Option(
+        "authTokenFile",
+        ALL,
+        "",
+        "Path of a file with a token, on the driver and on every executor. It is read for each connection, so a newer "
+        "token takes the place of an older one. The token itself is no option, because plans and logs show options.",
+    ),
+    Option(
+        "authPasswordFile",
+        ALL,
+        "",
+        "Path of a file with `user:password`, as `authTokenFile`.",
+    ),
+    Option(
         "topic",
         ALL,
         "",
@@ -235,6 +248,7 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("subscriptionPrefix", "give subscription=<name>, the same over restarts"),
     Foreign("waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it exists"),
     Foreign("allowDifferentTopicSchemas", "leave it out: value is binary, whatever the topics' schemas are"),
+    Foreign("pulsar.client.auth*", "write the token to a file, and name it in authTokenFile"),
     Foreign(
         "pulsar.*", "there are no Pulsar client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),

@@ -23,6 +23,7 @@ from quire.spark.planning.hold import Hold
 from quire.spark.planning.logs import LostEntries, PartitionLog
 from quire.spark.planning.partition_logs import PartitionLogs
 from quire.spark.planning.ranges import TopicRange, next_end, resolve, split, topic_range
+from quire.spark.runtime import credentials_of
 from quire.spark.trace import Trace
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,12 @@ class Planner:
     def __init__(self, options: Options, *, admin: Admin | None = None, trace: Trace | None = None) -> None:
         self._options = options
         self._trace = trace or Trace(options.trace)
-        self._admin = admin or Admin(options.admin_url, timeout_s=options.operation_timeout_ms / 1000, tls=options.tls)
+        self._admin = admin or Admin(
+            options.admin_url,
+            timeout_s=options.operation_timeout_ms / 1000,
+            tls=options.tls,
+            credentials=credentials_of(options),
+        )
         self._cluster = Cluster(options)
         self._known = PartitionLogs(options, self._admin, self._cluster)
         self._hold: Hold | None = None

@@ -14,6 +14,7 @@ import trio.testing
 
 from broker.config import BrokerOptions
 from broker.connections.connection import Connection
+from broker.security.authentication.authentication import Authentication
 from broker.security.authorization.config import AuthorizationOptions
 from broker.security.principal import Principal
 from broker.server import Broker
@@ -273,6 +274,7 @@ async def in_broker(
     log: dict[str, Any] | None = None,
     authorization: AuthorizationOptions | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
+    authentication: Authentication | None = None,
     **options: Any,
 ) -> AsyncIterator[Room]:
     """Run a broker with these options over logs configured by `log`."""
@@ -290,6 +292,7 @@ async def in_broker(
             nursery,
             service_url="pulsar://test:6650",
             authorization=authorization,
+            authentication=authentication,
         )
         broker.start()
         await nursery.start(broker.policies.run)

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from broker.connections import creation
-from broker.connections.connection import CLIENT_VERSION_MAX
+from broker.connections.handshake import CLIENT_VERSION_MAX
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.commands import REPEATED_MAX
 from tests.support.pulsar_frames import SUB, C, entry

@@ -8,7 +8,16 @@ import pytest
 
 from quire.client.client import Client
 from simulation.machines.world import Universe
+from tests.support.credentials import authentication
+from tests.unit.broker.peers import Room, in_broker
 from tests.unit.client.fake_broker import FakeBroker, connected
+
+
+@pytest.fixture
+async def secured() -> AsyncIterator[Room]:
+    """A real broker that authenticates its clients by tokens and passwords."""
+    async with in_broker(authentication=authentication()) as room:
+        yield room
 
 
 @pytest.fixture

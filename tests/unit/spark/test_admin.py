@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from quire.client.authentication import basic_file, token_file
 from quire.client.message_id import MessageId
 from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic_path
-from quire.spark.errors import SourceUnavailableError
+from quire.spark.errors import OptionError, SourceUnavailableError
+from quire.spark.options.parse import Options
+from quire.spark.runtime import client_options
 from tests.support.refusals import refuses
 from tests.support.server import free_port
 
@@ -25,6 +30,7 @@ class Web:
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, object]]] = {}
         self.asked: list[tuple[str, str, object]] = []
+        self.authorizations: list[str | None] = []
         web = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +39,7 @@ class Web:
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 web.asked.append((self.command, self.path, json.loads(body) if body else None))
+                web.authorizations.append(self.headers.get("Authorization"))
                 answers = web.answers.get(self.path, [(404, {"reason": "Topic not found"})])
                 status, found = answers.pop(0) if len(answers) > 1 else answers[0]
                 data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
@@ -149,3 +156,44 @@ def test_nothing_is_connected_before_the_first_question():
 
 def test_names_are_escaped_as_one_part_of_the_path():
     assert topic_path("persistent://public/default/a b/c%") == "persistent/public/default/a%20b%2Fc%25"
+
+
+def test_credentials_of_a_file_go_with_each_request_also_to_another_broker(web: Web, tmp_path: Path):
+    """A redirect to another host loses the header: this is another one to HTTP, too."""
+    file = tmp_path / "token"
+    file.write_text("one")
+    made = Admin(web.url, timeout_s=5, credentials=token_file(file))
+    topic = "persistent://public/default/t"
+    other = web.url.replace("127.0.0.1", "localhost")
+    path = "/admin/v2/persistent/public/default/t"
+    web.answers[f"{path}/partitions"] = [(307, f"{other}{path}/there")]
+    web.answers[f"{path}/there"] = [(200, {"partitions": 3})]
+    try:
+        assert made.partitions(topic) == 3
+        file.write_text("two")
+        assert made.partitions(topic) == 3
+        assert web.authorizations == ["Bearer one", "Bearer one", "Bearer two", "Bearer two"]
+        file.unlink()
+        with pytest.raises(AdminRefusedError, match="authTokenFile"):
+            made.partitions(topic)
+    finally:
+        made.close()
+
+
+def test_options_of_a_query_show_no_secret(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("s3cret")
+    options = Options.parse({"topic": "t", "authTokenFile": str(file)}, use="batch")
+    assert client_options(options).credentials == token_file(file)
+    for shown in (repr(options), repr(client_options(options)), str(pickle.dumps(options))):
+        assert "s3cret" not in shown
+    users = Options.parse({"topic": "t", "authPasswordFile": str(file)}, use="batch")
+    assert client_options(users).credentials == basic_file(file)
+    assert client_options(Options.parse({"topic": "t"}, use="batch")).credentials is None
+
+
+@pytest.mark.parametrize("name", ["pulsar.client.authParams", "authToken", "pulsar.client.authPluginClassName"])
+def test_a_credential_in_an_option_is_refused_without_being_shown(name: str):
+    with pytest.raises(OptionError) as caught:
+        Options.parse({"topic": "t", name: "token:s3cret"}, use="batch")
+    assert "s3cret" not in str(caught.value)

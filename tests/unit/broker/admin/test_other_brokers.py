@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +22,8 @@ from broker.errors import (
     TopicNotFoundError,
 )
 from broker.ownership.lookup import Connect
+from broker.ownership.own_credentials import OwnCredentials
+from quire.client.authentication import basic
 from quire.ledger.position import EARLIEST
 from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
@@ -46,14 +49,19 @@ class Owner:
 
 
 @asynccontextmanager
-async def with_server() -> AsyncIterator[tuple[OtherBrokers, str, list[tuple[str, str, bytes]]]]:
-    """Serve another broker that records its requests; the last part of the path determines the answer."""
+async def with_server(
+    own: OwnCredentials | None = None, authorizations: list[str | None] | None = None
+) -> AsyncIterator[tuple[OtherBrokers, str, list[tuple[str, str, bytes]]]]:
+    """Serve another broker that records its requests, and their credentials in `authorizations`; the last part of the
+    path determines the answer."""
     asked: list[tuple[str, str, bytes]] = []
 
     async def any_path(request: Request) -> Response:
         path: str = request.scope["raw_path"].decode()
         query = request.scope["query_string"].decode()
         asked.append((request.method, f"{path}?{query}" if query else path, await request.body()))
+        if authorizations is not None:
+            authorizations.append(request.headers.get("authorization"))
         last = path.rpartition("/")[2]
         if last == "go":
             return Response(status_code=307, headers={"Location": f"{request.base_url}{BASE[1:]}/t/json"})
@@ -74,7 +82,7 @@ async def with_server() -> AsyncIterator[tuple[OtherBrokers, str, list[tuple[str
         async with trio.open_nursery() as nursery:
             host, port = await nursery.start(serve_web, app, "127.0.0.1", 0)
             url = f"http://{host}:{port}"
-            yield OtherBrokers(Owner(url), real_world().network), url, asked
+            yield OtherBrokers(Owner(url), real_world().network, own=own), url, asked
             nursery.cancel_scope.cancel()
 
 
@@ -88,6 +96,16 @@ async def test_the_owner_is_asked_at_the_topics_path_and_its_answer_is_read() ->
             ("GET", f"{BASE}/a%20b%2Bc%2Fd/json", b""),
             ("PUT", f"{BASE}/a%20b%2Bc%2Fd/subscription/s?force=true", b'{"ledgerId": -1}'),
         ]
+
+
+@pytest.mark.real_clock
+async def test_this_broker_s_credentials_go_with_each_request_also_after_a_redirect() -> None:
+    own = OwnCredentials(basic("broker", "own"), real_world().offload)
+    found: list[str | None] = []
+    async with with_server(own, found) as (others, url, _):
+        assert await others.ask(url, "GET", NAME, "/go") == {"found": [1]}
+    expected = "Basic " + base64.b64encode(b"broker:own").decode()
+    assert found == [expected, expected]
 
 
 @pytest.mark.real_clock

@@ -107,6 +107,8 @@ class FakeBrokers:
         self.refuses: set[str] = set()
         self.hangs: set[str] = set()
         self.connections = 0
+        self.wanted: tuple[str, bytes] | None = None
+        """Method and data without which a broker refuses CONNECT; it must come alone."""
         self.nursery = nursery
 
     async def listen(self, host: str, port: int) -> Any:
@@ -144,7 +146,12 @@ class _Stream:
             command = pb.BaseCommand.FromString(bytes(self._received[8:size]))
             del self._received[:size]
             if command.type == pb.BaseCommand.CONNECT:
-                self._answer(replies.connected("test", 20, BrokerOptions()))
+                wanted, connect = self._network.wanted, command.connect
+                if wanted is None or (not self._received and wanted == (connect.auth_method_name, connect.auth_data)):
+                    self._answer(replies.connected("test", 20, BrokerOptions()))
+                else:
+                    self._answer(replies.error(replies.U64_MAX, pb.AuthenticationError, "Failed to authenticate"))
+                    self._received.clear()
             else:
                 self._network.nursery.start_soon(self._lookup, command.lookupTopic)
         return len(data)

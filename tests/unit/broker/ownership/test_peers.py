@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import trio
 
 from broker.ownership.bundles import even
+from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.peers import Peers, topic_in
+from quire.client.authentication import token, token_file
 from quire.wire.pulsar.names import NamespaceName
 from tests.unit.broker.ownership.cluster import NAMESPACE, OPTIONS, Cluster
+from tests.unit.managed_ledger.fake_ledgers import InlineOffload
 
+OFFLOAD: Any = InlineOffload()
 BUNDLE = even(NAMESPACE, 4).all()[2]
 
 
@@ -70,3 +77,27 @@ def test_a_name_is_found_for_every_bundle_however_small() -> None:
     for count in (1, 16, 2000):
         for bundle in even(NAMESPACE, count).all()[:: max(1, count // 5)]:
             assert bundle.has(topic_in(bundle))
+
+
+async def test_requests_to_other_brokers_have_this_broker_s_credentials(cluster: Cluster) -> None:
+    own = OwnCredentials(token("broker-token"), OFFLOAD)
+    network = cluster.network
+    a, b = await cluster.start_many("a", "b")
+    network.wanted = ("token", b"broker-token")
+    peers = Peers(network, OPTIONS, own=own)
+    assert await peers.answers(b.me.broker_url)
+    assert await peers.offer(b.me.broker_url, BUNDLE) == b.me.broker_url
+    assert await peers.unload(a.me, BUNDLE, "b:8080")
+    [request] = a.requests
+    assert b"\r\nAuthorization: Bearer broker-token\r\n" in request
+    assert b"\r\nX-Pulsar-Auth-Method-Name: token\r\n" in request
+    assert await Peers(network, OPTIONS).offer(b.me.broker_url, BUNDLE) is None, "without credentials it is refused"
+
+
+async def test_credentials_that_cannot_be_read_are_no_answer(cluster: Cluster, tmp_path: Path) -> None:
+    own = OwnCredentials(token_file(tmp_path / "gone"), OFFLOAD)
+    peers = Peers(cluster.network, OPTIONS, own=own)
+    host = cluster.add("a")
+    assert not await peers.answers(host.me.broker_url)
+    assert not await peers.unload(host.me, BUNDLE, "b:8080")
+    assert host.requests == []

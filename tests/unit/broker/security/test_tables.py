@@ -21,7 +21,7 @@ from tests.unit.broker.peers import Room, in_broker
 OPEN = {("GET", "/status.html"), ("GET", "/metrics")}
 """Resources of the web port without a row: the first is for load balancers, the second has a key of its own
 (authenticateMetricsEndpoint)."""
-WITHOUT_HANDLER = {pb.BaseCommand.SEND, pb.BaseCommand.AUTH_RESPONSE}
+WITHOUT_HANDLER = {pb.BaseCommand.SEND}
 """Commands that are no entry of the table of handlers."""
 
 

@@ -1,0 +1,55 @@
+"""Security of a broker's process, from its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.security.authentication.config import AuthenticationOptions
+from broker.security.authorization.config import AuthorizationOptions
+from quire.client.authentication import Credentials, CredentialsError, from_plugin
+from quire.service.errors import ConfigError
+from quire.service.log import get_logger
+from quire.world.doors import Clock
+
+if TYPE_CHECKING:
+    from starlette.middleware import Middleware
+
+    from broker.security.authentication.authentication import Authentication
+
+log = get_logger(__name__)
+
+
+def authentication_of(options: AuthenticationOptions, permissions: AuthorizationOptions) -> Authentication | None:
+    """Return the check of clients' credentials; None: it is off. Raises ConfigError, also if only permissions are to be
+    checked. Source: Pulsar's PulsarService.start."""
+    if not options.enabled:
+        if permissions.enabled:
+            raise ConfigError("authorizationEnabled: needs authenticationEnabled=true: no client would have a role")
+        return None
+    from broker.security.authentication.loading import load  # its libraries take 0.1 s of CPU
+
+    return load(options, permissions.proxies)
+
+
+def credentials_of(options: AuthenticationOptions) -> Credentials | None:
+    """Return this broker's own credentials; None: it has none. Raises ConfigError."""
+    try:
+        credentials = from_plugin(options.client_plugin.strip(), options.client_parameters)
+    except CredentialsError as error:
+        raise ConfigError(f"brokerClientAuthenticationPlugin, brokerClientAuthenticationParameters: {error}") from None
+    if credentials is None and options.enabled:
+        log.warning("calls to other brokers have no credentials: set brokerClientAuthenticationPlugin")
+    return credentials
+
+
+def middleware_of(
+    authentication: Authentication | None, options: AuthenticationOptions, clock: Clock
+) -> tuple[Middleware, ...]:
+    """Return what every request to the web port passes."""
+    if authentication is None:
+        return ()
+    from starlette.middleware import Middleware
+
+    from broker.security.web import RequestAuthentication
+
+    return (Middleware(RequestAuthentication, authentication, clock, metrics_too=options.authenticate_metrics),)
