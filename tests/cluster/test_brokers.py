@@ -133,7 +133,7 @@ def test_a_call_about_a_topic_is_sent_to_its_owner_and_a_partitioned_topic_is_do
         consumer.close()
     assert asked.ask("DELETE", f"{parts}/subscription/s").status_code == 204
     assert cluster.brokers[0].ask("DELETE", f"{parts}/partitions?force=true").status_code == 204
-    assert cluster.brokers[0].ask("GET", f"{parts}/partitions").json()["partitions"] == 0
+    assert cluster.brokers[0].ask("GET", f"{parts}/partitions").status_code == 404
 
 
 def test_the_schema_of_a_topic_is_what_its_next_owner_checks_when_the_first_is_killed(cluster: BrokerCluster) -> None:
@@ -371,10 +371,10 @@ def test_policies_of_a_topic_are_known_to_every_broker_and_outlive_a_kill_of_the
     wait_until(lambda: cluster.owner_of(events) is rest, "the other broker has the log", 60)
     assert rest.ask("GET", f"{path}/retention?applied=true").json() == kept
     assert rest.ask("DELETE", f"{path}/messageTTL", follow_redirects=True).status_code == 204
-    assert rest.ask("GET", f"{path}/messageTTL").status_code == 204
+    assert rest.ask("GET", f"{path}/messageTTL").status_code == 200
     owner.start()
     assert owner.ask("GET", f"{path}/retention").json() == kept
     there = cluster.owner_of(topic)
     assert there.ask("DELETE", f"{path}?force=true").status_code == 204
     assert cluster.brokers[0].ask("PUT", path, follow_redirects=True).status_code == 204
-    assert [each.ask("GET", f"{path}/retention").status_code for each in cluster.brokers] == [204, 204]
+    assert [each.ask("GET", f"{path}/retention").status_code for each in cluster.brokers] == [200, 200]

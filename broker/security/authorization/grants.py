@@ -183,13 +183,13 @@ def grant_on_subscription(subscription: str, roles: Sequence[str]) -> Change:
 def revoke_on_subscription(subscription: str, role: str) -> Change:
     """Return a change that takes one role out of the list of a subscription.
 
-    Like in the original, an empty list does not restrict. Raises GrantsError, when called, if there is no list."""
+    The last one takes the list with it, and without a list there is no restriction. Raises GrantsError, when called, if there is no list."""
 
     def changed(kept: Json) -> Json:
         if subscription not in kept:
             raise GrantsError(f"subscription {subscription!a} has no list of roles")
         roles = [each for each in _texts(kept[subscription], subscription) if each != role]
-        return {**kept, subscription: roles}
+        return {**kept, subscription: roles} if roles else _without(kept, subscription)
 
     return lambda policies: _with(policies, OF_SUBSCRIPTIONS, changed)
 

@@ -114,7 +114,7 @@ def test_a_partitioned_topic_in_use_is_deleted_by_force_only(admin: Admin, clien
     with_consumer.close()
     assert admin.ask("DELETE", topic).status_code == 409, "it is a partitioned topic"
     admin.do("DELETE", topic, "/partitions?force=true")
-    assert admin.get(topic, "/partitions")["partitions"] == 0
+    assert admin.ask("GET", topic, "/partitions").status_code == 404
     assert admin.ask("DELETE", topic, "/partitions").status_code == 404
 
 
@@ -317,7 +317,7 @@ def test_a_request_that_is_broken_off_harms_nobody(server: StandaloneProcess, ad
         gone.shutdown(socket.SHUT_WR)
         while gone.recv(4096):
             pass  # until the server has done with it
-    assert admin.get(topic, "/partitions")["partitions"] == 0
+    assert admin.ask("GET", topic, "/partitions").status_code == 404
 
 
 def request_head(topic: str, *, size: int) -> bytes:

@@ -209,7 +209,7 @@ def test_a_truncated_topic_keeps_nothing_but_its_open_ledger(admin: Admin, clien
     admin.do("PUT", topic, "/unload")
     before = admin.get(topic, "/internalStats")
     assert before["numberOfEntries"] == 5
-    admin.do("POST", topic, "/trim")
+    assert admin.ask("POST", topic, "/trim").status_code == 200
     assert admin.get(topic, "/internalStats")["numberOfEntries"] == 5
     admin.do("DELETE", topic, "/truncate")
     after = admin.get(topic, "/internalStats")
@@ -334,15 +334,15 @@ def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topi
     assert admin.http.put(space, json={}).status_code == 204
     for resource in ("messageTTL", "subscriptionExpirationTime"):
         path = f"{space}/{resource}"
-        assert admin.http.get(path).status_code == 204
+        assert admin.http.get(path).status_code == 200
         assert admin.http.post(path, json=7).status_code == 204
         assert admin.http.get(path).json() == 7
         assert admin.http.post(path, json=-1).status_code == 412
         assert admin.http.delete(path).status_code == 204
-        assert admin.http.get(path).status_code == 204
+        assert admin.http.get(path).status_code == 200
     client.subscribe(topic, "s").close()
     assert admin.get(topic, "/messageTTL?applied=true") == 0
-    assert admin.ask("GET", topic, "/messageTTL").status_code == 204
+    assert admin.ask("GET", topic, "/messageTTL").status_code == 200
     admin.do("POST", topic, "/messageTTL?messageTTL=30")
     assert admin.get(topic, "/messageTTL") == 30
     assert admin.get(topic, "/messageTTL?applied=true") == 30

@@ -187,7 +187,7 @@ def test_deduplication_is_switched_by_namespace_and_topic(
     mine = client.create_producer(topic, "mine", batching_enabled=False)
     applied = f"{path}/deduplicationEnabled?applied=true"
     assert http.get(applied).json() is False
-    assert http.get(f"{path}/deduplicationEnabled").status_code == 204
+    assert http.get(f"{path}/deduplicationEnabled").status_code == 200
     do(http, "POST", f"{path}/deduplicationEnabled", json=True)
     assert http.get(applied).json() is True
     wait_until(lambda: "pulsar.dedup" in http.get(f"{path}/internalStats").json()["cursors"])
