@@ -183,7 +183,8 @@ def grant_on_subscription(subscription: str, roles: Sequence[str]) -> Change:
 def revoke_on_subscription(subscription: str, role: str) -> Change:
     """Return a change that takes one role out of the list of a subscription.
 
-    The last one takes the list with it, and without a list there is no restriction. Raises GrantsError, when called, if there is no list."""
+    The last one takes the list with it, and without a list there is no restriction. Raises GrantsError, when called, if
+    there is no list."""
 
     def changed(kept: Json) -> Json:
         if subscription not in kept:
