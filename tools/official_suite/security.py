@@ -1,5 +1,5 @@
-"""Security that the suite takes for granted: TLS with the certificates of its checkout, its users, a secret key, a token
-where its tests read one, and who may do what.
+"""Security that the suite takes for granted: TLS with the certificates of its checkout, its users, a secret key, a
+token where its tests read one, and who may do what.
 
 The suite's own script of set-up has the same: build-support/start-test-service-inside-container.sh,
 tests/test-conf/standalone-ssl.conf."""

@@ -1,5 +1,5 @@
-"""A fresh server or cluster on the standard ports, with the tenants, namespaces and permissions that the suite takes for
-granted.
+"""A fresh server or cluster on the standard ports, with the tenants, namespaces and permissions that the suite takes
+for granted.
 
 The suite's own script of set-up has the same: apache/pulsar-client-python, build-support/, tests/test-conf/."""
 

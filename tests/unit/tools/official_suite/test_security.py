@@ -1,4 +1,4 @@
-"""The suite's set-up: TLS, roles and permissions, as the suite's own set-up has them."""
+"""TLS, roles and permissions of the servers of scripts/official-suite."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,10 @@ class Rest(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     server: Rest
 
-    def do_GET(self) -> None:  # noqa: N802 (a name of http.server)
+    def do_GET(self) -> None:
         self._answer(200, b'["here"]')
 
-    def do_PUT(self) -> None:  # noqa: N802
+    def do_PUT(self) -> None:
         kind, name, body = self._asked()
         if kind == "tenants":
             there = name in self.server.tenants
@@ -43,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.granted.setdefault(name, {})
         self._answer(409 if there else 204)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         kind, name, body = self._asked()
         if kind == "tenants":
             self.server.tenants[name] = body["adminRoles"]
@@ -52,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.granted[namespace][role] = body
         self._answer(204)
 
-    def _asked(self) -> tuple[str, str, dict[str, list[str]]]:
+    def _asked(self) -> tuple[str, str, Any]:
         assert self.headers["Authorization"] == "Bearer own"
         kind, _, name = self.path.removeprefix("/admin/v2/").partition("/")
         return kind, name, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
