@@ -42,6 +42,12 @@ def credentials_of(options: AuthenticationOptions) -> Credentials | None:
     return credentials
 
 
+def check_security(options: AuthenticationOptions, permissions: AuthorizationOptions) -> None:
+    """Raise ConfigError, before anything is connected, if the configuration asks for security that is not there."""
+    authentication_of(options, permissions)
+    credentials_of(options)
+
+
 def middleware_of(
     authentication: Authentication | None, options: AuthenticationOptions, clock: Clock
 ) -> tuple[Middleware, ...]:
