@@ -200,7 +200,8 @@ class Deleting(Part):
                 raise
             return False
         self.require(
-            not (was_deleted and made.deleted and name in made.buried),
+            # A client that was not connected when the topic was deleted may make it again, for the others too.
+            not (was_deleted and made.deleted and name in made.buried and len(made.buried) == CLIENTS + 1),
             "TheDeletedStaysDeleted",
             f"{name} is let on to {made.local} again",
         )

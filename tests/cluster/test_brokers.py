@@ -325,10 +325,14 @@ def ledgers(cluster: BrokerCluster, namespace: str) -> set[int]:
 
 
 def test_a_configuration_that_cannot_be_served_is_told_in_a_line(cluster: BrokerCluster) -> None:
-    wrong = BrokerProcess(cluster.folder / "wrong", cluster.metadata_url, authenticationEnabled="true")
+    wrong = BrokerProcess(cluster.folder / "wrong", cluster.metadata_url, managedLedgerDigestType="MAC")
     code, said = wrong.refused()
     assert (code, said.count("\n")) == (2, 1)
-    assert "authenticationEnabled=true: brokers do not authenticate clients" in said
+    assert "managedLedgerDigestType=MAC: entries are written with CRC32C" in said
+    insecure = BrokerProcess(cluster.folder / "insecure", cluster.metadata_url, authenticationEnabled="true")
+    code, said = insecure.refused()
+    assert (code, said.count("\n")) == (2, 1)
+    assert "authenticationProviders: must name a provider" in said
     stranger = BrokerProcess(cluster.folder / "stranger", cluster.metadata_url, clusterName="nobody")
     code, said = stranger.refused()
     assert code == 1

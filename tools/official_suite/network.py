@@ -18,6 +18,7 @@ from typing import NoReturn
 from tools.official_suite.errors import SuiteError
 
 BROKER_PORT, WEB_PORT = 6650, 8080
+BROKER_TLS_PORT, WEB_TLS_PORT = 6651, 8443
 ISOLATED = "QUIRE_OFFICIAL_SUITE_ISOLATED"
 """Environment variable that is set inside the namespace."""
 _LOST = ("192.0.2.1", 1234)
@@ -35,7 +36,7 @@ ip neighbour add 192.0.2.1 lladdr 02:00:00:00:00:01 dev hole0
 
 def obstacle() -> str:
     """Return why the suite cannot run in the network of this machine; an empty text if it can."""
-    for port in (BROKER_PORT, WEB_PORT):
+    for port in (BROKER_PORT, WEB_PORT, BROKER_TLS_PORT, WEB_TLS_PORT):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,4 +1,5 @@
-"""A fresh server or cluster on the standard ports, with the tenants and namespaces that the suite takes for granted.
+"""A fresh server or cluster on the standard ports, with the tenants, namespaces and permissions that the suite takes
+for granted.
 
 The suite's own script of set-up has the same: apache/pulsar-client-python, build-support/, tests/test-conf/."""
 
@@ -20,14 +21,14 @@ from tools.local_cluster.plan import Kind, Plan, conf_text
 from tools.local_cluster.ports import free_ports
 from tools.official_suite.errors import SuiteError
 from tools.official_suite.front import front
-from tools.official_suite.network import BROKER_PORT, WEB_PORT
-from tools.official_suite.security import Security, make_security
+from tools.official_suite.network import BROKER_PORT, BROKER_TLS_PORT, WEB_PORT, WEB_TLS_PORT
+from tools.official_suite.security import ACTIONS, ADMINS, GRANTED, Security, make_security
 
 SETTINGS: dict[str, object] = {"maxMessageSize": 1_024_000, "maxUnackedMessagesPerConsumer": 50_000}
+TLS_PORTS: dict[str, object] = {"brokerServicePortTls": BROKER_TLS_PORT, "webServicePortTls": WEB_TLS_PORT}
+ANY_TLS_PORTS: dict[str, object] = dict.fromkeys(TLS_PORTS, 0)
 BROKERS, BOOKIES = 2, 3
 WEB = f"http://127.0.0.1:{WEB_PORT}"
-_TENANTS = ("public", "private")
-_NAMESPACES = ("public/default", "public/default-2", "private/auth")
 _THERE_ALREADY = 409
 _REST_S = 30.0
 
@@ -47,7 +48,7 @@ class _Standalone(Server):
 def standalone(folder: Path, checkout: Path) -> Iterator[None]:
     """Run `quire standalone` with an empty data directory. Raises SuiteError."""
     security = make_security(checkout, folder)
-    (folder / "standalone.conf").write_text(conf_text(SETTINGS | security.settings))
+    (folder / "standalone.conf").write_text(conf_text(SETTINGS | security.settings | TLS_PORTS))
     server = _Standalone(folder)
     try:
         server.start()
@@ -62,16 +63,19 @@ def standalone(folder: Path, checkout: Path) -> Iterator[None]:
 
 @contextmanager
 def cluster(folder: Path, checkout: Path) -> Iterator[None]:
-    """Run a cluster. Its first broker has the standard port of clients, and what follows redirects for clients of the
-    REST has that of the web. Raises SuiteError."""
+    """Run a cluster. Its first broker has the standard ports of clients and of TLS, and what follows redirects for
+    clients of the REST has that of the web. Raises SuiteError."""
     security = make_security(checkout, folder)
-    conf = {Kind.BROKER: SETTINGS | security.settings}
+    conf = {Kind.BROKER: SETTINGS | security.settings | ANY_TLS_PORTS}
     plan = Plan(brokers=BROKERS, bookies=BOOKIES, recoveries=0, conf=conf)
     with ExitStack() as always:
         try:
             [web_port] = free_ports(1, (BROKER_PORT, WEB_PORT))
             ports = {"broker1": (BROKER_PORT, web_port)}
             made = LocalCluster.make(folder / "cluster", plan, bound=True, ports=ports)
+            [first, *_] = made.nodes(Kind.BROKER)
+            with first.conf(made.folder).open("a") as lines:  # the last value of a key holds
+                lines.write(conf_text(TLS_PORTS))
             always.callback(made.abandon)
             made.up()
         except ClusterError as error:
@@ -93,10 +97,13 @@ def _prepare(security: Security) -> None:
 
     if not poll_until(known, _REST_S):
         raise SuiteError(f"{WEB} names no cluster")
-    for tenant in _TENANTS:
-        _request(security, "PUT", f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
-    for namespace in _NAMESPACES:
+    for tenant, admins in ADMINS.items():
+        info = {"adminRoles": admins, "allowedClusters": clusters}
+        _request(security, "PUT", f"tenants/{tenant}", info)
+        _request(security, "POST", f"tenants/{tenant}", info)  # one that the server had already
+    for namespace, role in GRANTED.items():
         _request(security, "PUT", f"namespaces/{namespace}", {})
+        _request(security, "POST", f"namespaces/{namespace}/permissions/{role}", ACTIONS)
 
 
 def _request(security: Security, method: str, path: str, value: object = None) -> Any:

@@ -36,7 +36,7 @@ from quire.servers.addresses import Addresses, free_port, naming
 from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
-from quire.servers.broker.security import authentication_of, credentials_of
+from quire.servers.broker.security import authentication_of, check_security, credentials_of
 from quire.servers.errors import CliError
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.standalone.metadata import next_incarnation
@@ -233,6 +233,7 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
             conf = DEFAULT_CONF
         overrides = {"quireAcceptUnsupportedPolicies": True} if accept_unsupported_policies else {}
         config = located(BROKER.load(conf, overrides))
+        check_security(config.authentication, config.authorization)
         levels = logging.parse_levels(config.log.levels)
         store_config, root = config.metadata.stores()
     except (ConfigError, ValueError) as error:

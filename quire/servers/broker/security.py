@@ -33,13 +33,23 @@ def authentication_of(options: AuthenticationOptions, permissions: Authorization
 
 def credentials_of(options: AuthenticationOptions) -> Credentials | None:
     """Return this broker's own credentials; None: it has none. Raises ConfigError."""
-    try:
-        credentials = from_plugin(options.client_plugin.strip(), options.client_parameters)
-    except CredentialsError as error:
-        raise ConfigError(f"brokerClientAuthenticationPlugin, brokerClientAuthenticationParameters: {error}") from None
+    credentials = _own(options)
     if credentials is None and options.enabled:
         log.warning("calls to other brokers have no credentials: set brokerClientAuthenticationPlugin")
     return credentials
+
+
+def _own(options: AuthenticationOptions) -> Credentials | None:
+    try:
+        return from_plugin(options.client_plugin.strip(), options.client_parameters)
+    except CredentialsError as error:
+        raise ConfigError(f"brokerClientAuthenticationPlugin, brokerClientAuthenticationParameters: {error}") from None
+
+
+def check_security(options: AuthenticationOptions, permissions: AuthorizationOptions) -> None:
+    """Raise ConfigError, before anything is connected, if the configuration asks for security that is not there."""
+    authentication_of(options, permissions)
+    _own(options)
 
 
 def middleware_of(

@@ -78,22 +78,19 @@ async def take(stream: Stream, size: int, chunk: int = 1 << 16) -> bytes:
     sizes=some.lists(some.integers(0, 60_000), min_size=1, max_size=6),
     chunk=some.integers(1, 70_000),
 )
-def test_records_may_be_cut_at_any_byte(authority, cuts, window, sizes, chunk):
-    async def main() -> None:
-        near, far = pipe_pair(window=window, cuts=cuts)
-        one, other = await handshaken(authority, near, far)
-        parts = [bytes([number]) * size for number, size in enumerate(sizes)]
-        whole = b"".join(parts)
-        outbox = Outbox(one)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.run)
-            outbox.write(parts)
-            outbox.flush()
-            assert await take(other, len(whole), chunk) == whole
-            assert outbox.pending_bytes == 0
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+async def test_records_may_be_cut_at_any_byte(authority, cuts, window, sizes, chunk):
+    near, far = pipe_pair(window=window, cuts=cuts)
+    one, other = await handshaken(authority, near, far)
+    parts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    whole = b"".join(parts)
+    outbox = Outbox(one)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        outbox.write(parts)
+        outbox.flush()
+        assert await take(other, len(whole), chunk) == whole
+        assert outbox.pending_bytes == 0
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.seeded

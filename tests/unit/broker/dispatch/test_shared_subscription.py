@@ -194,3 +194,23 @@ async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypa
         assert stage.log.cached <= 20
         stage.subscription.flow(x, 2000)
         assert len(delivered(x)) == 1500
+
+
+async def test_what_an_aborted_transaction_frees_is_delivered_as_it_is_read() -> None:
+    async with on_stage(SHARED, cold=True) as stage:
+        consumer = stage.join(permits=10)
+        positions = stage.publish(b"0", b"1")
+        await until(partial(has_read, stage, 1))
+        stage.log.reads[0].arrived.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert delivered(consumer) == [b"0", b"1"]
+        stage.subscription.hold_in_transaction(consumer, positions)
+        stage.subscription.deliver_again(positions)
+        for entry_id, payload in enumerate((b"0", b"1")):
+            for _ in range(3):  # the entry is read for its key, and to be delivered
+                await trio.testing.wait_all_tasks_blocked()
+                for read in stage.log.reads:
+                    if read.first == entry_id:
+                        read.arrived.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert delivered(consumer) == [payload]

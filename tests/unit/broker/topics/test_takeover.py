@@ -18,6 +18,7 @@ from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 NAME = TopicName.parse(TOPIC)
 POLICIES = "/admin/policies/public/default"
+OFFLOADED = {"managedLedgerOffloadDriver": "aws-s3"}
 EVENTS = "public/default/persistent/__change_events"
 
 
@@ -40,9 +41,9 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
     log_events: list[Event], room: Room
 ) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"subscription_auth_mode": "Prefix", "resource_group_name": "a"}))
+        await store(room, POLICIES, encode_json({"offload_policies": OFFLOADED, "resource_group_name": "a"}))
         why = await refused(room)
-        for part in (TOPIC, "subscription_auth_mode", "resource_group_name", "--accept-unsupported-policies"):
+        for part in (TOPIC, "offload_policies", "resource_group_name", "--accept-unsupported-policies"):
             assert part in why
         await refused(room)
         assert list(room.broker.topics.takeover.refused) == ["public/default"]
@@ -50,7 +51,7 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
         peer.ask_subscribe()
         code, text = await peer.error()
         assert code == pb.NotAllowedError
-        assert "subscription_auth_mode" in text
+        assert "offload_policies" in text
         # When the policy is removed, the topic is loaded.
         await store(room, POLICIES, encode_json({"subscription_auth_mode": "None"}))
         await wait_all_tasks_blocked()  # the change is known
@@ -78,13 +79,13 @@ async def test_a_topic_for_policies_to_which_nothing_was_written_is_no_hindrance
 
 async def test_the_operator_may_accept_that_policies_are_not_obeyed(log_events: list[Event]) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"subscription_auth_mode": "Prefix"}))
+        await store(room, POLICIES, encode_json({"offload_policies": OFFLOADED}))
         assert await room.broker.topics.get(NAME)
         assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
 
     async with in_broker(accept_unsupported_policies=True) as room:
         await test(room)
     accepted = [event for event in log_events if "accepting policies" in event["event"]]
-    assert [(event["namespace"], "subscription_auth_mode" in event["reason"]) for event in accepted] == [
+    assert [(event["namespace"], "offload_policies" in event["reason"]) for event in accepted] == [
         ("public/default", True)
     ]
