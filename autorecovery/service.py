@@ -24,6 +24,7 @@ from autorecovery.copying.worker import ReplicationWorker
 from autorecovery.entry_lists import entry_lists
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
+from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on
@@ -147,6 +148,7 @@ def open_repair_client(
     *,
     root: str = "/ledgers",
     tls: ClientTls | None = None,
+    credentials: BookieCredentials | None = None,
 ) -> AbstractAsyncContextManager[LedgerClient]:
     """Return a ledger client that places copies as configured. NoNodeError if the cluster was never initialised."""
     placement = PlacementConfig(
@@ -155,4 +157,4 @@ def open_repair_client(
         enforce_min_racks_per_write_quorum=config.enforce_min_racks_per_write_quorum,
     )
     settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
-    return open_client_on(world, metadata, settings, root=root, tls=tls)
+    return open_client_on(world, metadata, settings, root=root, tls=tls, credentials=credentials)

@@ -18,8 +18,9 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.registration import stay_registered
+from bookie.sessions.authentication import OfferedAuthentication, authenticate
 from bookie.sessions.session import BookieSession
-from bookie.sessions.start_tls import OfferedTls, begin
+from bookie.sessions.start_tls import Begun, OfferedTls, begin
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, unregister
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
@@ -62,10 +63,11 @@ async def serve_bookie(
     properties: Sequence[tuple[str, str]] = (),
     register_wait_s: float | None = None,
     tls: OfferedTls | None = None,
+    authentication: OfferedAuthentication | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `stop` is set, registered in the cluster meanwhile, with `endpoints` besides the bookie's own, and
-    with `tls` for clients that ask for it.
+    with `tls` for clients that ask for it. `authentication`: None: all clients are served.
 
     Then requests in progress are answered, for `grace_s` seconds at most. Starts with the (host, port) listened on.
     Raises what `stay_registered` raises, in a group; OSError if the port is taken.
@@ -95,7 +97,7 @@ async def serve_bookie(
                 partial(
                     serve_connections,
                     listener,
-                    partial(serve_client, bookie, drain=drain, tls=tls),
+                    partial(serve_client, bookie, drain=drain, tls=tls, authentication=authentication),
                     stop=stop,
                     grace_s=grace_s,
                     on_drain=begin_drain,
@@ -171,15 +173,20 @@ class Drain:
 
 
 async def serve_client(
-    bookie: Bookie, stream: Stream, *, drain: Drain | None = None, tls: OfferedTls | None = None
+    bookie: Bookie,
+    stream: Stream,
+    *,
+    drain: Drain | None = None,
+    tls: OfferedTls | None = None,
+    authentication: OfferedAuthentication | None = None,
 ) -> None:
     """Serve one connection until it ends, breaks, sends something that is not the protocol, or `drain` ends it.
 
     OSError.
     """
     first = b""
-    if tls is not None:
-        begun = await begin(stream, tls)
+    if tls is not None or authentication is not None:
+        begun = await _begin(stream, tls, authentication)
         if begun is None:
             return
         stream, first = begun
@@ -187,6 +194,29 @@ async def serve_client(
         await _serve_begun(bookie, stream, first, drain or Drain(bookie))
     finally:
         stream.close()
+
+
+async def _begin(stream: Stream, tls: OfferedTls | None, authentication: OfferedAuthentication | None) -> Begun | None:
+    """Return the connection with TLS if it asked for that, authenticated if it must be; None: it may not go on.
+
+    OSError.
+    """
+    if authentication is None:
+        return Begun(stream, b"") if tls is None else await begin(stream, tls)
+    begun: Begun | None = Begun(stream, b"")
+    with trio.move_on_after(authentication.timeout_s):
+        if tls is not None:
+            begun = await begin(stream, tls)
+        if begun is None:
+            return None
+        rest = await authenticate(begun.stream, begun.received, authentication.method)
+        if rest is not None:
+            return Begun(begun.stream, rest)
+        begun.stream.close()
+        return None
+    reason = f"not within {authentication.timeout_s:g} s"
+    log.info("authentication failed", server="bookie", connection=stream.peer, reason=reason)
+    return None
 
 
 async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drain) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from bookie.adds import AddDone, Adds, Passes
 from bookie.config import BookieConfig
@@ -19,9 +19,6 @@ from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
 
 T = TypeVar("T")
-
-PLUGIN: Final = "AuthDisabledPlugin"
-"""Name of the authentication plugin in answers to AUTH: there is no authentication."""
 
 
 class SessionBookie(Protocol):

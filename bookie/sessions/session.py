@@ -24,10 +24,11 @@ from bookie.adds import Add, AddDone
 from bookie.reads import SHARE
 from bookie.requests import LAST_ENTRY, batch_limits, check_read
 from bookie.sessions.entry_reads import read_entries
-from bookie.sessions.ports import PLUGIN, SessionBookie
+from bookie.sessions.ports import SessionBookie
 from bookie.sessions.version_3 import Version3
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.auth import NO_AUTHENTICATION, auth_message
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import DO_FENCING, HIGH_PRIORITY, Opcode, Rc
@@ -38,9 +39,8 @@ T = TypeVar("T")
 
 URGENT: Final = HIGH_PRIORITY | DO_FENCING
 """Flags of reads that have workers of their own: recovery does not wait behind catch-up reads."""
-_PLUGIN: Final = PLUGIN.encode()
-_AUTH_ANSWER: Final = v2.auth_response(b"\x0a" + bytes([len(_PLUGIN)]) + _PLUGIN + b"\x12\x00")
-"""AuthMessage {1: plugin name, 2: empty payload}: the answer of a bookie without authentication."""
+_AUTH_ANSWER: Final = v2.auth_response(auth_message(NO_AUTHENTICATION, b""))
+"""Answer of a session: it has no authentication, or was authenticated before it began (authentication.py)."""
 OUT_MAX: Final = 4 << 20
 """Bytes of answers of one pass at which the peer's next requests wait until it has received some."""
 _READ_SIZE_MIN: Final = 1024

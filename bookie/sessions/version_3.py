@@ -24,9 +24,10 @@ from bookie.errors import BookieError, JournalFailedError
 from bookie.requests import LAST_ENTRY, check_read, rc_of
 from bookie.sessions.entry_reads import last_confirmed, read_entry
 from bookie.sessions.long_polls import LongPolls
-from bookie.sessions.ports import PLUGIN, Version3Session
+from bookie.sessions.ports import Version3Session
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2, v3
+from quire.wire.bookkeeper.auth import NO_AUTHENTICATION
 from quire.wire.bookkeeper.availability import Availability
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
@@ -65,7 +66,7 @@ class Version3:
             case v3.BookieInfoRequest():
                 self._bookie_info(request)
             case v3.AuthRequest():
-                self._session.out.append(v3.auth_response(request.txn_id, Rc.OK, PLUGIN, b""))
+                self._session.out.append(v3.auth_response(request.txn_id, Rc.OK, NO_AUTHENTICATION, b""))
             case v3.StartTlsRequest():
                 self._session.out.append(v3.start_tls_response(request.txn_id, Rc.BAD_REQUEST))
             case v3.Unsupported():

@@ -11,6 +11,7 @@ if it comes from the metadata service, a `MetadataError`.
 
 from __future__ import annotations
 
+from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.errors import LedgerError
@@ -23,6 +24,7 @@ from quire.wire.bookkeeper.entry import DigestType
 
 __all__ = [
     "AdvancedLedgerWriter",
+    "BookieCredentials",
     "DigestType",
     "LedgerClient",
     "LedgerConfig",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.watcher import BookieWatcher, StoredBookies, WatcherConfig, watched_links
@@ -45,6 +46,7 @@ async def open_client(
     watcher: WatcherConfig | None = None,
     zookeeper: ZooKeeperConfig | None = None,
     tls: TlsOptions | None = None,
+    credentials: BookieCredentials | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """Open a ledger client on a cluster in ZooKeeper. Errors of the block are raised unchanged, not in a group.
 
@@ -55,6 +57,7 @@ async def open_client(
         watcher: Health checks and other settings for watching bookies. The root comes from the URI.
         zookeeper: Credentials, TLS and timeouts. Servers and chroot come from the URI.
         tls: Files and rules of TLS to the bookies, which is then required; None: there is none.
+        credentials: User and password for bookies that ask for them; None: there are none.
 
     Returns:
         The client, for `async with`. It is closed at the end of the block.
@@ -82,7 +85,14 @@ async def open_client(
     try:
         root = where.ledgers_root
         async with open_client_on(
-            world, store, config, root=root, layout=where.layout, watcher=watcher, tls=side
+            world,
+            store,
+            config,
+            root=root,
+            layout=where.layout,
+            watcher=watcher,
+            tls=side,
+            credentials=credentials,
         ) as client:
             yield client
     finally:
@@ -102,6 +112,7 @@ async def open_client_on(
     watcher: WatcherConfig | None = None,
     turn: Turn | None = None,
     tls: ClientTls | None = None,
+    credentials: BookieCredentials | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """Open a ledger client on an open metadata store, which stays open.
 
@@ -115,6 +126,7 @@ async def open_client_on(
         watcher: Settings for watching bookies.
         turn: Pass of the event loop that sends output at its end; see `TcpLink`.
         tls: TLS of the connections to bookies; None: there is none.
+        credentials: User and password for bookies that ask for them; None: there are none.
 
     Returns:
         The client, for `async with`. It is closed at the end of the block.
@@ -138,7 +150,9 @@ async def open_client_on(
             health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
             bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
             await nursery.start(bookies.run, name="bookie watcher")
-            connect = watched_links(world.network, nursery, bookies, turn=turn, faults=world.faults, tls=tls)
+            connect = watched_links(
+                world.network, nursery, bookies, turn=turn, faults=world.faults, tls=tls, credentials=credentials
+            )
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 yield client
         except Exception as error:

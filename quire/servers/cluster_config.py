@@ -11,6 +11,7 @@ from autorecovery.config import OldLedgerKeys
 from bookie.config import BookieFolders
 from quire.metadata.layouts import LAYOUTS, LedgerLayout
 from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig
+from quire.servers.bookie.auth_keys import BookieClientAuthKeys
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -44,6 +45,7 @@ class ClusterConfig:
     old_ledgers: OldLedgerKeys
     layouts: LayoutKeys
     tls: BookieTlsKeys
+    auth: BookieClientAuthKeys
 
     def __post_init__(self) -> None:
         self.tls.client()

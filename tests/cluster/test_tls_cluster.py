@@ -1,4 +1,5 @@
-"""A cluster whose brokers and bookies speak TLS and nothing else, with official clients; ZooKeeper as it was."""
+"""A cluster whose brokers and bookies speak TLS and nothing else, the bookies with passwords, with official clients;
+ZooKeeper as it was."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import pytest
 from tests.support.bookie_process import BookieProcess
 from tests.support.broker_process import ADMIN, BrokerCluster, BrokerProcess
 from tests.support.certificates import Authority
+from tests.support.credentials import PASSWORD, USERS
 from tests.support.process import start_all, wait_until
 from tests.support.server import free_port
 from tests.support.zookeeper import ZooKeeperProcess
@@ -52,6 +54,9 @@ class SecureCluster:
         self.authority = Authority(folder)
         own = self.authority.issue("localhost", "127.0.0.1")
         client = self.authority.issue("a-broker", common_name="a-broker", file="broker")
+        users, known = folder / "bookies.htpasswd", folder / "bookies.password"
+        users.write_text(USERS)
+        known.write_text(f"admin:{PASSWORD}\n")
         self.cluster = BrokerCluster(folder, zookeeper, bookies=0)
         for _ in range(3):
             self.cluster.bookie(
@@ -63,6 +68,8 @@ class SecureCluster:
                 tlsTrustStore=self.authority.trust,
                 tlsClientAuthentication="true",
                 quireTlsRequired="true",
+                bookieAuthProviderFactoryClass="quire.PasswordFile",
+                quireBookiePasswordFile=users,
             )
         self.brokers = [
             SecureBroker(
@@ -78,6 +85,9 @@ class SecureCluster:
                 bookkeeperTLSCertificateFilePath=client.certificate,
                 bookkeeperTLSKeyFilePath=client.key,
                 bookkeeper_tlsHostnameVerificationEnabled="true",
+                bookkeeperClientAuthenticationPlugin="quire.PasswordFile",
+                bookkeeperClientAuthenticationParametersName="quireClientPasswordFile",
+                bookkeeperClientAuthenticationParameters=known,
                 managedLedgerDefaultEnsembleSize=3,
                 managedLedgerDefaultWriteQuorum=3,
                 managedLedgerDefaultAckQuorum=2,

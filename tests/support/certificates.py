@@ -28,11 +28,20 @@ class Authority:
         self._usual: Pair | None = None
         self._made.cert_pem.write_to_path(self.trust)
 
-    def issue(self, *names: str, common_name: str | None = None, file: str = "server", expired: bool = False) -> Pair:
-        """Write a certificate for `names` (hosts, addresses), and its key."""
+    def issue(
+        self,
+        *names: str,
+        common_name: str | None = None,
+        unit: str | None = None,
+        file: str = "server",
+        expired: bool = False,
+    ) -> Pair:
+        """Write a certificate for `names` (hosts, addresses), with `unit` as its organizational unit, and its key."""
         until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
         since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
-        made = self._made.issue_cert(*names, common_name=common_name, not_before=since, not_after=until)
+        made = self._made.issue_cert(
+            *names, common_name=common_name, organization_unit_name=unit, not_before=since, not_after=until
+        )
         pair = Pair(self._folder / f"{file}.cert.pem", self._folder / f"{file}.key.pem")
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(pair.key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from broker.security.authentication.authentication import Authentication
-from broker.security.authentication.basic import BasicProvider, read_users
+from broker.security.authentication.basic import BasicProvider
 from broker.security.authentication.certificates import CertificateProvider
 from broker.security.authentication.config import PROVIDERS, AuthenticationOptions
 from broker.security.authentication.credentials import Provider
@@ -17,6 +17,7 @@ from broker.security.authentication.keys import check_algorithm, public_key, rea
 from broker.security.authentication.signed import VerifyingKey, key_set, public, secret
 from broker.security.authentication.tokens import OpenIdProvider, TokenProvider
 from quire.service.errors import ConfigError
+from quire.service.password_files import read_users
 
 
 def load(options: AuthenticationOptions, proxies: Iterable[str] = ()) -> Authentication:

@@ -24,6 +24,7 @@ from quire.metadata.errors import MalformedMetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.bookie.client_tls import client_tls
 from quire.servers.cluster_config import ClusterConfig
 from quire.servers.process import closing
@@ -73,7 +74,8 @@ class Shell:
         MetadataError."""
         if only is None:
             tls = await client_tls(self.world, self.config.tls)
-            async with open_client_on(self.world, store, config, root=self.root, tls=tls) as client:
+            known = await bookie_credentials(self.world, self.config.auth.password_file)
+            async with open_client_on(self.world, store, config, root=self.root, tls=tls, credentials=known) as client:
                 yield client
             return
         manager = await self.ledgers(store)
@@ -104,7 +106,8 @@ class Shell:
                 watcher = StoredBookies(store, self.world.rng, WatcherConfig(root=self.root))
                 await nursery.start(watcher.run, name="bookie watcher")
                 tls = await client_tls(self.world, self.config.tls)
-                yield nursery, watched_links(self.world.network, nursery, watcher, tls=tls)
+                known = await bookie_credentials(self.world, self.config.auth.password_file)
+                yield nursery, watched_links(self.world.network, nursery, watcher, tls=tls, credentials=known)
             except Exception as error:
                 failure = error
             finally:

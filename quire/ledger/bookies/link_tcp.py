@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from quire.ledger.bookies.authentication import BookieCredentials, authenticate
 from quire.ledger.bookies.link import BookieLink, Closed, Receive, ignore_closed
 from quire.ledger.bookies.start_tls import start_tls
 from quire.ledger.errors import BookieProtocolError, BookieUnavailableError
@@ -59,10 +60,11 @@ class TcpLink:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         bytes_max: int = OUTBOX_BYTES_MAX,
         tls: ClientTls | None = None,
+        credentials: BookieCredentials | None = None,
     ) -> None:
         """`turn`: the pass that sends frames at its end, and that is ended after answers; None: a task of the link
         sends them, in the next step of the scheduler. `faults`: receives exceptions of the code that handles answers.
-        `tls`: of the connection; None: it has none."""
+        `tls`: of the connection; None: it has none. `credentials`: sent before anything else; None: nothing is."""
         self.closed: Closed = ignore_closed
         self._bookie_id = bookie_id
         self._receive: Receive | None = None
@@ -73,6 +75,7 @@ class TcpLink:
         self._connect_timeout_s = connect_timeout_s
         self._bytes_max = bytes_max
         self._tls = tls
+        self._credentials = credentials
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
         self._outbox: Outbox | None = None
@@ -144,7 +147,11 @@ class TcpLink:
             with trio.fail_after(self._connect_timeout_s):
                 host, port = await self._resolve(self._bookie_id)
                 stream = await self._network.connect(host, port)
-                return stream if self._tls is None else await start_tls(stream, self._tls, host)
+                if self._tls is not None:
+                    stream = await start_tls(stream, self._tls, host)
+                if self._credentials is not None:
+                    await authenticate(stream, self._credentials)
+                return stream
         except (OSError, MetadataError) as error:
             self._broken(BookieUnavailableError(f"bookie {self._bookie_id} cannot be reached: {error}"))
         except trio.TooSlowError:
@@ -198,10 +205,20 @@ def tcp_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
     tls: ClientTls | None = None,
+    credentials: BookieCredentials | None = None,
 ) -> Callable[[str], BookieLink]:
     """Return a `connect` function for LedgerClient whose links have their tasks in `nursery`."""
 
     def connect(bookie_id: str) -> BookieLink:
-        return TcpLink(network, nursery, bookie_id, resolve=resolve, turn=turn, faults=faults, tls=tls)
+        return TcpLink(
+            network,
+            nursery,
+            bookie_id,
+            resolve=resolve,
+            turn=turn,
+            faults=faults,
+            tls=tls,
+            credentials=credentials,
+        )
 
     return connect

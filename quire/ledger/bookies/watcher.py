@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_tcp import address_of, tcp_links
 from quire.ledger.bookies.quarantine import FaultCounts, NoFaults, Quarantine
@@ -299,6 +300,15 @@ def watched_links(
     turn: Turn | None = None,
     faults: Faults | None = None,
     tls: ClientTls | None = None,
+    credentials: BookieCredentials | None = None,
 ) -> Callable[[str], BookieLink]:
     """Return a `connect` function for LedgerClient whose links use the watcher's addresses and `nursery`."""
-    return tcp_links(network, nursery, resolve=watcher.resolve, turn=turn, faults=faults, tls=tls)
+    return tcp_links(
+        network,
+        nursery,
+        resolve=watcher.resolve,
+        turn=turn,
+        faults=faults,
+        tls=tls,
+        credentials=credentials,
+    )

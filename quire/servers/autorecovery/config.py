@@ -9,6 +9,7 @@ from typing import Final
 
 from autorecovery.config import AutoRecoveryConfig
 from bookie.config import BookieIdentity
+from quire.servers.bookie.auth_keys import BookieClientAuthKeys
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -30,6 +31,7 @@ class RecoveryServerConfig:
     log: LogKeys
     recovery: AutoRecoveryConfig
     tls: BookieTlsKeys
+    auth: BookieClientAuthKeys
 
     def __post_init__(self) -> None:
         self.tls.client()

@@ -24,6 +24,7 @@ from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import host_port, naming
 from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.bookie.client_tls import client_tls
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError, InternalError, PortError
@@ -46,12 +47,14 @@ async def serve_autorecovery(
     ready: Callable[[], None] = lambda: None,
     stop: trio.Event,
     tls: BookieTlsKeys | None = None,
+    password_file: str = "",
 ) -> None:
     """Serve until `stop` is set, with a ledger client of its own. Raises MetadataError, LedgerError,
-    AutoRecoveryError; ConfigError: the files of `tls` cannot be used."""
+    AutoRecoveryError; ConfigError: the files of `tls`, or `password_file`, cannot be used."""
     await ensure_layout(metadata, root)
     side = None if tls is None else await client_tls(world, tls)
-    async with open_repair_client(world, metadata, config, root=root, tls=side) as client:
+    known = await bookie_credentials(world, password_file)
+    async with open_repair_client(world, metadata, config, root=root, tls=side, credentials=known) as client:
         await run_autorecovery(
             world, metadata, client, config, name=name, root=root, stats=stats, ready=ready, stop=stop
         )
@@ -69,7 +72,14 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
         async with closing(opened) as store:
             try:
                 await serve_autorecovery(
-                    world, store, config.recovery, name=bookie_id, root=root, stop=stop, tls=config.tls
+                    world,
+                    store,
+                    config.recovery,
+                    name=bookie_id,
+                    root=root,
+                    stop=stop,
+                    tls=config.tls,
+                    password_file=config.auth.password_file,
                 )
             except (AutoRecoveryError, LedgerError) as error:
                 raise CliError(f"auto recovery cannot go on: {error}") from error
@@ -129,6 +139,7 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
                 ready=announce,
                 stop=stop,
                 tls=config.tls,
+                password_file=config.auth.password_file,
             )
 
     return run_server("autorecovery", main, exit_code)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bookie.config import BookieConfig
+from quire.servers.bookie.auth_keys import BookieAuthKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
@@ -61,10 +62,16 @@ class BookieServerConfig:
     metadata: ClusterMetadataKeys
     http: HttpKeys
     tls: BookieTlsKeys
+    auth: BookieAuthKeys
     log: LogKeys
 
     def __post_init__(self) -> None:
         self.tls.server()
+        if self.auth.by_certificate and not (self.tls.enabled and self.tls.require_certificate):
+            raise ValueError(
+                f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "
+                "tlsClientAuthentication=true: the role is in the client's certificate"
+            )
         for key, folders in (
             ("journalDirectories", self.bookie.journal_directory),
             ("ledgerDirectories", self.bookie.ledger_directory),

@@ -39,6 +39,7 @@ from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
+from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
@@ -220,6 +221,7 @@ async def serve(
             endpoints=endpoints,
             register_wait_s=2 * config.metadata.timeout_ms / 1000,
             tls=await _offered(world, config.tls),
+            authentication=await bookie_authentication(world, config.auth),
         )
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):

@@ -11,6 +11,7 @@ from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
+from quire.servers.broker.ledger_auth_keys import LedgerAuthKeys
 from quire.servers.broker.ledger_client import LedgerClientKeys
 from quire.servers.broker.ledger_tls_keys import LedgerTlsKeys
 from quire.servers.broker.listening import ListenConfig
@@ -45,6 +46,7 @@ class BrokerConfig:
     tls: ServerTlsKeys
     client_tls: BrokerClientTlsKeys
     ledger_tls: LedgerTlsKeys
+    ledger_auth: LedgerAuthKeys
     broker: BrokerOptions
     authorization: AuthorizationOptions
     logs: ManagedLedgerConfig

@@ -33,6 +33,7 @@ from quire.metadata.errors import NoNodeError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import Addresses, free_port, naming
+from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, check_security, credentials_of
@@ -259,7 +260,19 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
             turn = Turn()
             keys = config.ledger_client
             tls = await _ledger_tls(world, config)
-            client = open_client_on(world, store, keys.client, root=root, watcher=keys.watcher, turn=turn, tls=tls)
+            known = await bookie_credentials(
+                world, config.ledger_auth.parameters, "bookkeeperClientAuthenticationParameters"
+            )
+            client = open_client_on(
+                world,
+                store,
+                keys.client,
+                root=root,
+                watcher=keys.watcher,
+                turn=turn,
+                tls=tls,
+                credentials=known,
+            )
             async with client as ledgers:
                 await run_broker_on(
                     world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root

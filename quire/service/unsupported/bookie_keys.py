@@ -121,7 +121,6 @@ _RECOVERY: Final = frozenset(
         "bookieConnectionErrorQuarantineEnabled",
         "enableBookieFailureTracking",
         "bookieFailureHistoryExpirationMSec",
-        "clientAuthProviderFactoryClass",
     ]
 )
 """Keys of auto recovery and its client, not of a bookie."""
@@ -133,15 +132,9 @@ def is_a_class(value: str) -> bool:
     return value.lower() != "null"
 
 
-_AUTH: Final = (
-    "bookies do not authenticate clients; leave it empty here and in the clients, and restrict access in the network"
-)
 _TLS: Final = "the web port of a bookie has no TLS; set it to false, and put a TLS proxy or a private network before it"
 
 _REFUSED: Final[Mapping[str, Rule]] = {
-    "bookieAuthProviderFactoryClass": refused(is_a_class, _AUTH),
-    "clientAuthProviderFactoryClass": refused(is_a_class, _AUTH),
-    "authorizedRoles": refused(bool, _AUTH),
     "httpServerTlsEnable": refused(is_true, _TLS),
     "journalWriteData": refused(
         is_false, "acknowledged data is in the journal; set it to true, or run fewer copies of the data"
@@ -182,7 +175,8 @@ OBEYED_BY_RECOVERY: Final = (
     "rereplicationEntryBatchSize rwRereplicateBackoffMs replicationRateByBytes inFlightReadEntryNumInLedgerChecker "
     "repairedPlacementPolicyNotAdheringBookieEnabled storeSystemTimeAsLedgerUnderreplicatedMarkTime "
     "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy "
-    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum digestType passwd"
+    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum digestType passwd "
+    "clientAuthProviderFactoryClass quireClientPasswordFile"
 )
 """Keys that `quire autorecovery` has fields for."""
 

@@ -89,9 +89,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "keys of OpenID Connect are read from files at the start; see quireOpenIDKeySets": "openID*",
     "a method is used if its provider is named; see authenticationProviders": "strictAuthMethod",
     "roles are logged as they are": "authenticationRoleLoggingAnonymizer",
-    "no authentication at bookies; see bookkeeperClientAuthenticationPlugin": (
-        "bookkeeperClientAuthenticationParameters*"
-    ),
     "schemas are stored and checked as the original does, in one way": "schemaRegistry*",
     "tuning of transactions, which is decided by their number and their time": "transaction*",
     "tuning of replication between clusters, which does not exist": "replicat* enableReplicatedSubscriptions "
@@ -163,7 +160,6 @@ _OURS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Values that say what is done here anyway."""
 
-_BOOKIE_AUTH: Final = "connections to bookies are not authenticated; leave it empty"
 _ANY: Final = bool
 
 _REFUSED: Final[Mapping[str, Rule]] = {
@@ -176,7 +172,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "openIDFallbackDiscoveryMode": refused(
         lambda value: value != "DISABLED", "keys of issuers are not fetched; leave it empty and set quireOpenIDKeySets"
     ),
-    "bookkeeperClientAuthenticationPlugin": refused(_ANY, _BOOKIE_AUTH),
     "advertisedListeners": refused(
         _ANY, "there is one address for all clients; leave it empty and set advertisedAddress"
     ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from quire.service.original_conf import Fate, Rule, is_true, refused
-from quire.service.unsupported.bookie_keys import BOOKIE, OBEYED_BY_RECOVERY
+from quire.service.unsupported.bookie_keys import BOOKIE, OBEYED_BY_RECOVERY, is_a_class
 from quire.service.unsupported.broker_keys import BROKER, by_reason
 
 _HARMLESS: Final[Mapping[str, str]] = {
@@ -16,7 +16,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "bookkeeperClientReorderReadSequenceEnabled bookkeeperExplicitLacIntervalInMills "
     "bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum bookkeeperClientHealthCheck* "
     "bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts useHostNameAsBookieID "
-    "bookkeeperTLS* bookkeeperTls* bookkeeper_tls* tlsCertFilesRefreshDurationSeconds "
+    "bookkeeperClientAuthenticationParameters* bookkeeperTLS* bookkeeperTls* bookkeeper_tls* "
+    "tlsCertFilesRefreshDurationSeconds "
     "tlsCertificatePath tlsClientAuthentication tlsEnabledCipherSuites tlsEnabledProtocols tlsKeyStorePasswordPath "
     "tlsProviderFactoryClass tlsTrustStorePasswordPath startTLSTimeoutSecs "
     "useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
@@ -47,11 +48,16 @@ def _is_not_one(value: str) -> bool:
 
 _ONE_COPY: Final = "a standalone server has one bookie, and keeps one copy; set it to 1, or run a cluster"
 
+_NO_PORT: Final = "the bookie of a standalone server is in its process, without a port; leave it empty"
+
 STANDALONE: Final[Mapping[str, Rule]] = {
     **BOOKIE,
     **BROKER,
     **by_reason(Fate.HARMLESS, _HARMLESS),
     **by_reason(Fate.AT_REST, _AT_REST),
+    "bookieAuthProviderFactoryClass": refused(is_a_class, _NO_PORT),
+    "authorizedRoles": refused(bool, _NO_PORT),
+    "bookkeeperClientAuthenticationPlugin": refused(bool, _NO_PORT),
     "managedLedgerDefaultEnsembleSize": refused(_is_not_one, _ONE_COPY),
     "managedLedgerDefaultWriteQuorum": refused(_is_not_one, _ONE_COPY),
     "managedLedgerDefaultAckQuorum": refused(_is_not_one, _ONE_COPY),

@@ -14,8 +14,10 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.server import serve_client
+from bookie.sessions.authentication import OfferedAuthentication, Passwords
 from bookie.sessions.session import BookieSession
 from bookie.sessions.start_tls import OfferedTls
+from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.link_local import LocalLink
 from quire.ledger.bookies.link_tcp import tcp_links
@@ -24,12 +26,14 @@ from quire.ledger.errors import LedgerFencedError, NoSuchEntryError
 from quire.ledger.opening import open_ledger_client
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.local.memory import MemoryTree
+from quire.service.password_files import read_users
 from quire.service.serve import serve_connections
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
 from quire.world.real_tls import TlsFiles
 from quire.world.tls_sides import ClientTls, ServerTls
 from tests.support.certificates import Authority
+from tests.support.credentials import USERS
 from tests.unit.bookie.build import cluster, opened
 from tests.unit.ledger.fake_bookie import Confirmations, begun, payloads
 from tests.unit.ledger.reads import read_all
@@ -70,10 +74,23 @@ async def over_tls(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect,
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def with_passwords(world: World, bookie: Bookie) -> AsyncIterator[tuple[Connect, str]]:
+    listener = await world.network.listen("127.0.0.1", 0)
+    host, port = listener.address
+    asked = OfferedAuthentication(Passwords(read_users(USERS.encode())))
+    serve = partial(serve_client, bookie, authentication=asked)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_connections, listener, serve, stop=trio.Event(), grace_s=1, name="bookie"))
+        known = BookieCredentials("admin", "123456")
+        yield tcp_links(world.network, nursery, credentials=known), f"{host}:{port}"
+        nursery.cancel_scope.cancel()
+
+
 Way = Callable[[World, Bookie], AbstractAsyncContextManager[tuple[Connect, str]]]
 
 
-@pytest.fixture(params=[in_process, over_the_network, over_tls])
+@pytest.fixture(params=[in_process, over_the_network, over_tls, with_passwords])
 async def clients(request: pytest.FixtureRequest, world: World) -> AsyncIterator[tuple[LedgerClient, LedgerClient]]:
     """Open two clients of one bookie, by each way."""
     way: Way = request.param

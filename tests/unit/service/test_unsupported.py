@@ -72,7 +72,7 @@ def test_every_key_of_the_originals_is_obeyed_or_has_a_rule_in_every_process(pro
 @pytest.mark.parametrize("process", RULES)
 def test_every_rule_has_a_reason_and_is_of_a_key_that_exists(process: str) -> None:
     names = [*original_keys(), *RULES[process].aliases]
-    ours = {"ledgerDirectory", *RULES["autorecovery"].aliases}
+    ours = {"ledgerDirectory", "quireClientPasswordFile", *RULES["autorecovery"].aliases}
     for name, rule in RULES[process].by_name.items():
         beginning = name.removesuffix("*")
         assert (

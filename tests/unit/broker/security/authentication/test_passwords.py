@@ -1,4 +1,4 @@
-"""Passwords (basic.py, passwords.py): hashes of htpasswd, and what is refused."""
+"""Passwords (basic.py, quire/service/password_files.py, passwords.py): hashes of htpasswd, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import base64
 
 import pytest
 
-from broker.security.authentication.basic import PASSWORD_BYTES_MAX, read_users
 from broker.security.authentication.credentials import Presented
 from broker.security.authentication.errors import AuthenticationError
-from broker.security.authentication.passwords import apr1, crypt
+from quire.service.password_files import PASSWORD_BYTES_MAX, read_users
+from quire.service.passwords import apr1, crypt
 from tests.support.credentials import USERS, authentication
 
 # Made with `perl -e 'print crypt(...)'` and `openssl passwd -apr1`.
