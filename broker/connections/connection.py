@@ -50,6 +50,8 @@ WORK_PER_STEP = 512
 most for parts of batches."""
 WORK_PER_COMMAND = 8
 """Cost of a command in that budget, beside its message ids."""
+CONNECT_FRAME_MAX = 192 << 10
+"""Maximum bytes of a frame before the client has proven its role: two credentials of 64 KiB, and more than the rest."""
 _DONE = object()
 
 
@@ -102,7 +104,8 @@ class Connection:
         """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
-        self._buffer = ReceiveBuffer(context.options.message_size_max + FRAME_HEADROOM)
+        frame_max = context.options.message_size_max + FRAME_HEADROOM
+        self._buffer = ReceiveBuffer(frame_max if context.authentication is None else min(frame_max, CONNECT_FRAME_MAX))
         self._outbox = Outbox(
             stream,
             bytes_max=16 * context.options.connection_out_bytes_max,
@@ -375,6 +378,11 @@ class Connection:
             self.context.turn.mark(self._outbox)
 
     # Work done in the pass
+
+    def begin(self) -> None:
+        """Serve commands, and frames of any permitted size, from now on."""
+        self.connected = True
+        self._buffer.accept(self.context.options.message_size_max + FRAME_HEADROOM)
 
     def _send(self, run: SendRun) -> None:
         producer = self.producers.get(run.producer_id)

@@ -38,7 +38,7 @@ def connect(connection: Connection, command: pb.BaseCommand) -> None:
         connection.principal = login.principal
         if login.expires_ms is not None:
             connection.session = LoginSession(login, request.feature_flags.supports_auth_refresh)
-    connection.connected = True
+    connection.begin()
     connection.context.connects += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
     connection.takes_entry_metadata = request.feature_flags.supports_broker_entry_metadata

@@ -117,9 +117,12 @@ class CoordinatorState:
         return found
 
     def owner_of(self, txn: TxnId) -> str:
-        """Return the owner of a transaction, also of one that was over a moment ago; empty if it has none."""
-        found = self.transactions.get(txn.least)
-        return self._owners.get(txn.least, "") if found is None else found.owner
+        """Return the owner of a transaction, also of one that was over a moment ago; empty if it has none.
+
+        Raises TransactionNotFoundError."""
+        if txn.least in self._ended:
+            return self._owners.get(txn.least, "")
+        return self.find(txn).owner
 
     def add(self, txn: TxnId, partitions: Iterable[str], subscriptions: Iterable[tuple[str, str]]) -> Transaction:
         """Name participants. Raises TransactionNotFoundError, InvalidStatusError."""

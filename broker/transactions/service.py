@@ -162,10 +162,10 @@ class TransactionService:
         except Exception as error:
             log.warning("coordinator of transactions not closed cleanly", reason=repr(error))
 
-    def owner_of(self, txn: TxnId) -> str | None:
-        """Return the owner of a transaction; "" if it has none, None if its coordinator is not open on this broker."""
-        known = self.coordinators.get(txn.most)
-        return None if known is None else known.state.owner_of(txn)
+    def owner_of(self, txn: TxnId) -> str:
+        """Return the owner of a transaction; "" if it has none. Raises CoordinatorNotFoundError,
+        TransactionNotFoundError."""
+        return self.coordinator_of(txn.most).state.owner_of(txn)
 
     # For operators
 

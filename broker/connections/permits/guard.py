@@ -34,8 +34,8 @@ class Guard:
     """Checks of the commands of all connections."""
 
     def __init__(self, authorizer: Authorizer, owner_of: Owner) -> None:
-        """`owner_of`: returns the owner of a transaction that this broker knows; "" if it has none. None: it is not
-        known here, which its coordinator refuses."""
+        """`owner_of`: returns the owner of a transaction; "" if it has none, None if this broker has no transactions.
+        BrokerError if it is not known here: it may be opened before its command is handled, so it is refused here."""
         self._authorizer = authorizer
         self._owner_of = owner_of
 

@@ -151,11 +151,13 @@ class ReceiveBuffer(ChunkBuffer[Item]):
     Views of payloads of up to KEPT_MIN bytes are valid until the next `space()`; views of larger ones stay valid.
     """
 
-    __slots__ = ()
+    __slots__ = ("accept",)
 
     def __init__(self, frame_max: int) -> None:
-        """`frame_max`: the largest frame accepted, in bytes, its length field included."""
-        super().__init__(Splitter(frame_max))
+        """`frame_max`: the largest frame accepted, in bytes, its length field included; `accept` changes it."""
+        splitter = Splitter(frame_max)
+        super().__init__(splitter)
+        self.accept = splitter.accept
 
     def _kept(self, items: list[Item]) -> bool:
         """Return whether `items` contain a payload that is kept."""

@@ -180,6 +180,10 @@ class Splitter:
         self._producer_id = -1
         self._sequence_id = -1  # both ids are from the last SEND parsed field by field
 
+    def accept(self, frame_max: int) -> None:
+        """Change the largest frame accepted."""
+        self._total_max = frame_max - 4
+
     def needed(self, chunk: memoryview, start: int, end: int) -> int:
         """Return the bytes of the whole frame that begins at `start`, at least 4; BadFrameError if it is above the
         limit.

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.connections.connection import Connection
 from broker.replies import U64_MAX
+from broker.security.authentication.credentials import DATA_BYTES_MAX
 from broker.security.principal import Principal
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.credentials import TLS, authentication, certificate, token
 from tests.support.pulsar_frames import C, frame
+from tests.support.waiting import until
 from tests.unit.broker.peers import Peer, Room, in_broker
 
 
@@ -158,6 +161,26 @@ async def test_nothing_is_served_before_connected(command: C) -> None:
         peer.take()
         assert peer.stream.sent == b""
         assert not room.broker.connections
+
+
+async def test_a_large_frame_before_connected_is_refused_from_its_header_and_later_accepted() -> None:
+    announced = (1 << 20).to_bytes(4, "big") + bytes(4)
+    async with secured() as room:
+        peer = room.open()
+        peer.stream.arrive(announced)
+        await trio.testing.wait_all_tasks_blocked()
+        assert peer.stream.closed, "at once, and not when the time for CONNECT is over"
+        peer, connection = await login(room, connect("token", token()))
+        peer.stream.arrive(announced + bytes(300 << 10))
+        await until(lambda: connection._buffer.buffered > 300 << 10)
+        assert not connection.closed
+
+
+async def test_the_largest_credentials_fit_into_a_connect() -> None:
+    most = "x" * DATA_BYTES_MAX
+    async with secured() as room:
+        command = connect("token", most, original_auth_data=most, original_principal="x" * 1000)
+        assert await refused(room, command) == "Failed to authenticate"
 
 
 async def test_what_follows_a_refused_connect_is_not_served() -> None:

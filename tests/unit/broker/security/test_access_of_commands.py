@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.connections.permits import needs
 from broker.security.authorization import nodes
@@ -272,6 +273,29 @@ async def test_a_transaction_is_its_owners_also_when_it_is_over(room: Room) -> N
     behind_a_proxy.control = await room.connect(role="proxy", original="producer")
     await behind_a_proxy.connect()
     assert not (await behind_a_proxy.end(txn, commit=True)).HasField("error"), "the same role, another connection"
+
+
+async def test_a_transaction_that_is_opened_while_a_strangers_command_is_checked_stays_its_owners(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, stranger = Client(room), Client(room)
+    for client, role in ((owner, "consumer"), (stranger, "producer")):
+        client.control = await room.connect(role=role)
+        await client.connect()
+    authorizer, readable = room.broker.authorizer, trio.Event()
+    assert authorizer is not None
+    decide = authorizer.decide
+
+    async def slow(*args: Any) -> Any:
+        await readable.wait()
+        return await decide(*args)
+
+    monkeypatch.setattr(authorizer, "decide", slow)
+    stranger.control.send(made(C.ADD_PARTITION_TO_TXN, 100, txnid_most_bits=0, txnid_least_bits=0))
+    await trio.testing.wait_all_tasks_blocked()
+    assert await owner.new() == (0, 0)
+    readable.set()
+    assert error_of((await stranger.control.receive())[0]) == "TransactionNotFound"
 
 
 async def test_the_owner_needs_produce_on_what_a_transaction_takes_in(room: Room) -> None:
