@@ -79,7 +79,6 @@ def request_table(
         by_type={
             kind.CONNECT: connect,
             kind.AUTH_RESPONSE: auth_response,
-            kind.AUTH_RESPONSE: auth_response,
             kind.PING: commands.ping,
             kind.PONG: commands.pong,
             kind.ACK: acks.acknowledge,
