@@ -303,7 +303,7 @@ async def test_a_thousand_mutated_frames_authenticate_nobody(world, bookie, caps
 # --- the client
 
 
-async def test_a_client_authenticates_and_a_wrong_password_is_an_error(world, bookie, capsys) -> None:
+async def test_a_client_authenticates_and_a_wrong_password_is_an_error(world, bookie, log_events) -> None:
     async with served(world, bookie) as near:
         await authenticate(near, KNOWN)
         near.send_nowait((ADD_2,))
@@ -312,7 +312,7 @@ async def test_a_client_authenticates_and_a_wrong_password_is_an_error(world, bo
         with pytest.raises(OSError, match="refuses the user or password") as caught:
             await authenticate(near, WRONG)
         assert near.closed
-    logged = capsys.readouterr().err
+    logged = str(log_events)
     assert "authentication failed" in logged
     for text in (logged, str(caught.value), repr(KNOWN), repr(METHOD), repr(OfferedAuthentication(METHOD))):
         assert PASSWORD not in text
