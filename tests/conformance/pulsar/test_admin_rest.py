@@ -308,7 +308,12 @@ def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.web_port), timeout=10) as gone:
         gone.sendall(request_head(topic, size=2) + b"16")
-    wait_until(lambda: bool(admin.get(topic, "/partitions")["partitions"] == 16))
+
+    def is_there() -> bool:
+        found = admin.ask("GET", topic, "/partitions")
+        return bool(found.status_code == 200 and found.json()["partitions"] == 16)
+
+    wait_until(is_there)
 
 
 def test_a_request_that_is_broken_off_harms_nobody(server: StandaloneProcess, admin: Admin, topic: str) -> None:
