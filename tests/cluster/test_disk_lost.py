@@ -37,10 +37,10 @@ from tests.support.zookeeper import opened, shared_server, until
 pytestmark = pytest.mark.cluster
 
 STORY_S = 180.0
+"""Maximum duration of a story, in seconds, on a busy machine."""
 GRACE_MS = 5000
 """Time for the broker to replace two lost members in its open ledgers, one partition after the other. A ledger that is
 recovered before has one bookie left of three, which cannot close it. The original waits for 30 s."""
-"""Maximum duration of a story, in seconds, on a busy machine."""
 ENTRIES = 50
 ENTRY = bytes(range(256)) * 4
 LEDGERS_AT_ONCE = 16
