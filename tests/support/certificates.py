@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trustme
 
@@ -47,20 +47,20 @@ class Authority:
         made.private_key_pem.write_to_path(pair.key)
         return pair
 
-    def server(self, pair: Pair | None = None, **more: object) -> TlsOptions:
+    def server(self, pair: Pair | None = None, **more: Any) -> TlsOptions:
         """Options of a server with a certificate for localhost, which trusts this authority."""
         if pair is None:
             pair = self._usual = self._usual or self.issue("localhost", "127.0.0.1", file="usual")
         return options(pair, trust=self.trust, **more)
 
-    def client(self, pair: Pair | None = None, **more: object) -> TlsOptions:
+    def client(self, pair: Pair | None = None, **more: Any) -> TlsOptions:
         """Options of a client, which trusts this authority."""
         return options(pair, trust=self.trust, **more)
 
 
-def options(pair: Pair | None, *, trust: Path | None, **more: object) -> TlsOptions:
+def options(pair: Pair | None, *, trust: Path | None, **more: Any) -> TlsOptions:
     """Options with these files."""
-    given: dict[str, object] = {"trust_file": "" if trust is None else str(trust), **more}
+    given: dict[str, Any] = {"trust_file": "" if trust is None else str(trust), **more}
     if pair is not None:
         given = {"certificate_file": str(pair.certificate), "key_file": str(pair.key), **given}
-    return TlsOptions(**given)  # type: ignore[arg-type]
+    return TlsOptions(**given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from quire.service.config import SECONDS, conf_key
 from quire.world.tls_options import PEM, TlsOptions
@@ -184,13 +185,13 @@ class _Files:
                 first = "brokerClient"
                 self.names = (f"{first}CertificateFilePath", f"{first}KeyFilePath", f"{first}TrustCertsFilePath")
 
-    def options(self, **more: object) -> TlsOptions:
+    def options(self, **more: Any) -> TlsOptions:
         """Return options with these files. ValueError names the keys."""
         if self._stores is None:
             certificate, key, trust = self._pem
             return naming(
                 ", ".join(self.names[:2]),
-                lambda: TlsOptions(certificate_file=certificate, key_file=key, trust_file=trust, **more),  # type: ignore[arg-type]
+                lambda: TlsOptions(certificate_file=certificate, key_file=key, trust_file=trust, **more),
             )
         (key_type, key, password), (trust_type, trust, trust_password) = self._stores
         return naming(
@@ -202,7 +203,7 @@ class _Files:
                 trust_type=trust_type if trust else PEM,
                 trust_file=trust,
                 trust_password=trust_password,
-                **more,  # type: ignore[arg-type]
+                **more,
             ),
         )
 
