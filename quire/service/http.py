@@ -87,16 +87,19 @@ def make_app(
         guard: returns the check of requests to a path; None: the health check and the levels of loggers are open.
     """
 
-    async def status(request: Request) -> Response:
+    async def status(request: Request) -> PlainTextResponse:
+        """Return whether the server serves, for load balancers."""
         if not health.is_ready():
             return PlainTextResponse("NOT READY", status_code=503)
         reason = health.no_room()
         return PlainTextResponse(f"READ ONLY: {reason}" if reason else "OK")
 
-    async def ready(request: Request) -> Response:
+    async def ready(request: Request) -> PlainTextResponse | JSONResponse:
+        """Return whether everything is up."""
         return PlainTextResponse("ok") if health.is_ready() else _reason(503, "the server is not ready")
 
-    async def check(request: Request) -> Response:
+    async def check(request: Request) -> PlainTextResponse | JSONResponse:
+        """Do the work of the server once, end to end."""
         try:
             with trio.fail_after(HEALTH_CHECK_S):
                 await health.check()
@@ -109,9 +112,11 @@ def make_app(
 
     return Starlette(
         routes=[
-            route("/status.html", GET=status),
-            route("/admin/v2/brokers/ready", GET=ready),
-            route("/admin/v2/brokers/health", GET=guarded("/admin/v2/brokers/health", check, guard)),
+            route("/status.html", {"GET": (503,)}, GET=status),
+            route("/admin/v2/brokers/ready", {"GET": (503,)}, GET=ready),
+            route(
+                "/admin/v2/brokers/health", {"GET": (500, 503)}, GET=guarded("/admin/v2/brokers/health", check, guard)
+            ),
             route("/metrics", GET=partial(_scrape, metrics)),
             *log_routes(guard),
             *routes,
@@ -141,7 +146,8 @@ def make_original_app(
     return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
 
 
-async def _scrape(metrics: Metrics, request: Request) -> Response:
+async def _scrape(metrics: Metrics, request: Request) -> Exposition:
+    """Return the metrics."""
     return Exposition(metrics)
 
 

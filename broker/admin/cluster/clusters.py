@@ -23,7 +23,11 @@ from broker.ownership.values import encode_json
 from broker.topics.policy_values import decode
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
+from quire.service.shapes import Anything, Record
 
+_BODY = Record(
+    {name: Anything() for name in ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")}
+)
 ROOT = "/admin/clusters"
 
 
@@ -84,9 +88,9 @@ async def known(call: AdminCall) -> list[str]:
 
 async def _data(call: AdminCall) -> dict[str, Any]:
     data = await call.json()
-    if not isinstance(data, dict):
-        raise MalformedRequestError("cluster data must be a JSON object with serviceUrl and brokerServiceUrl")
-    return data
+    _BODY.check(data, "cluster data", MalformedRequestError)
+    found: dict[str, Any] = data
+    return found
 
 
 def _no_such(name: str) -> NotThereError:

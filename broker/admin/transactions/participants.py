@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from broker.admin.openapi.parameters import ENTRY, INT64_MAX, LEDGER, LOW_WATERMARKS, METADATA
 from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.admin.transactions.calls import BASE, log_stats, number, service_of, txn_of
+from broker.admin.transactions.calls import BASE, log_stats, service_of, txn_of
 from broker.errors import ServiceNotReadyError, TopicNotFoundError
 from broker.topics.topic import Topic
 from broker.transactions.errors import TransactionNotFoundError
@@ -20,8 +21,10 @@ from broker.transactions.service import parsed
 from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import TxnId
 from quire.ledger.position import Position
+from quire.service.parameters import WholeNumber
 from quire.wire.pulsar.names import TopicName
 
+_BATCH_INDEX: Final = WholeNumber("batchIndex", "Message of a batch; the whole entry without it.", 0, INT64_MAX)
 SINGLE: Final = "Single"
 """Kind of the snapshots: the whole state in one message. Source: Pulsar's TransactionBuffer.SnapshotType."""
 
@@ -50,7 +53,7 @@ async def buffer_stats(call: AdminCall) -> Response:
 
 
 def _with_marks(call: AdminCall, stats: dict[str, Any], marks: Mapping[int, int]) -> dict[str, Any]:
-    if call.flag("lowWaterMarks"):
+    if call.flag(LOW_WATERMARKS):
         stats["lowWaterMarks"] = {str(coordinator_id): mark for coordinator_id, mark in marks.items()}
     return stats
 
@@ -75,7 +78,7 @@ def _in_buffer(found: object, txn: TxnId) -> dict[str, Any]:
 
 
 async def buffer_internal_stats(call: AdminCall) -> Response:
-    service, name, metadata = service_of(call), call.topic(), call.flag("metadata")
+    service, name, metadata = service_of(call), call.topic(), call.flag(METADATA)
 
     async def work(topic: Topic) -> bool:
         found = topic.transactions
@@ -138,9 +141,8 @@ async def in_acks(call: AdminCall) -> Response:
 
 async def position_in_acks(call: AdminCall) -> Response:
     service_of(call)
-    name, position = call.subscription(), Position(number(call, "ledger"), number(call, "entry"))
-    text = call.request.query_params.get("batchIndex")
-    index = None if text is None else number(call, "batchIndex", text)
+    name, position = call.subscription(), Position(call.number(LEDGER), call.number(ENTRY))
+    index = call.whole(_BATCH_INDEX)
 
     async def work(topic: Topic) -> str:
         subscription, acks = subscription_of(topic, name), _acks_of(topic, name)
