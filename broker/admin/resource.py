@@ -182,6 +182,10 @@ class Done(Response):
         super().__init__(status_code=HTTPStatus.NO_CONTENT)
 
 
+class Empty(Response):
+    """200 without a body, where the original answers a change so."""
+
+
 class Payload(Response):
     """200 with the payload of an entry."""
 

@@ -22,7 +22,6 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.logging import Logger as HypercornLogger
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
@@ -33,6 +32,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from quire.service.http_protocol import Answers, WebConnection
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
@@ -110,7 +110,15 @@ def make_app(
             return _reason(500, str(error) or type(error).__name__)
         return PlainTextResponse("ok")
 
-    return Starlette(
+    answers = Answers()
+    metrics.family(
+        "counter",
+        "quire_web_answers_total",
+        "Answers of the web port, by the first digit of their status",
+        ("status",),
+        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
+    )
+    app = Starlette(
         routes=[
             route("/status.html", {"GET": (503,)}, GET=status),
             route("/admin/v2/brokers/ready", {"GET": (503,)}, GET=ready),
@@ -124,6 +132,8 @@ def make_app(
         middleware=middleware,
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
+    app.state.answers = answers
+    return app
 
 
 def make_original_app(
@@ -216,13 +226,16 @@ async def serve_web(
     config.logger_class = _ServerLog
     config.keep_alive_timeout = IDLE_S
     counts = ConnectionCounts()
+    answers: Answers = getattr(app.state, "answers", None) or Answers()
     serving: set[_Connection | TlsConnection] = set()
 
     async def serve_one(connection: _Connection | TlsConnection) -> None:
         serving.add(connection)
         wrapped = ASGIWrapper(cast(Any, connection.app(app)))
         try:
-            await TCPServer(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
+            server = WebConnection(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
+            server.answers = answers
+            await server.run()
         finally:
             serving.discard(connection)
 
@@ -258,6 +271,8 @@ class _Connection:
     """Connection with the interface hypercorn expects of a stream. A connection closed by its peer does not wait for
     another request."""
 
+    is_tls = False
+
     def __init__(self, stream: trio.SocketStream) -> None:
         self.context = WorkerContext(None)
         self.socket = stream.socket
@@ -280,7 +295,11 @@ class _Connection:
     async def send_all(self, data: bytes) -> None:
         """Send a part of an answer. A client that does not take it in time is disconnected."""
         with trio.move_on_after(SEND_S) as scope:
-            await self._stream.send_all(data)
+            try:
+                await self._stream.send_all(data)
+            except trio.BusyResourceError:
+                # Another task is closing the connection, whose client has broken the protocol.
+                raise trio.ClosedResourceError("the connection is being closed") from None
         if scope.cancelled_caught:
             log.debug("client of the web port too slow", connection=self.peer, deadline_s=SEND_S)
             raise trio.BrokenResourceError("the client does not take the answer")

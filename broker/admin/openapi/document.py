@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 
 from broker.admin.errors import STATUSES, AdminError, NotAuthorizedError, Statuses
 from broker.admin.openapi.reach import Reached, function_of, reached
-from broker.admin.resource import Accepted, Done, Resource
+from broker.admin.resource import Accepted, Done, Empty, Resource
 from broker.security.authorization.permissions import Permission
 from broker.security.authorization.routes import Route as Row
 from broker.security.authorization.routes import row_of
@@ -237,8 +237,8 @@ def _successes(method: str, handler: object) -> Iterator[tuple[str, Json]]:
             continue
         made = function.__globals__[name]
         assert issubclass(made, Response), f"{function} returns a response"
-        if made is Done:
-            yield "204", {"description": "Done."}
+        if made in (Done, Empty):
+            yield ("204" if made is Done else "200"), {"description": "Done."}
             continue
         status = HTTPStatus.ACCEPTED if issubclass(made, Accepted) else HTTPStatus.OK
         kind = (made.media_type or JSONResponse.media_type).partition(";")[0]
