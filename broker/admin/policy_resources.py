@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.errors import MalformedRequestError, NotThereError, PreconditionError
 from broker.admin.openapi.parameters import APPLIED
 from broker.admin.policies import Handlers, change_own, check_policy, own_policies, policy_topic, with_policy
 from broker.admin.redirects import at_owner
@@ -37,7 +37,7 @@ from broker.topics.quotas.quota import fits
 from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import SUBSCRIPTION_POLICIES, Policy
 from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, QUOTA_TYPES
-from broker.topics.topic_policies.source import position_of
+from broker.topics.topic_policies.source import is_change_events, position_of
 from quire.service.parameters import OneOf, Parameter
 from quire.service.unsupported.policies import create_problem
 
@@ -310,6 +310,8 @@ async def _changes(call: AdminCall) -> Response:
     since = None if text is None else position_of(text)
     if text is not None and since is None:
         raise MalformedRequestError(f"since must be ledger:entry, not {text[:100]!a}")
+    if not is_change_events(name):
+        raise NotThereError(f"topic {name.full} holds no policies of topics")
     await at_owner(call, name)
     found = await call.cluster.policies.changes_here(name, since)
     return answer({"whole": found.whole, "upto": str(found.upto), "policies": dict(found.policies), "more": found.more})

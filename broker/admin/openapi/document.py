@@ -139,7 +139,7 @@ def _described(pattern: str, method: str, handler: object, found: Reached, row: 
             *(_of_query(each) for each in found.parameters.values() if each.place == "query"),
         ],
         "responses": {
-            **dict(_successes(method, handler)),
+            **_successes(method, handler),
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)},
         },
     }
@@ -225,24 +225,22 @@ def _of_permission(row: Row) -> Iterator[int]:
         yield row.status(has_role=False)
 
 
-def _successes(method: str, handler: object) -> Iterator[tuple[str, Json]]:
-    """Yield the answers to a request that succeeds, by the type that the handler returns."""
-    function = function_of(handler)
+def _successes(method: str, handler: object) -> Json:
+    """Return the answers to a request that succeeds, by the types that the handler returns."""
+    function, found = function_of(handler), dict[str, Json]()
     for name in str(function.__annotations__["return"]).split(" | "):
-        if name == "None":
-            if method in _READING:
-                yield "200", {"description": "There is none: no body."}
-            else:
-                yield "204", {"description": "Done."}
-            continue
-        made = function.__globals__[name]
-        assert issubclass(made, Response), f"{function} returns a response"
-        if made in (Done, Empty):
-            yield ("204" if made is Done else "200"), {"description": "Done."}
-            continue
-        status = HTTPStatus.ACCEPTED if issubclass(made, Accepted) else HTTPStatus.OK
-        kind = (made.media_type or JSONResponse.media_type).partition(";")[0]
-        yield str(int(status)), {"description": "The answer.", "content": {kind: {}}}
+        made = None if name == "None" else function.__globals__[name]
+        assert made is None or issubclass(made, Response), f"{function} returns a response"
+        if made is Done or (made is None and method not in _READING):
+            found["204"] = {"description": "Done."}
+        elif made is None or made is Empty:
+            # A client cannot know whether there is a body: so no content is promised.
+            found["200"] = {"description": "No body, or the answer." if found.get("200") else "Done: no body."}
+        else:
+            status = str(int(HTTPStatus.ACCEPTED if issubclass(made, Accepted) else HTTPStatus.OK))
+            kind = (made.media_type or JSONResponse.media_type).partition(";")[0]
+            found.setdefault(status, {"description": "The answer.", "content": {}})["content"][kind] = {}
+    return found
 
 
 def _failure(status: int) -> Json:
