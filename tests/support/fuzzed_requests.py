@@ -1,28 +1,40 @@
 """Requests that no client sends, for a web port: broken HTTP, hostile paths, bodies of any JSON; by a seed.
 
-    python -m tests.support.fuzzed_requests 127.0.0.1 8080 --count 1000000 --document URL
+    python -m tests.support.fuzzed_requests http://127.0.0.1:8080 --count 1000000
 
-Each connection sends some requests at once and reads until the server closes it, or until it has answered all of them.
-Requests are counted by the server itself (`quire_web_requests`), which also counts those its parser refuses.
+Each connection has some whole requests at once, and one that may break HTTP. The server itself counts what it answers
+(`quire_web_answers_total`), the refusals of its parser included.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
+import os
 import random
 import re
 import ssl
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
+
+from tests.support import web
 
 CONNECTIONS = 16
 BATCH_MAX = 12
 """Requests that a connection sends at once."""
 ANSWERED_S = 60.0
 """Deadline of the answers to a batch. A server that does not keep it is stuck."""
+
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_STATUS_BYTES = 13
+"""Length of what the expression matches."""
 
 NAMES: Mapping[str, Sequence[str]] = {
     "tenant": ("public",),
@@ -346,25 +358,27 @@ class Requests:
     def garbage(self) -> bytes:
         return self.random.randbytes(self.random.randrange(1, 400))
 
-    def batch(self, size: int) -> list[bytes]:
-        """Return requests for one connection. Only the last may break HTTP: what follows is not read."""
-        return [*(self.operation() for _ in range(self.random.randrange(size))), self.one()]
+    def batch(self) -> tuple[list[bytes], bytes]:
+        """Return whole requests for one connection, and one more that may break HTTP: nothing behind it is read."""
+        return [self.operation() for _ in range(self.random.randrange(BATCH_MAX))], self.one()
 
 
 async def send(
     host: str, port: int, source: Requests, count: int, *, tls: ssl.SSLContext | None = None
 ) -> Counter[str]:
-    """Send `count` requests over some connections at a time. Return how many answers there were by status, and
-    `sent`, `connections`."""
+    """Send at least `count` requests over some connections at a time. Return how many answers there were by status, and
+    `sent`, `connections`.
+
+    Raises trio.TooSlowError if the server does not answer."""
     found: Counter[str] = Counter()
 
     async def work() -> None:
         while found["sent"] < count:
-            batch = source.batch(BATCH_MAX)
-            found["sent"] += len(batch)
+            whole, last = source.batch()
+            found["sent"] += len(whole) + 1
             found["connections"] += 1
             with trio.fail_after(ANSWERED_S):
-                found.update(await _exchange(host, port, b"".join(batch), tls))
+                found.update(await _exchange(host, port, whole, last, tls))
 
     async with trio.open_nursery() as nursery:
         for _ in range(CONNECTIONS):
@@ -372,35 +386,100 @@ async def send(
     return found
 
 
-async def _exchange(host: str, port: int, data: bytes, tls: ssl.SSLContext | None) -> Counter[str]:
-    """Send bytes, say that no more come, and read until the server closes the connection."""
-    stream: trio.abc.Stream
-    tcp = stream = await trio.open_tcp_stream(host, port)
-    received = bytearray()
-
-    async def write() -> None:
+async def _exchange(
+    host: str, port: int, whole: Sequence[bytes], last: bytes, tls: ssl.SSLContext | None
+) -> Counter[str]:
+    """Send whole requests at once and read their answers; then send the last one and close the connection: with TLS at
+    once, else after what the server answers."""
+    tcp = await trio.open_tcp_stream(host, port)
+    stream: trio.abc.Stream = tcp
+    if tls is not None:
+        stream = trio.SSLStream(tcp, tls, server_hostname=host, https_compatible=True)
+    answers = _Answers()
+    async with stream:
         try:
-            await stream.send_all(data)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stream.send_all, b"".join(whole))
+                while len(answers.found) < len(whole) and (chunk := await stream.receive_some(1 << 16)):
+                    answers.take(chunk)
+            await stream.send_all(last)
             if tls is None:
                 await tcp.send_eof()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the server has refused what came before
-
-    async with stream:
-        if tls is not None:
-            stream = trio.SSLStream(tcp, tls, server_hostname=host, https_compatible=True)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write)
-            try:
                 while chunk := await stream.receive_some(1 << 16):
-                    received += chunk
-            except trio.BrokenResourceError:
-                pass
-            nursery.cancel_scope.cancel()
-    return Counter(statuses(bytes(received)))
+                    answers.take(chunk)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the server has refused something and closed the connection
+    return Counter(answers.found)
 
 
-def statuses(received: bytes) -> Iterator[str]:
-    """Yield the statuses of the answers in what a server sent. (No body of an answer has such a line.)"""
-    for found in re.finditer(rb"^HTTP/1\.[01] (\d{3}) ", received, re.MULTILINE):
-        yield found[1].decode()
+class _Answers:
+    """Statuses of the final answers in what a server sends. (No body of an answer has such a line.)"""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._rest = b""
+
+    def take(self, chunk: bytes | bytearray) -> None:
+        text = self._rest + chunk
+        end = 0
+        for each in _STATUS.finditer(text):
+            end = each.end()
+            if each[1] >= b"200":
+                self.found.append(each[1].decode())
+        self._rest = text[max(end, len(text) - _STATUS_BYTES) :]
+
+
+def prepare(url: str) -> None:
+    """Make what `NAMES` names, as far as requests before have deleted it."""
+    topics = f"{url}/admin/v2/persistent/public/default"
+    for path, body in (
+        (f"{url}/admin/v2/tenants/public", {"allowedClusters": ["standalone"]}),
+        (f"{url}/admin/v2/namespaces/public/default", {}),
+        (f"{topics}/a", {}),
+        (f"{topics}/p/partitions", 2),
+        (f"{topics}/a/subscription/s", "earliest"),
+        (f"{topics}/p/subscription/s", "earliest"),
+    ):
+        found = web.request("PUT", path, json=body, timeout=60)
+        assert found.status_code in (204, 409, 412), f"PUT {path}: {found.status_code} {found.text}"
+
+
+def served(url: str) -> int:
+    """Return the number of answers that a web port has counted."""
+    lines = web.get(f"{url}/metrics", timeout=60).text.splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("quire_web_answers_total{"))
+
+
+def main() -> None:
+    """Send requests and print progress."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("url", help="a web port without TLS, such as http://127.0.0.1:8080")
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--step", type=int, default=10_000, help="requests between two lines")
+    parser.add_argument("--pid", type=int, help="the server, whose memory is shown")
+    parser.add_argument("--tls", type=int, help="port with TLS of the same server, which is sent every other step")
+    given = parser.parse_args()
+    host, port = given.url.rpartition("/")[2].rsplit(":", 1)
+    document = web.get(f"{given.url}/openapi.json", timeout=60).json()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    total, before, begun = Counter[str](), served(given.url), time.monotonic()
+    for number in range(math.ceil(given.count / given.step)):
+        prepare(given.url)
+        source = Requests(given.seed + number, document)
+        secure = given.tls is not None and number % 2
+        to = given.tls if secure else int(port)
+        total += trio.run(partial(send, host, to, source, given.step, tls=context if secure else None))
+        memory = f" rss_mb={rss_mb(given.pid):.0f}" if given.pid else ""
+        counted = served(given.url) - before
+        print(f"{time.monotonic() - begun:.0f} s: counted={counted}{memory} {dict(sorted(total.items()))}", flush=True)
+
+
+def rss_mb(pid: int) -> float:
+    """Return the memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,12 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import CHECKS
 
-from tests.support.fuzzed_requests import HOSTILE, NAMES
+from tests.support.fuzzed_requests import NAMES, prepare
 
 TRUTHFUL = (501, 503, 504, 507)
 """Statuses above 499 that an answer may have."""
-HEALTH = "/admin/v2/brokers/health"
+OPERATIONS_PER_PREPARE = 8
+"""Operations after which what was deleted is made again."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,9 @@ def run(url: str, document: Mapping[str, Any], *, part: slice, examples: int, nu
     checks = CHECKS.get_by_names(["status_code_conformance", "content_type_conformance"])
     found = Found()
     with requests.Session() as session:
-        for operation in [each.ok() for each in schema.get_all_operations()][part]:
+        for number_of_it, operation in enumerate([each.ok() for each in schema.get_all_operations()][part]):
+            if number_of_it % OPERATIONS_PER_PREPARE == 0:
+                prepare(url)
             _try(url, session, operation, checks, found, examples=examples, number=number)
     return found
 
@@ -83,17 +86,3 @@ def _try(
             found.failures += [f"{error}"[:300] + f": {shown}" for error in failures.exceptions]
 
     each()
-
-
-def hostile_paths(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield method, pattern and path for each operation, each parameter of its path and each hostile part."""
-    for pattern, each in document["paths"].items():
-        for method, operation in each.items():
-            names = [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"]
-            for hostile_name in names:
-                for hostile in HOSTILE:
-                    path = pattern
-                    for name in names:
-                        value = hostile if name == hostile_name else NAMES.get(name, ("1",))[0]
-                        path = path.replace(f"{{{name}}}", value)
-                    yield method.upper(), pattern, path

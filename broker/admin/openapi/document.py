@@ -104,8 +104,8 @@ def operations(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str, Json]]:
                 if method != "HEAD":
                     yield route.pattern, method, _operation(route.pattern, method, handler, route.statuses.get(method))
         elif isinstance(route, OwnRoute):
-            for method, handler in route.handlers.items():
-                yield route.path, method, _own(route, method, handler)
+            for method, own in route.handlers.items():
+                yield route.path, method, _own(route, method, own)
 
 
 def _operation(pattern: str, method: str, handler: object, special: Statuses | None) -> Json:

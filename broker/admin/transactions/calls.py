@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from broker.admin.openapi.parameters import INT64_MAX, METADATA
+from broker.admin.openapi.parameters import INT64_MAX
 from broker.admin.requests import AdminCall
 from broker.admin.stats.internal_stats import read_metadata, stats_of_log
 from broker.errors import ServiceNotReadyError
@@ -32,9 +32,9 @@ def txn_of(call: AdminCall) -> TxnId:
     return TxnId(call.number(_MOST), call.number(_LEAST))
 
 
-async def log_stats(call: AdminCall, records: RecordLog) -> dict[str, Any]:
-    """Return the name and the state of a log of records."""
+async def log_stats(call: AdminCall, records: RecordLog, metadata: bool) -> dict[str, Any]:
+    """Return the name and the state of a log of records. `metadata`: with those of its ledgers."""
     administration = call.administration
     read = partial(read_metadata, administration.metadata, administration.ledgers_root)
-    found = await stats_of_log(records.ledger, read, show_metadata=call.flag(METADATA))
+    found = await stats_of_log(records.ledger, read, show_metadata=metadata)
     return {"managedLedgerName": records.name.managed_ledger_path, "managedLedgerInternalStats": found.log_as_json()}

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, PreconditionError
-from broker.admin.openapi.parameters import COORDINATOR_ID
+from broker.admin.openapi.parameters import COORDINATOR_ID, METADATA
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT32_MAX, INT64_MAX, AdminCall
 from broker.admin.resource import answer
@@ -99,7 +99,7 @@ def _stats(coordinator: Coordinator) -> dict[str, Any]:
 
 async def internal_stats(call: AdminCall) -> Response:
     coordinator = await _coordinator(call, call.number(_COORDINATOR))
-    return answer({"transactionLogStats": await log_stats(call, coordinator.records)})
+    return answer({"transactionLogStats": await log_stats(call, coordinator.records, call.flag(METADATA))})
 
 
 async def metadata(call: AdminCall) -> Response:

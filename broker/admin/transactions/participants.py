@@ -31,6 +31,7 @@ SINGLE: Final = "Single"
 
 async def buffer_stats(call: AdminCall) -> Response:
     service_of(call)
+    has_marks = call.flag(LOW_WATERMARKS)
 
     async def work(topic: Topic) -> dict[str, Any]:
         found = topic.transactions
@@ -47,15 +48,13 @@ async def buffer_stats(call: AdminCall) -> Response:
             "totalAbortedTransactions": 0 if state is None else len(state.aborted),
             "snapshotType": SINGLE,
         }
-        return _with_marks(call, stats, {} if state is None else state.low_watermarks)
+        return _with_marks(stats, {} if state is None else state.low_watermarks) if has_marks else stats
 
     return answer(await on_topic(call, work))
 
 
-def _with_marks(call: AdminCall, stats: dict[str, Any], marks: Mapping[int, int]) -> dict[str, Any]:
-    if call.flag(LOW_WATERMARKS):
-        stats["lowWaterMarks"] = {str(coordinator_id): mark for coordinator_id, mark in marks.items()}
-    return stats
+def _with_marks(stats: dict[str, Any], marks: Mapping[int, int]) -> dict[str, Any]:
+    return {**stats, "lowWaterMarks": {str(coordinator_id): mark for coordinator_id, mark in marks.items()}}
 
 
 async def in_buffer(call: AdminCall) -> Response:
@@ -97,7 +96,7 @@ async def buffer_internal_stats(call: AdminCall) -> Response:
 
 async def acks_stats(call: AdminCall) -> Response:
     service_of(call)
-    name = call.subscription()
+    name, has_marks = call.subscription(), call.flag(LOW_WATERMARKS)
 
     async def work(topic: Topic) -> dict[str, Any]:
         acks = _acks_of(topic, name)
@@ -108,20 +107,20 @@ async def acks_stats(call: AdminCall) -> Response:
             "recoverStartTime": begun,
             "recoverEndTime": ended,
         }
-        return _with_marks(call, stats, {} if acks is None else acks.state.low_watermarks)
+        return _with_marks(stats, {} if acks is None else acks.state.low_watermarks) if has_marks else stats
 
     return answer(await on_topic(call, work))
 
 
 async def acks_internal_stats(call: AdminCall) -> Response:
     service_of(call)
-    name = call.subscription()
+    name, metadata = call.subscription(), call.flag(METADATA)
 
     async def work(topic: Topic) -> dict[str, Any]:
         acks = _acks_of(topic, name)
         if acks is None:
             raise ServiceNotReadyError("Pending ack have not init success!")
-        return await log_stats(call, acks.records)
+        return await log_stats(call, acks.records, metadata)
 
     return answer({"pendingAckLogStats": await on_topic(call, work)})
 

@@ -170,7 +170,8 @@ def subscribe_rate(value: object) -> SubscribeRate:
 def backlog_quota(value: object) -> BacklogQuota:
     """Return a quota; one that a Pulsar before 2.9 stored has its size in `limit`."""
     said = _BACKLOG_QUOTA.check(value, "a backlog quota", PolicyError)
-    size: int = said.get("limitSize", said.get("limit", -1))
+    older: int = said.get("limit", -1)
+    size: int = said.get("limitSize", older)
     return BacklogQuota(
         size,
         said.get("limitTime", -1),
