@@ -47,7 +47,8 @@ def run(url: str, document: Mapping[str, Any], *, part: slice, examples: int, nu
     checks = CHECKS.get_by_names(["status_code_conformance", "content_type_conformance"])
     found = Found()
     with requests.Session() as session:
-        for number_of_it, operation in enumerate([each.ok() for each in schema.get_all_operations()][part]):
+        every: list[Any] = list(schema.get_all_operations())
+        for number_of_it, operation in enumerate(each.ok() for each in every[part]):
             if number_of_it % OPERATIONS_PER_PREPARE == 0:
                 prepare(url)
             _try(url, session, operation, checks, found, examples=examples, number=number)
