@@ -19,7 +19,7 @@ from broker.admin.resource import answer, text
 from broker.errors import ServiceNotReadyError
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.urls import plain
-from quire.service.parameters import Parameter
+from quire.service.web.parameters import Parameter
 
 _LISTENER = Parameter("listenerName", "Listener whose addresses are wanted; there are none but the default.")
 

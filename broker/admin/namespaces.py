@@ -74,9 +74,9 @@ from broker.topics.policy_values import (
 )
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic_policies.catalog import checked_namespace
-from quire.service.parameters import Flag, OneOf, Parameter, Texts
-from quire.service.shapes import Anything, Body, ByName, Listing, Record, Text, Truth, Whole
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import Flag, OneOf, Parameter, Texts
+from quire.service.web.shapes import Anything, Body, ByName, Listing, Record, Text, Truth, Whole
 from quire.wire.pulsar.names import DOMAINS, NamespaceName, TopicName
 
 CHECKED: Final[Mapping[str, Checked]] = {

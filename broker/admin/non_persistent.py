@@ -51,7 +51,7 @@ from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.non_persistent.topic import NonPersistentTopic
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import MetadataStore
-from quire.service.parameters import Flag
+from quire.service.web.parameters import Flag
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
 

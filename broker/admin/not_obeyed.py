@@ -30,9 +30,9 @@ from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, Resource, answer
 from broker.errors import NotAllowedError
 from broker.topics.topic import Topic
-from quire.service.parameters import Flag
-from quire.service.shapes import Listing, Text, Truth
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import Flag
+from quire.service.web.shapes import Listing, Text, Truth
 
 NO_OFFLOAD: Final = "there is no tiered storage"
 _OF_NAMESPACE: Final[tuple[tuple[str, str, str, Any], ...]] = (

@@ -23,8 +23,8 @@ from broker.errors import (
     PartitionCountError,
     TopicNotFoundError,
 )
-from quire.service.parameters import Flag
-from quire.service.shapes import Either, Record, Whole
+from quire.service.web.parameters import Flag
+from quire.service.web.shapes import Either, Record, Whole
 from quire.wire.pulsar.names import PERSISTENT
 
 _LOOKED_UP = Flag("checkAllowAutoCreation", "Create the topic if the configuration says so. Sent by clients.")

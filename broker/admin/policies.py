@@ -62,7 +62,7 @@ from broker.topics.policy_values import (
     switch,
 )
 from broker.topics.topic_policies.catalog import MESSAGE_TTL
-from quire.service.parameters import WholeNumber
+from quire.service.web.parameters import WholeNumber
 from quire.wire.pulsar.names import PERSISTENT, TopicName
 
 Checked = Callable[[object], Any]

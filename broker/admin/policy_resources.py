@@ -38,8 +38,8 @@ from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import SUBSCRIPTION_POLICIES, Policy
 from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, QUOTA_TYPES
 from broker.topics.topic_policies.source import is_change_events, position_of
-from quire.service.parameters import OneOf, Parameter
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import OneOf, Parameter
 
 OF_TOPIC: Final[dict[str, Policy[Any]]] = {
     "maxProducers": catalog.MAX_PRODUCERS,

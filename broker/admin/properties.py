@@ -30,7 +30,7 @@ from broker.topics.producer_access import EPOCH_PROPERTY
 from broker.topics.topic import Topic
 from broker.transactions.txn_id import SNAPSHOT_PROPERTY
 from managed_ledger.errors import ManagedLedgerError
-from quire.service.parameters import Parameter
+from quire.service.web.parameters import Parameter
 
 BYTES_MAX = 32 << 10
 """Bytes of the names and values of the properties of a topic, a subscription or a namespace."""

@@ -28,8 +28,8 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
 from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
-from quire.service.parameters import Flag, OneOf, Parameter, PathNumber, Texts, WholeNumber
-from quire.service.shapes import ByName, Text
+from quire.service.web.parameters import Flag, OneOf, Parameter, PathNumber, Texts, WholeNumber
+from quire.service.web.shapes import ByName, Text
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, check_subscription_name
 

@@ -38,7 +38,7 @@ from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
 from quire.service.log import get_logger
-from quire.service.parameters import ParameterError
+from quire.service.web.parameters import ParameterError
 
 Handler = Callable[[AdminCall], Awaitable[Response | None]]
 

@@ -33,7 +33,7 @@ from broker.topics.schemas.strategies import (
     TOPIC_ENFORCED,
     TOPIC_STRATEGY,
 )
-from quire.service.shapes import Choice, Shape, Truth
+from quire.service.web.shapes import Choice, Shape, Truth
 
 
 async def get_strategy(call: AdminCall) -> Response:

@@ -31,8 +31,8 @@ from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.registry import VersionPlace
 from broker.topics.schemas.schema import SCHEMA_BYTES_MAX, Schema, SchemaType, Version
-from quire.service.parameters import PathNumber
-from quire.service.shapes import Choice, Record, Text
+from quire.service.web.parameters import PathNumber
+from quire.service.web.shapes import Choice, Record, Text
 from quire.wire.pulsar.names import TopicName
 
 _VERSION = PathNumber("version", "Version of a schema.", -INT64_MAX, INT64_MAX)

@@ -22,7 +22,7 @@ from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.system_names import is_system_cursor
-from quire.service.parameters import Flag
+from quire.service.web.parameters import Flag
 
 _REPLICATED = Flag("replicated", "Replicate it to other clusters; refused.")
 

@@ -22,7 +22,7 @@ from broker.admin.openapi.parameters import FORCE
 from broker.admin.permissions.handlers import used
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from quire.service.shapes import Listing, Record, Text
+from quire.service.web.shapes import Listing, Record, Text
 
 _BODY = Record({"allowedClusters": Listing(Text()), "adminRoles": Listing(Text())})
 

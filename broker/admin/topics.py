@@ -29,7 +29,7 @@ from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 from broker.topics.system_names import is_system_topic
-from quire.service.parameters import Flag, OneOf
+from quire.service.web.parameters import Flag, OneOf
 from quire.wire.pulsar.names import TopicName
 
 CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.ownership.values import Json
-from quire.service.shapes import Anything, Choice, Either, Listing, Record, Text, Whole
+from quire.service.web.shapes import Anything, Choice, Either, Listing, Record, Text, Whole
 
 Match = Callable[[str], bool]
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from broker.config import BrokerOptions
 from broker.ownership.values import Json
 from broker.topics.policy_values import PolicyError
-from quire.service.shapes import Record, Truth, Whole
+from quire.service.web.shapes import Record, Truth, Whole
 
 NAMESPACE_DELAYED = "delayed_delivery_policies"
 TOPIC_ENABLED = "delayedDeliveryEnabled"

@@ -29,7 +29,7 @@ from typing import Any
 from broker.errors import MetadataRefusedError
 from broker.ownership.values import Json, decode_json
 from managed_ledger.config import LogConfig
-from quire.service.shapes import Number, Record, Truth, Whole
+from quire.service.web.shapes import Number, Record, Truth, Whole
 
 PERSISTENCE = "persistence"
 NAMESPACE_RETENTION = "retention_policies"

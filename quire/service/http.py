@@ -32,12 +32,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from quire.service.http_protocol import Answers, WebConnection
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
+from quire.service.web.protocol import Answers, WebConnection
 from quire.world.real_network import RealNetwork, check_descriptors
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from quire.service.log import get_logger, levels, set_level
-from quire.service.parameters import Parameter
 from quire.service.routes import Check, guarded, route
+from quire.service.web.parameters import Parameter
 
 _LEVEL = Parameter("level", "Level, such as debug.")
 LEVELS_MAX = 1000

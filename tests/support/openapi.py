@@ -12,7 +12,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.checks import CHECKS
 
-from tests.support.fuzzed_requests import NAMES, prepare
+from tests.support.fuzzed_paths import NAMES
+from tests.support.fuzzed_requests import prepare
 
 TRUTHFUL = (501, 503, 504, 507)
 """Statuses above 499 that an answer may have."""

@@ -23,7 +23,7 @@ from broker.ownership.values import encode_json
 from broker.topics.policy_values import decode
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
-from quire.service.shapes import Anything, Record
+from quire.service.web.shapes import Anything, Record
 
 _BODY = Record(
     {name: Anything() for name in ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")}

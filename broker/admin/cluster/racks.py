@@ -23,8 +23,8 @@ from broker.ownership.values import Json, decode_json, encode_json
 from quire.ledger.placement.topology import clean_location
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.update_loop import update_node
-from quire.service.parameters import Parameter
-from quire.service.shapes import Record, Text
+from quire.service.web.parameters import Parameter
+from quire.service.web.shapes import Record, Text
 
 _GROUP = Parameter("group", "Group of the bookie; needed.")
 _BODY = Record({"rack": Text(1), "hostname": Text()}, needed=("rack",))

@@ -22,8 +22,8 @@ from broker.admin.resource import Accepted, Done, Empty, Resource
 from broker.security.authorization.permissions import Permission
 from broker.security.authorization.routes import Route as Row
 from broker.security.authorization.routes import row_of
-from quire.service.parameters import PathNumber
 from quire.service.routes import OwnRoute
+from quire.service.web.parameters import PathNumber
 from quire.wire.pulsar.names import DOMAINS, ENTITY_PATTERN, NAME_SIZE_MAX
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.service.parameters import Flag, Parameter, PathNumber, WholeNumber
+from quire.service.web.parameters import Flag, Parameter, PathNumber, WholeNumber
 
 INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1

@@ -1,4 +1,4 @@
-"""What a handler uses, found in its code: parameters, shapes of bodies, errors (pure).
+"""Parts of a request that a handler uses, found in its code: parameters, shapes of bodies, errors (pure).
 
 Why this is hard: a handler is a function, a closure over a policy, or a `partial` of either, and most of what it takes
 is taken by functions it calls. So that no list beside the handlers can be forgotten, the names that its code mentions
@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 from broker.admin.errors import AdminError
 from broker.errors import BrokerError
 from broker.topics.topic_policies.catalog import Policy
-from quire.service import shapes
-from quire.service.parameters import Parameter, ParameterError
-from quire.service.shapes import Body, Shape
+from quire.service.web import shapes
+from quire.service.web.parameters import Parameter, ParameterError
+from quire.service.web.shapes import Body, Shape
 
 _FOLLOWED: Final = (
     "broker.admin.",
@@ -39,8 +39,8 @@ _FOLLOWED: Final = (
 _NOT_FOLLOWED: Final = (
     "broker.admin.resource",
     "quire.service.log",
-    "quire.service.shapes",
-    "quire.service.parameters",
+    "quire.service.web.shapes",
+    "quire.service.web.parameters",
 )
 _SHAPES: Final = (
     shapes.Anything,

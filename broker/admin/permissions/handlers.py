@@ -33,7 +33,7 @@ from broker.admin.resource import answer
 from broker.errors import TopicNotFoundError
 from broker.security.authorization import grants
 from broker.security.authorization.grants import GrantsError
-from quire.service.shapes import Anything, Body, Listing, Record, Text
+from quire.service.web.shapes import Anything, Body, Listing, Record, Text
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName
 

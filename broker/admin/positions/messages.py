@@ -36,7 +36,7 @@ from broker.topics.entry_stamps import INDEX
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
-from quire.service.parameters import OneOf, PathNumber, WholeNumber
+from quire.service.web.parameters import OneOf, PathNumber, WholeNumber
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import broker_metadata, metadata_span, read_metadata

@@ -31,7 +31,7 @@ from broker.dispatch import moving
 from broker.errors import NothingExpiredError, ServiceNotReadyError
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
-from quire.service.parameters import PathNumber
+from quire.service.web.parameters import PathNumber
 
 _COUNT = PathNumber("count", "Messages to skip, 0 or more.", -INT32_MAX, INT32_MAX)
 _SECONDS = PathNumber("seconds", "Age from which on messages expire, in seconds, 0 or more.", -INT32_MAX, INT32_MAX)

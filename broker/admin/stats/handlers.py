@@ -25,7 +25,7 @@ from broker.admin.stats.topic_stats import Asked, take
 from broker.errors import IsPartitionedError, NotPartitionedError, ServiceNotReadyError, TopicNotFoundError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
-from quire.service.parameters import Flag
+from quire.service.web.parameters import Flag
 from quire.wire.pulsar.names import TopicName
 
 STATUSES: Statuses = {IsPartitionedError: 404}

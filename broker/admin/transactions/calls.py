@@ -12,7 +12,7 @@ from broker.errors import ServiceNotReadyError
 from broker.transactions.record_log import RecordLog
 from broker.transactions.service import TransactionService
 from broker.transactions.txn_id import TxnId
-from quire.service.parameters import PathNumber
+from quire.service.web.parameters import PathNumber
 
 _MOST: Final = PathNumber("most", "First half of the id of a transaction.", 0, INT64_MAX)
 _LEAST: Final = PathNumber("least", "Second half of the id of a transaction.", 0, INT64_MAX)

@@ -19,8 +19,8 @@ from broker.errors import NotPartitionedError, PartitionCountError, TopicNotFoun
 from broker.transactions.coordinator import Coordinator
 from broker.transactions.coordinator_state import OPEN, Transaction, status_name
 from broker.transactions.txn_id import COORDINATORS
-from quire.service.parameters import PathNumber
-from quire.service.shapes import Whole
+from quire.service.web.parameters import PathNumber
+from quire.service.web.shapes import Whole
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from broker.transactions.service import parsed
 from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import TxnId
 from quire.ledger.position import Position
-from quire.service.parameters import WholeNumber
+from quire.service.web.parameters import WholeNumber
 from quire.wire.pulsar.names import TopicName
 
 _BATCH_INDEX: Final = WholeNumber("batchIndex", "Message of a batch; the whole entry without it.", 0, INT64_MAX)

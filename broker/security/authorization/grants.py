@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from quire.service.shapes import Choice, Listing
+from quire.service.web.shapes import Choice, Listing
 
 Json: TypeAlias = dict[str, Any]
 Actions: TypeAlias = Mapping[str, frozenset[str]]

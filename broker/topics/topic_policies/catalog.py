@@ -27,7 +27,7 @@ from broker.topics.topic_policies.kinds import (
     PublishRate,
     SubscribeRate,
 )
-from quire.service.shapes import Truth
+from quire.service.web.shapes import Truth
 
 T = TypeVar("T")
 Fields = Mapping[str, Any] | None

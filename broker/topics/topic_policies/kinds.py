@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from broker.life_config import SUBSCRIPTION_TYPES
 from broker.ownership.values import Json
 from broker.topics.policy_values import INT32_MAX, PolicyError
-from quire.service.shapes import Anything, ByName, Choice, Listing, Record, Shape, Text, Truth, Whole
+from quire.service.web.shapes import Anything, ByName, Choice, Listing, Record, Shape, Text, Truth, Whole
 
 INT64_MAX: Final = (1 << 63) - 1
 

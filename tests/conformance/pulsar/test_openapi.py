@@ -22,7 +22,8 @@ import trio
 from tests.support import openapi, web
 from tests.support.certificates import Authority
 from tests.support.effort import effort
-from tests.support.fuzzed_requests import HOSTILE, NAMES, Requests, prepare, send, served
+from tests.support.fuzzed_paths import HOSTILE, NAMES
+from tests.support.fuzzed_requests import Requests, prepare, send, served
 from tests.support.server import StandaloneProcess, free_port, standalone
 
 pytestmark = pytest.mark.real_clock
@@ -42,7 +43,7 @@ class Target:
         self.server = server
         self.tls_port = tls_port
         self.tls = ssl.create_default_context(cafile=str(trust))
-        self.document = web.get(f"{server.web}/openapi.json").json()
+        self.document = web.get(f"{server.web}/openapi.json", timeout=60).json()
 
     def send(self, count: int, number: int, *, tls: bool = False) -> int:
         """Send at least so many requests; return how many there were."""
@@ -88,7 +89,7 @@ def test_hostile_paths_touch_nothing_but_what_they_name(target: Target) -> None:
         ("namespaces/victim/n", {"max_producers_per_topic": 7}),
         ("persistent/victim/n/t", {"k": "v"}),
     ):
-        assert web.request("PUT", f"{url}/admin/v2/{path}", json=body).status_code == 204
+        assert web.request("PUT", f"{url}/admin/v2/{path}", json=body, timeout=60).status_code == 204
     before = _state_of_victim(url)
     found: Counter[int] = Counter()
     for number, (method, path) in enumerate(_hostile_changes(target.document)):
@@ -124,7 +125,9 @@ def _part(values: Mapping[str, str], found: re.Match[str]) -> str:
 
 def _state_of_victim(url: str) -> list[Any]:
     paths = ("tenants/victim", "namespaces/victim", "namespaces/victim/n", "persistent/victim/n")
-    return [web.get(f"{url}/admin/v2/{path}").json() for path in (*paths, "persistent/victim/n/t/properties")]
+    return [
+        web.get(f"{url}/admin/v2/{path}", timeout=60).json() for path in (*paths, "persistent/victim/n/t/properties")
+    ]
 
 
 def test_fuzzed_requests_are_all_answered_and_leave_no_memory_behind(target: Target) -> None:

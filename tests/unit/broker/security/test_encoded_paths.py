@@ -26,7 +26,7 @@ from broker.security.principal import Principal
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from tests.support.effort import effort
-from tests.support.fuzzed_requests import HOSTILE
+from tests.support.fuzzed_paths import HOSTILE
 from tests.unit.broker.admin.cluster_fakes import ClusterRest
 from tests.unit.broker.security.roles import OPTIONS, principal
 
@@ -53,7 +53,7 @@ REFUSED = (400, 404, 405, 412, 501)
 
 
 class Seen(NamedTuple):
-    """What a handler would work on; "" for a part that its path does not have."""
+    """Names that a handler would work on; "" for a part that its path does not have."""
 
     method: str
     pattern: str

@@ -20,9 +20,9 @@ from broker.errors import InvalidSchemaError
 from broker.security.authorization.routes import ROUTES
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
-from quire.service.parameters import Flag, PathNumber
 from quire.service.routes import OwnRoute
-from quire.service.shapes import Listing, Text
+from quire.service.web.parameters import Flag, PathNumber
+from quire.service.web.shapes import Listing, Text
 from tests.support.effort import effort
 from tests.unit.broker.admin.cluster_fakes import ClusterRest, on_cluster
 

@@ -1,4 +1,4 @@
-"""quire.service.http_protocol, over real sockets on this machine: what clients send below HTTP."""
+"""quire.service.web.protocol, over real sockets on this machine: what clients send below HTTP."""
 
 from __future__ import annotations
 
