@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from broker.admin.errors import MalformedRequestError
 from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES
 from quire.ledger.position import EARLIEST, LATEST, Position
-from quire.service.web.shapes import Choice, Either, Record, Truth, Whole
+from quire.service.web.shapes import Either, OneText, Record, Truth, Whole
 from quire.wire.pulsar.names import TopicName
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -24,7 +24,7 @@ _INDEX = Whole(-1, INT32_MAX)
 _PLACE = Whole(-1, INT64_MAX)
 _BODY = Either(
     (
-        Choice(tuple(_WORDS)),
+        OneText(tuple(_WORDS)),
         Record(
             {
                 "ledgerId": _PLACE,

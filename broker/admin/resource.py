@@ -168,14 +168,14 @@ def reason(status: int, text: str, *, headers: dict[str, str] | None = None) -> 
     return JSONResponse({"reason": text}, status_code=status, headers=headers)
 
 
-class Accepted(JSONResponse):
+class AcceptedAnswer(JSONResponse):
     """202 with a JSON body."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value, status_code=HTTPStatus.ACCEPTED)
 
 
-class Done(Response):
+class NoContent(Response):
     """204 of a GET that does something."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from broker.topics.schemas.strategies import (
     TOPIC_ENFORCED,
     TOPIC_STRATEGY,
 )
-from quire.service.web.shapes import Choice, Shape, Truth
+from quire.service.web.shapes import OneText, Shape, Truth
 
 
 async def get_strategy(call: AdminCall) -> Response:
@@ -69,8 +69,8 @@ def _put(key: str, shape: Shape) -> Handler:
 
 
 NAMESPACE_CHOICES: Final[Mapping[str, Shape]] = {
-    NAMESPACE_STRATEGY: Choice(STRATEGIES),
-    NAMESPACE_AUTO_UPDATE_STRATEGY: Choice(AUTO_UPDATE_STRATEGIES),
+    NAMESPACE_STRATEGY: OneText(STRATEGIES),
+    NAMESPACE_AUTO_UPDATE_STRATEGY: OneText(AUTO_UPDATE_STRATEGIES),
     NAMESPACE_AUTO_UPDATE: Truth(),
     NAMESPACE_ENFORCED: Truth(),
 }
@@ -115,7 +115,7 @@ def _delete_topic(key: str) -> Handler:
     return delete
 
 
-put_topic_strategy = _put_topic(TOPIC_STRATEGY, Choice(STRATEGIES))
+put_topic_strategy = _put_topic(TOPIC_STRATEGY, OneText(STRATEGIES))
 delete_topic_strategy = _delete_topic(TOPIC_STRATEGY)
 post_topic_enforced = _put_topic(TOPIC_ENFORCED, Truth())
 delete_topic_enforced = _delete_topic(TOPIC_ENFORCED)

@@ -25,19 +25,19 @@ from starlette.responses import Response
 from broker.admin.errors import MalformedRequestError
 from broker.admin.openapi.parameters import FORCE, INT64_MAX
 from broker.admin.requests import PROPERTIES, AdminCall
-from broker.admin.resource import Accepted, answer
+from broker.admin.resource import AcceptedAnswer, answer
 from broker.errors import IncompatibleSchemaError, InvalidSchemaError, NoSchemaError
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.registry import VersionPlace
 from broker.topics.schemas.schema import SCHEMA_BYTES_MAX, Schema, SchemaType, Version
 from quire.service.web.parameters import PathNumber
-from quire.service.web.shapes import Choice, Record, Text
+from quire.service.web.shapes import OneText, Record, Text
 from quire.wire.pulsar.names import TopicName
 
 _VERSION = PathNumber("version", "Version of a schema.", -INT64_MAX, INT64_MAX)
 _BODY = Record(
-    {"type": Choice(tuple(SchemaType.__members__)), "schema": Text(), "properties": PROPERTIES}, needed=("type",)
+    {"type": OneText(tuple(SchemaType.__members__)), "schema": Text(), "properties": PROPERTIES}, needed=("type",)
 )
 BODY_BYTES_MAX = 2 * SCHEMA_BYTES_MAX
 """Maximum bytes of a body: a definition that is escaped is longer."""
@@ -73,7 +73,7 @@ async def post(call: AdminCall) -> Response:
     return answer({"version": {"version": await schemas.register(name, schema, rules)}})
 
 
-async def compatibility(call: AdminCall) -> Accepted:
+async def compatibility(call: AdminCall) -> AcceptedAnswer:
     name, schema = await _topic(call), await _schema(call)
     schemas = call.administration.schemas
     strategy = (await schemas.rules(name)).strategy
@@ -85,7 +85,7 @@ async def compatibility(call: AdminCall) -> Accepted:
     except IncompatibleSchemaError:
         compatible = False
     value = {"compatibility": compatible, "schemaCompatibilityStrategy": strategy.value}
-    return Accepted(value)
+    return AcceptedAnswer(value)
 
 
 async def version(call: AdminCall) -> Response:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.ownership.values import Json
-from quire.service.web.shapes import Anything, Choice, Either, Listing, Record, Text, Whole
+from quire.service.web.shapes import Anything, Either, Listing, OneText, Record, Text, Whole
 
 Match = Callable[[str], bool]
 
@@ -34,7 +34,7 @@ _EXPRESSIONS = Listing(Text())
 _LIMIT = Either((Text(), Whole(0, 10**9 - 1)))
 _FAILOVER = Record(
     {
-        "policy_type": Choice((POLICY_TYPE,)),
+        "policy_type": OneText((POLICY_TYPE,)),
         "parameters": Record({"min_limit": _LIMIT, "usage_threshold": Anything()}, needed=("min_limit",)),
     },
     needed=("policy_type", "parameters"),

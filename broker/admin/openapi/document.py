@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 
 from broker.admin.errors import STATUSES, AdminError, NotAuthorizedError, Statuses
 from broker.admin.openapi.reach import Reached, function_of, reached
-from broker.admin.resource import Accepted, Done, Empty, Resource
+from broker.admin.resource import AcceptedAnswer, Empty, NoContent, Resource
 from broker.security.authorization.permissions import Permission
 from broker.security.authorization.routes import Route as Row
 from broker.security.authorization.routes import row_of
@@ -231,13 +231,13 @@ def _successes(method: str, handler: object) -> Json:
     for name in str(function.__annotations__["return"]).split(" | "):
         made = None if name == "None" else function.__globals__[name]
         assert made is None or issubclass(made, Response), f"{function} returns a response"
-        if made is Done or (made is None and method not in _READING):
+        if made is NoContent or (made is None and method not in _READING):
             found["204"] = {"description": "Done."}
         elif made is None or made is Empty:
             # A client cannot know whether there is a body: so no content is promised.
             found["200"] = {"description": "No body, or the answer." if found.get("200") else "Done: no body."}
         else:
-            status = str(int(HTTPStatus.ACCEPTED if issubclass(made, Accepted) else HTTPStatus.OK))
+            status = str(int(HTTPStatus.ACCEPTED if issubclass(made, AcceptedAnswer) else HTTPStatus.OK))
             kind = (made.media_type or JSONResponse.media_type).partition(";")[0]
             found.setdefault(status, {"description": "The answer.", "content": {}})["content"][kind] = {}
     return found

@@ -45,7 +45,7 @@ _NOT_FOLLOWED: Final = (
 _SHAPES: Final = (
     shapes.Anything,
     shapes.ByName,
-    shapes.Choice,
+    shapes.OneText,
     shapes.Either,
     shapes.Listing,
     shapes.Number,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from quire.service.web.shapes import Choice, Listing
+from quire.service.web.shapes import Listing, OneText
 
 Json: TypeAlias = dict[str, Any]
 Actions: TypeAlias = Mapping[str, frozenset[str]]
@@ -37,8 +37,8 @@ MODE: Final = "subscription_auth_mode"
 NO_MODE: Final = "None"
 PREFIX: Final = "Prefix"
 MODES: Final = (NO_MODE, PREFIX)
-_ACTIONS: Final = Listing(Choice(ACTIONS))
-_MODE: Final = Choice(MODES)
+_ACTIONS: Final = Listing(OneText(ACTIONS))
+_MODE: Final = OneText(MODES)
 
 
 class GrantsError(Exception):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from broker.life_config import SUBSCRIPTION_TYPES
 from broker.ownership.values import Json
 from broker.topics.policy_values import INT32_MAX, PolicyError
-from quire.service.web.shapes import Anything, ByName, Choice, Listing, Record, Shape, Text, Truth, Whole
+from quire.service.web.shapes import Anything, ByName, Listing, OneText, Record, Shape, Text, Truth, Whole
 
 INT64_MAX: Final = (1 << 63) - 1
 
@@ -108,11 +108,11 @@ _SUBSCRIBE_RATE: Final = Record(
     {"subscribeThrottlingRatePerConsumer": _RATE, "ratePeriodInSecond": Whole(1, INT32_MAX)}
 )
 _BACKLOG_QUOTA: Final = Record(
-    {"limitSize": BYTES, "limit": BYTES, "limitTime": _RATE, "policy": Choice(QUOTA_POLICIES)}
+    {"limitSize": BYTES, "limit": BYTES, "limitTime": _RATE, "policy": OneText(QUOTA_POLICIES)}
 )
 _INACTIVE_TOPICS: Final = Record(
     {
-        "inactiveTopicDeleteMode": Choice(DELETE_MODES),
+        "inactiveTopicDeleteMode": OneText(DELETE_MODES),
         "maxInactiveDurationSeconds": Whole(0, INT32_MAX),
         "deleteWhileInactive": Truth(),
     }
@@ -120,7 +120,7 @@ _INACTIVE_TOPICS: Final = Record(
 _AUTO_TOPIC_CREATION: Final = Record(
     {
         "allowAutoTopicCreation": Truth(),
-        "topicType": Choice(TOPIC_TYPES),
+        "topicType": OneText(TOPIC_TYPES),
         "defaultNumPartitions": Whole(1, INT32_MAX),
     },
     needed=("allowAutoTopicCreation",),
@@ -128,7 +128,7 @@ _AUTO_TOPIC_CREATION: Final = Record(
 _AUTO_SUBSCRIPTION_CREATION: Final = Record(
     {"allowAutoSubscriptionCreation": Truth()}, needed=("allowAutoSubscriptionCreation",)
 )
-_SUBSCRIPTION_TYPES: Final = Listing(Choice(SUBSCRIPTION_TYPES))
+_SUBSCRIPTION_TYPES: Final = Listing(OneText(SUBSCRIPTION_TYPES))
 _ENTRY_FILTERS: Final = Record({"entryFilterNames": Text()}, needed=("entryFilterNames",))
 
 
@@ -138,7 +138,7 @@ def reader(shape: Shape, what: str) -> Callable[[object], Any]:
 
 
 def choice(value: object, what: str, choices: tuple[str, ...]) -> str:
-    return Choice(choices).check(value, what, PolicyError)
+    return OneText(choices).check(value, what, PolicyError)
 
 
 def fields(value: object, what: str) -> Mapping[str, Any]:

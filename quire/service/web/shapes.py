@@ -1,6 +1,6 @@
 """Shapes of JSON values (pure): each checks a value, and is a JSON Schema for the description of an API.
 
-    Record({"limit": Whole(0, 10), "policy": Choice(("a", "b"))}, needed=("limit",))
+    Record({"limit": Whole(0, 10), "policy": OneText(("a", "b"))}, needed=("limit",))
 
 A check of a value names what is wrong with it, and the rule; its caller chooses the error. A field that is null counts
 as absent unless it is needed, as the originals' mappers read it. Fields without a shape are not looked at.
@@ -107,7 +107,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OneText:
     """Some strings."""
 
     choices: tuple[str, ...]
