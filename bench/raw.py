@@ -47,8 +47,8 @@ PONG = frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 class RawClient:
     """A blocking connection that speaks just enough of the protocol."""
 
-    def __init__(self, host: str, port: int, *, tls: bool = False) -> None:
-        """Connect. With `tls` any certificate is accepted."""
+    def __init__(self, host: str, port: int, *, tls: bool = False, token: bytes = b"") -> None:
+        """Connect. With `tls` any certificate is accepted. `token`: of the client's role; empty: it has none."""
         self.socket = socket.create_connection((host, port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
@@ -59,7 +59,12 @@ class RawClient:
         self.request(
             pb.BaseCommand(
                 type=pb.BaseCommand.CONNECT,
-                connect=pb.CommandConnect(client_version="raw", protocol_version=20, auth_method_name="none"),
+                connect=pb.CommandConnect(
+                    client_version="raw",
+                    protocol_version=20,
+                    auth_method_name="token" if token else "none",
+                    auth_data=token or None,
+                ),
             ),
             pb.BaseCommand.CONNECTED,
         )
@@ -121,10 +126,18 @@ class RawClient:
 
 
 def flood(
-    host: str, port: int, topic: str, size: int, window: int, seconds: float, *, tls: bool = False
+    host: str,
+    port: int,
+    topic: str,
+    size: int,
+    window: int,
+    seconds: float,
+    *,
+    tls: bool = False,
+    token: bytes = b"",
 ) -> tuple[int, float]:
     """Keep `window` messages of `size` bytes unanswered for `seconds`; return counted receipts and seconds taken."""
-    client = RawClient(host, port, tls=tls)
+    client = RawClient(host, port, tls=tls, token=token)
     client.producer(topic)
     frames = [send_frame(1, number, b"x" * size) for number in range(window)]
     starts = [0]
