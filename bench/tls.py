@@ -25,8 +25,9 @@ import trustme
 from rich.console import Console
 from rich.table import Table
 
-from bench.servers import Server, free_port, pulsar, pulsar_jars, quire
+from bench.servers import Server, free_port, listens, pulsar, pulsar_jars, quire
 from bench.vs import run_load
+from bench.waiting import poll_until
 from broker.security.authentication.making import token_of_secret
 
 console = Console()
@@ -38,6 +39,7 @@ WORKLOADS = ("raw_1k", "raw_100")
 ROWS = ("tls", "auth")
 ADMIN, ROLE = "admin", "client"
 SECRET_BYTES = 32
+WEB_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ def permit(server: Server, folder: Path) -> None:
     url = f"http://127.0.0.1:{server.web_port}/admin/v2/namespaces/public/default/permissions/{ROLE}"
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {(folder / 'admin.token').read_text()}"}
     body = b'["produce","consume"]'
+    if not poll_until(lambda: listens(server.web_port), WEB_S):  # it listens after the port of the clients does
+        raise RuntimeError(f"{server.name} has no web port after {WEB_S:g} s; see its log")
     urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=30).close()
 
 
@@ -164,7 +168,7 @@ def main() -> None:
                 pairs.append(tls_pair(plain, port, RATE_RATIO_MIN))
             if "auth" in rows:
                 keys, token_file = access(folder / "auth")
-                server = stack.enter_context(quire(folder / "auth", own | {"brokerServicePortTls": "", "webServicePortTls": ""} | keys))
+                server = stack.enter_context(quire(folder / "auth", keys))
                 permit(server, folder / "auth")
                 way = Way(Port("quire auth", server.port, server.pids), token_file=token_file)
                 pairs.append(

@@ -71,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     cluster: LocalCluster | None = None
     try:
         say(f"seed {seed}: {len(schedule)} faults in {seconds:.0f} s")
-        cluster = LocalCluster.make(folder / "cluster", plan_of(zookeepers=given.zookeepers, secure=given.secure), bound=True)
+        plan = plan_of(zookeepers=given.zookeepers, secure=given.secure)
+        cluster = LocalCluster.make(folder / "cluster", plan, bound=True)
         cluster.up(say)
         run(cluster, folder, schedule, outcome, say, topics=given.topics, rate=given.rate)
         report.show(outcome, console)

@@ -82,9 +82,7 @@ class Authority:
                 critical=False,
             )
             .add_extension(x509.SubjectAlternativeName([_host(each) for each in HOSTS]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
         return Issued(_pem(made.sign(self.key, hashes.SHA256())), _pem_key(key))
 
@@ -122,9 +120,7 @@ def _builder(
     )
 
 
-def _usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
+def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=digital_signature,
         content_commitment=False,

@@ -129,8 +129,11 @@ class LocalCluster:
 
     def pids(self, *kinds: Kind) -> list[int]:
         """Return the pids of running processes and all their descendants."""
-        running = [self.state.pids[node.name] for node in self.nodes(*kinds) if self.is_alive(node)]
-        return [each for pid in running for each in tree(pid.pid)]
+        return [pid for node in self.nodes(*kinds) for pid in self.pids_of(node)]
+
+    def pids_of(self, node: Node) -> list[int]:
+        """Return the pids of a process and of all its descendants; none if it does not run."""
+        return tree(self.state.pids[node.name].pid) if self.is_alive(node) else []
 
     # --- the whole cluster
 

@@ -133,7 +133,8 @@ def run_zookeeper(
         return 1
     except KeyboardInterrupt:
         return 0
-    print(f"ready zookeeper={probe_of(conf).address} conf={conf} pid={server.pid} start={time.monotonic() - started:.2f}s", flush=True)
+    taken_s = time.monotonic() - started
+    print(f"ready zookeeper={probe_of(conf).address} conf={conf} pid={server.pid} start={taken_s:.2f}s", flush=True)
     try:
         code = server.wait()
     except KeyboardInterrupt:

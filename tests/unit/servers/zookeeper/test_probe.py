@@ -78,7 +78,9 @@ def test_the_port_with_tls_is_asked_with_the_certificate_of_the_server_itself(tm
 def test_stores_that_cannot_be_read_are_refused_unless_no_certificate_is_asked_for(tmp_path: Path) -> None:
     store = {"ssl__keyStore__location": tmp_path / "zookeeper.jks"}
     conf = conf_of(tmp_path, secureClientPort=1, **store)
-    refuses(ZooKeeperServerError, lambda: probe_of(conf), "zookeeper.jks is needed .* keytool")
+    refuses(ZooKeeperServerError, lambda: probe_of(conf), "zookeeper.jks is needed .*keytool")
     conf = conf_of(tmp_path, secureClientPort=1, ssl__clientAuth="none", **store)
     assert probe_of(conf).context is not None
-    refuses(ZooKeeperServerError, lambda: probe_of(conf_of(tmp_path, secureClientPort=1)), "needs ssl.keyStore.location")
+    refuses(
+        ZooKeeperServerError, lambda: probe_of(conf_of(tmp_path, secureClientPort=1)), "needs ssl.keyStore.location"
+    )
