@@ -256,7 +256,7 @@ def test_clients_without_the_right_token_are_refused(secure: Secure) -> None:
         begin = len(secure.cluster.log(broker))
         with closing(client):
             secure.refused(pulsar.PulsarException, lambda: client.create_producer(topic))
-        assert reason in secure.cluster.log(broker)[begin:]
+        wait_until(lambda: reason in secure.cluster.log(broker)[begin:], f"the broker says {reason}", 20)
 
     # The client tries again until its time is over: the broker's log has the reason.
     for token, reason in (
