@@ -127,7 +127,7 @@ class Secure:
 
     def ports(self) -> dict[int, Node]:
         """Return the ports on which the processes of the cluster listen."""
-        found = {}
+        found: dict[int, Node] = {}
         for node in self.cluster.nodes():
             pids = self.cluster.pids_of(node)
             found |= dict.fromkeys(listening_ports(pids), node)
@@ -287,8 +287,11 @@ def test_clients_without_the_right_token_are_refused(secure: Secure) -> None:
 def test_bookies_refuse_clients_without_certificate_password_or_tls(secure: Secure) -> None:
     security = secure.security
     known = read_credentials(security.password.read_bytes())
-    own = {"certificate_file": str(security.certificate(OPERATOR)), "key_file": str(security.key(OPERATOR))}
-    right = TlsOptions(trust_file=str(security.trust), **own)
+    right = TlsOptions(
+        trust_file=str(security.trust),
+        certificate_file=str(security.certificate(OPERATOR)),
+        key_file=str(security.key(OPERATOR)),
+    )
     secured = ZooKeeperConfig(servers=((HOST, 1),), tls=security.zookeeper_tls, secure=True)
 
     async def write(tls: TlsOptions | None, credentials: BookieCredentials | None) -> None:
@@ -311,7 +314,7 @@ def test_bookies_refuse_clients_without_certificate_password_or_tls(secure: Secu
         (replace(right, certificate_file="", key_file=""), known),
         (None, known),
     ):
-        secure.refused(LedgerError, lambda tls=tls, credentials=credentials: trio.run(write, tls, credentials))
+        secure.refused(LedgerError, partial(trio.run, write, tls, credentials))
 
 
 def test_zookeeper_refuses_clients_without_certificate_and_writes_by_others(secure: Secure) -> None:
@@ -331,7 +334,7 @@ def test_zookeeper_refuses_clients_without_certificate_and_writes_by_others(secu
     trio.run(read, config)
     without = replace(config.tls, certificate_file=None, key_file=None)
     for tls in (None, without):
-        secure.refused(MetadataUnavailableError, lambda tls=tls: trio.run(read, replace(config, tls=tls)))
+        secure.refused(MetadataUnavailableError, partial(trio.run, read, replace(config, tls=tls)))
 
     async def write_as_another() -> None:
         async with metadata_store(addresses, secure.security) as ours:
@@ -400,7 +403,7 @@ def test_certificates_are_replaced_while_clients_live(secure: Secure) -> None:
             return found == _der(security, node.name)
 
         for port, node in secure.ports().items():
-            wait_until(lambda port=port, node=node: presented(port, node), f"{node.name} presents the new one", 20)
+            wait_until(partial(presented, port, node), f"{node.name} presents the new one", 20)
         producer.send(b"1")
         assert received(consumer, 2) == [0, 1]
         # A broker's new connections show bookies and ZooKeeper its new certificate, here after their restarts.
@@ -501,15 +504,6 @@ def test_no_secret_is_in_a_log_an_error_a_metric_an_answer_a_command_line_or_a_r
         if found := secrets.found_in(text):
             shown[where] = found
 
-    for node in cluster.nodes():
-        text = cluster.log(node)
-        look(f"log of {node.name}", text)
-        if node.kind is not Kind.ZOOKEEPER:
-            assert " level=debug " in text, f"{node.name} logs everything"
-        for pid in cluster.pids_of(node):
-            look(f"command line of {node.name}", Path(f"/proc/{pid}/cmdline").read_text())
-            look(f"environment of {node.name}", Path(f"/proc/{pid}/environ").read_text())
-    look("log of the official clients", (cluster.folder / "client.log").read_text(errors="replace"))
     look("output of up", secure.said)
     assert secure.errors
     for text in secure.errors:
@@ -522,6 +516,15 @@ def test_no_secret_is_in_a_log_an_error_a_metric_an_answer_a_command_line_or_a_r
     look("output of the shell", secure.shell("bookieinfo"))
     for text in reprs(secure):
         look(f"repr {text[:40]}", text)
+    # The logs come last, with what they have about all of this.
+    for node in cluster.nodes():
+        look(f"log of {node.name}", cluster.log(node))
+        for pid in cluster.pids_of(node):
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            assert "debug" in command, f"{node.name} logs everything"
+            look(f"command line of {node.name}", command)
+            look(f"environment of {node.name}", Path(f"/proc/{pid}/environ").read_text())
+    look("log of the official clients", (cluster.folder / "client.log").read_text(errors="replace"))
     assert shown == {}
 
 

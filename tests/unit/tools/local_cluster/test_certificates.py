@@ -27,10 +27,10 @@ def shaken(server: Issued, client: Issued, authority: Authority, folder: Path, h
         made.verify_flags |= STRICT
         return made
 
-    pipes = [ssl.MemoryBIO(), ssl.MemoryBIO()]
+    near, far = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
-        context(ssl.Purpose.SERVER_AUTH, client, "client").wrap_bio(*pipes, server_hostname=host),
-        context(ssl.Purpose.CLIENT_AUTH, server, "server").wrap_bio(*reversed(pipes), server_side=True),
+        context(ssl.Purpose.SERVER_AUTH, client, "client").wrap_bio(near, far, server_hostname=host),
+        context(ssl.Purpose.CLIENT_AUTH, server, "server").wrap_bio(far, near, server_side=True),
     ]
     for side in (*sides, *sides):
         try:
