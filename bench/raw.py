@@ -16,6 +16,8 @@ from crc32c import crc32c
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
+TRIES = 20
+TRY_AGAIN_S = 0.5
 SENT_MAX = 256 << 10
 """Bytes sent at once; with TLS all of them are encrypted first."""
 _U32 = struct.Struct("!I")
@@ -42,6 +44,10 @@ def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "
 
 
 PONG = frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+
+class NotReadyError(RuntimeError):
+    """The server does not serve the topic at this moment. A retry after another lookup helps."""
 
 
 class RawClient:
@@ -78,6 +84,8 @@ class RawClient:
                 self.socket.sendall(frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
             elif answer.type == expected:
                 return answer
+            elif answer.type == pb.BaseCommand.ERROR and answer.error.error == pb.ServiceNotReady:
+                raise NotReadyError(answer.error.message)
             else:
                 raise RuntimeError(f"unexpected answer: {answer}")
 
@@ -98,7 +106,18 @@ class RawClient:
         return taken
 
     def producer(self, topic: str, producer_id: int = 1) -> str:
-        """Look the topic up, open a producer on it, return its name."""
+        """Look the topic up, open a producer on it, return its name. A server that has just started, or is slow, may
+        have to be asked again."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self._producer(topic, producer_id)
+            except NotReadyError:
+                if not left:
+                    raise
+                time.sleep(TRY_AGAIN_S)
+        raise AssertionError("a try returns or raises")
+
+    def _producer(self, topic: str, producer_id: int) -> str:
         for command, expected in (
             (
                 pb.BaseCommand(

@@ -18,7 +18,9 @@ class Secrets:
         """`more`: further ones."""
         self._texts: dict[str, str] = {}
         for role in (ADMIN, BROKER, CLIENT):
-            self.add(f"token of {role}", security.token(role).read_text())
+            token = security.token(role).read_text()
+            self.add(f"token of {role}", token)
+            self.add(f"signature of the token of {role}", token.rpartition(".")[2])
         for key in security.folder.glob("*.key"):
             self.add_key(key)
         data = (security.folder / "token.private").read_bytes()
@@ -39,8 +41,6 @@ class Secrets:
         text = text.strip()
         assert len(text) >= 8, f"{name} is too short to be searched for"
         self._texts[name] = text
-        if text.count(".") == 2:  # of a token, the signature is what makes it one
-            self._texts[f"signature of the {name}"] = text.rpartition(".")[2]
 
     def add_key(self, path: Path) -> None:
         """Add the lines of a private key, without the last one, which is of its public part."""
