@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quire.servers.zookeeper.errors import ZooKeeperServerError
+from quire.servers.errors import CliError
 from quire.world.real_tls import TlsFiles
 from quire.world.tls_options import PEM, PKCS12, TlsOptions
 
@@ -24,9 +24,13 @@ _KINDS: Final = {".pem": PEM, ".p12": PKCS12, ".pfx": PKCS12, ".jks": "JKS", ".b
 """Types of stores by the ends of their names."""
 
 
+class ZooKeeperServerError(CliError):
+    """The server cannot be started, or has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Where a server listens for clients."""
+    """Address at which a server listens for clients."""
 
     host: str
     port: int

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from quire.servers.errors import CliError
-from quire.servers.zookeeper.errors import ZooKeeperServerError
 from quire.servers.zookeeper.jars import fetch_jars, find_jars
-from quire.servers.zookeeper.probe import probe_of
+from quire.servers.zookeeper.probe import ZooKeeperServerError, probe_of
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULT_PORT = 2181

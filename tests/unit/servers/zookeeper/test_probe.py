@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.servers.zookeeper.errors import ZooKeeperServerError
-from quire.servers.zookeeper.probe import probe_of
+from quire.servers.zookeeper.probe import ZooKeeperServerError, probe_of
 from tests.support.certificates import Authority
 from tests.support.refusals import refuses
 

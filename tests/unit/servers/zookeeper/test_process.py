@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from quire.servers.zookeeper import jars
-from quire.servers.zookeeper.errors import ZooKeeperServerError
-from quire.servers.zookeeper.probe import probe_of
+from quire.servers.zookeeper.probe import ZooKeeperServerError, probe_of
 from quire.servers.zookeeper.process import find_java, java_command, run_zookeeper, write_conf
 from tests.support.refusals import refuses
 

@@ -12,7 +12,7 @@ from tools.local_cluster.certificates import Authority, Issued
 
 NOW = datetime.datetime.now(datetime.UTC)
 STRICT = ssl.VERIFY_X509_STRICT
-"""What Python 3.13 asks of certificates by default."""
+"""Rules of RFC 5280, which Python 3.13 checks by default."""
 
 
 def shaken(server: Issued, client: Issued, authority: Authority, folder: Path, host: str = "127.0.0.1") -> None:
