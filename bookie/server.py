@@ -262,6 +262,7 @@ async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drai
             with suppress(MalformedError):
                 session.receive([frames.received(size)])
             if frames.error is not None:
+                bookie.stats.frames += 1
                 log.info("connection closed: not the bookie protocol", connection=stream.peer, reason=str(frames.error))
                 return
             await serve_waiting()

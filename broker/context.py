@@ -42,6 +42,7 @@ class Context:
         "delivery",
         "enable_transactions",
         "filters",
+        "frames",
         "measures",
         "no_room",
         "nursery",
@@ -102,6 +103,8 @@ class Context:
         """Rates, taken by the server."""
         self.connects = 0
         """Connections that have sent CONNECT."""
+        self.frames = 0
+        """Frames of clients that were handled, those that ended their connection too."""
         self.passed_over: Counter[str] = Counter()
         """Stored entries acknowledged on behalf of consumers, by reason."""
         self.compacting = Gate(COMPACTIONS_MAX)

@@ -20,12 +20,11 @@ import trio
 from broker import replies
 from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
-from broker.connections.refusals import failed, refuse
+from broker.connections.refusals import failure, refuse
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
-from broker.errors import BrokerError
 from broker.security.authentication.refreshing import LoginSession
 from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
@@ -189,6 +188,7 @@ class Connection:
             items: Sequence[Item] = self._buffer.received(received)
         except BadFrameError as error:
             broken, items = error, error.items
+            self.context.frames += 1
         left = iter(items)
         while not self._pass(left):
             await trio.lowlevel.checkpoint()
@@ -208,6 +208,7 @@ class Connection:
                     return False
                 self._many = None
             for item in items:
+                self.context.frames += len(item.sequence_ids) if isinstance(item, SendRun) else 1
                 if isinstance(item, SendRun):
                     self._send(item)
                 elif isinstance(item, Other):
@@ -432,12 +433,7 @@ class Connection:
 
     def answer_failure(self, command: pb.BaseCommand, error: Exception) -> None:
         """Answer a request with the error that ended it."""
-        if isinstance(error, BrokerError):
-            self.write((failed(command, error.code, str(error)),))
-            return
-        kind = pb.BaseCommand.Type.Name(command.type)
-        self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
-        self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
+        self.write((failure(command, error, self.log),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""
