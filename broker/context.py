@@ -18,6 +18,7 @@ from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
 from quire.client.authentication import Credentials
 from quire.service.gate import Gate
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import World
 from quire.world.outbox import Turn
 
@@ -50,6 +51,7 @@ class Context:
         "output",
         "passed_over",
         "publishing",
+        "rare_lines",
         "service_url",
         "service_url_tls",
         "turn",
@@ -99,6 +101,8 @@ class Context:
         if options.unacked_messages_per_broker_max:
             limit, share = options.unacked_messages_per_broker_max, options.unacked_share_when_over
             self.unacked = BrokerUnacked(limit, share, self.turn.later)
+        self.rare_lines = RareLines()
+        """Log lines about bad clients."""
         self.measures = Measures(options.stats_interval_s)
         """Rates, taken by the server."""
         self.connects = 0

@@ -276,6 +276,7 @@ class Broker:
                     connection.ping()
                 elif silent >= tick:
                     connection.rest()
+            self.context.rare_lines.settle()
             self.explain.watch.begin()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 for subscription in topic.subscriptions.values():

@@ -231,7 +231,8 @@ class BookieSession:
             opcode, ledger_id, entry_id, rc = request
             self.out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
         elif isinstance(request, v2.Malformed):
-            log.info("connection closed: not the bookie protocol", connection=self._peer, reason=request.reason)
+            if self.bookie.rare_lines.admits("not the bookie protocol", self._peer):
+                log.info("connection closed: not the bookie protocol", connection=self._peer, reason=request.reason)
             self.flush()
             self.close()
 

@@ -140,7 +140,8 @@ class Connection:
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
             why = reason_of(errors)
-            self.log.warning("connection closed: protocol violation", reason=why)
+            if self.context.rare_lines.admits("protocol violation", self.stream.peer):
+                self.log.warning("connection closed: protocol violation", reason=why)
         except* OSError as errors:
             why = reason_of(errors)
         finally:

@@ -61,7 +61,8 @@ def auth_response(connection: Connection, command: pb.BaseCommand) -> None:
     presented = Presented(given.auth_data, connection.stream.peer_certificate)
     now_ms = connection.context.world.clock.wall_ms()
     try:
-        session.login = authentication.refresh(session.login, given.auth_method_name, presented, now_ms)
+        peer = connection.stream.peer
+        session.login = authentication.refresh(session.login, given.auth_method_name, presented, now_ms, peer)
     except AuthenticationError as error:
         _refuse(connection, error, pb.AuthenticationError, "Failed to authenticate")
         return
@@ -93,7 +94,7 @@ def _login(connection: Connection, authentication: Authentication, request: pb.C
         Presented(request.original_auth_data.encode(), certificate),
     )
     try:
-        return authentication.login(handshake, connection.context.world.clock.wall_ms())
+        return authentication.login(handshake, connection.context.world.clock.wall_ms(), connection.stream.peer)
     except RolesError as error:
         _refuse(connection, error, pb.AuthorizationError, "Invalid roles.")
     except AuthenticationError as error:
@@ -112,7 +113,8 @@ def _method(request: pb.CommandConnect) -> str:
 
 def _refuse(connection: Connection, error: AuthenticationError, code: pb.ServerError, message: str) -> None:
     """Answer with an error that reveals nothing, log the reason, and end the connection."""
-    connection.log.warning("authentication failed", reason=str(error))
+    if connection.context.rare_lines.admits("authentication failed", connection.stream.peer):
+        connection.log.warning("authentication failed", reason=str(error))
     connection.write((replies.error(replies.U64_MAX, code, message),))
     connection.context.turn.flush()
     connection.abort("authentication failed")

@@ -223,7 +223,9 @@ def test_a_bookie_handles_fuzzed_frames(tmp_path: Path) -> None:
 
     ask(zookeeper.config(root), init)
     uri = f"zk+hierarchical://127.0.0.1:{zookeeper.port}{root}/ledgers"
-    bookie = BookieProcess(tmp_path / "bookie", uri, httpServerEnabled="true", httpServerPort=free_port(), dbStorage_writeCacheMaxSizeMb=8)
+    bookie = BookieProcess(
+        tmp_path / "bookie", uri, httpServerEnabled="true", httpServerPort=free_port(), dbStorage_writeCacheMaxSizeMb=8
+    )
     try:
         bookie.start()
         watched = Watched(
@@ -235,7 +237,7 @@ def test_a_bookie_handles_fuzzed_frames(tmp_path: Path) -> None:
             assert wire.add(7, number) == 0
             assert wire.read(7, number) == (0, entry(7, number))
 
-        def converse(rng: random.Random) -> list[bytes]:
+        def converse(rng: random.Random) -> tuple[list[bytes], list[bytes]]:
             return bookie_frames.conversation(rng, rng.randrange(5, 2 * FRAMES))
 
         with beside(add_and_read) as took:

@@ -9,6 +9,7 @@ from broker.security.authorization.config import AuthorizationOptions
 from quire.client.authentication import Credentials, CredentialsError, from_plugin
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import Clock
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def check_security(options: AuthenticationOptions, permissions: AuthorizationOpt
 
 
 def middleware_of(
-    authentication: Authentication | None, options: AuthenticationOptions, clock: Clock
+    authentication: Authentication | None, options: AuthenticationOptions, clock: Clock, rare_lines: RareLines
 ) -> tuple[Middleware, ...]:
     """Return what every request to the web port passes."""
     if authentication is None:
@@ -62,4 +63,5 @@ def middleware_of(
 
     from broker.security.web import RequestAuthentication
 
-    return (Middleware(RequestAuthentication, authentication, clock, metrics_too=options.authenticate_metrics),)
+    metrics_too = options.authenticate_metrics
+    return (Middleware(RequestAuthentication, authentication, clock, rare_lines, metrics_too=metrics_too),)

@@ -11,10 +11,11 @@ ones count, which is what guessing needs; above the bound, an address waits for 
 from __future__ import annotations
 
 import hashlib
+from secrets import token_bytes
 from typing import Final
 
+from quire.service.neighbours.addresses import place_of
 from quire.service.neighbours.windows import Windows
-from quire.service.serve import address_of
 
 WINDOW_S: Final = 60.0
 ADDRESSES_MAX: Final = 10_000
@@ -27,38 +28,45 @@ KEY_BYTES: Final = 32
 class Logins:
     """Attempts at one server. Times are given by the caller, in seconds."""
 
-    def __init__(self, failures_max: int, key: bytes) -> None:
-        """`failures_max`: different wrong credentials of an address in a minute; 0: no bound. `key`: random bytes."""
+    def __init__(self, failures_max: int) -> None:
+        """`failures_max`: different wrong credentials of an address in a minute; 0: no bound."""
         self._failures_max = failures_max
-        self._key = key
+        self._key = token_bytes(KEY_BYTES)
         self._failures: Windows[str] = Windows(WINDOW_S, ADDRESSES_MAX)
         self._wrong: dict[bytes, tuple[float, str]] = {}
         """When they are looked at again, and why they were refused; in the order of these times."""
-        self._right: dict[bytes, None] = {}
+        self._right: dict[bytes, object] = {}
+        """What they proved."""
         self.unchecked = 0
         """Attempts refused without a check."""
 
-    def refusal(self, peer: str, credentials: bytes, now: float) -> str:
-        """Return why the credentials of a client `peer` (host:port) are refused unchecked; empty: they are checked."""
+    def refusal(self, peer: str, credentials: bytes, now: float, provider: str = "") -> str:
+        """Return why the credentials of a client `peer` (host:port) are refused unchecked; empty: they are checked.
+        `provider`: the one that would check them."""
         if not credentials:
             return ""
-        known = self._hash(credentials)
+        known = self._hash(credentials, provider)
         if (wrong := self._wrong.get(known)) is not None and wrong[0] > now:
             self.unchecked += 1
             return wrong[1]
         if self._failures_max and known not in self._right:
-            if self._failures.count(address_of(peer), now) >= self._failures_max:
+            if self._failures.count(place_of(peer), now) >= self._failures_max:
                 self.unchecked += 1
                 return TOO_MANY
         return ""
 
-    def failed(self, peer: str, credentials: bytes, reason: str, now: float, *, may_pass: bool = False) -> None:
-        """Note that credentials were checked and are wrong. `may_pass`: time can make them right."""
+    def count(self, peer: str, now: float) -> None:
+        """Count an attempt of a client, whose credentials were checked by all that could be, and are wrong."""
+        self._failures.add(place_of(peer), now)
+
+    def failed(
+        self, credentials: bytes, reason: str, now: float, provider: str = "", *, may_pass: bool = False
+    ) -> None:
+        """Note that a provider has checked credentials and they are wrong. `may_pass`: time can make them right."""
         if not credentials:
             return
-        known = self._hash(credentials)
+        known = self._hash(credentials, provider)
         self._right.pop(known, None)
-        self._failures.add(address_of(peer), now)
         if may_pass:
             return
         self._wrong.pop(known, None)
@@ -68,15 +76,15 @@ class Logins:
             del self._wrong[next(iter(self._wrong))]
         self._wrong[known] = (now + WINDOW_S, reason)
 
-    def succeeded(self, credentials: bytes) -> None:
-        """Note that credentials are right: they are checked again whatever their address does."""
+    def succeeded(self, credentials: bytes, proved: object, provider: str = "") -> None:
+        """Note what credentials prove: they are looked at again whatever their address does."""
         if not credentials:
             return
-        known = self._hash(credentials)
+        known = self._hash(credentials, provider)
         if known not in self._right:
             if len(self._right) >= CREDENTIALS_MAX:
                 del self._right[next(iter(self._right))]
-            self._right[known] = None
+            self._right[known] = proved
 
     def _first_wrong(self) -> list[tuple[bytes, tuple[float, str]]]:
         """Return the two oldest wrong ones: one comes, so as many go in time."""
@@ -87,5 +95,9 @@ class Logins:
                 break
         return found
 
-    def _hash(self, credentials: bytes) -> bytes:
-        return hashlib.blake2b(credentials, key=self._key, digest_size=16).digest()
+    def proved(self, credentials: bytes, provider: str = "") -> object | None:
+        """Return what credentials proved before; None: nothing that is known."""
+        return self._right.get(self._hash(credentials, provider))
+
+    def _hash(self, credentials: bytes, provider: str) -> bytes:
+        return hashlib.blake2b(provider.encode() + b"\0" + credentials, key=self._key, digest_size=16).digest()

@@ -11,8 +11,8 @@ from typing import Final
 import trio
 
 from quire.service.log import get_logger
+from quire.service.neighbours.addresses import place_of
 from quire.service.neighbours.windows import Windows
-from quire.service.serve import address_of
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ class RareLines:
     def admits(self, event: str, peer: str) -> bool:
         """Return whether `event` about the client `peer` (host:port) is written; if not, it is counted."""
         now = trio.current_time()
-        key = (event, address_of(peer))
+        key = (event, place_of(peer))
         self._write_counts(self._of_address.add(key, now), self._lines_max)
         if self._of_address.count(key, now) > self._lines_max:
             return False

@@ -85,9 +85,9 @@ def _joined(frame: v2.Frame) -> bytes:
     return b"".join(frame) if isinstance(frame, tuple) else bytes(frame)
 
 
-def conversation(rng: random.Random, length: int, ledgers: range = LEDGERS) -> list[bytes]:
-    """Return the frames of one connection, `length` or a few more of them; the last one may be torn."""
-    ledger_id = rng.choice(ledgers)
+def conversation(rng: random.Random, length: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the frames of one connection: none that are sent first, and about `length`; the last one may be torn."""
+    ledger_id = rng.choice(LEDGERS)
     of_2, of_3 = seeds_2(ledger_id), seeds_3(ledger_id)
     known = rng.choice((of_2, of_3, of_3, of_2 + of_3))
     frames = []
@@ -102,4 +102,4 @@ def conversation(rng: random.Random, length: int, ledgers: range = LEDGERS) -> l
         frames.append(rng.choice(fences(ledger_id)))
     if rng.random() < 0.5:
         frames.append(torn(rng, rng.choice(known)))
-    return frames
+    return [], frames

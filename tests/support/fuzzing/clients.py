@@ -18,6 +18,10 @@ QUIET_S = 0.05
 """Time without answers after which a conversation counts as over."""
 STUCK_S = 30.0
 """Time within which a server has to read a conversation, or end it."""
+BEGIN_S = 0.2
+"""Most time that the answers to the beginning of a conversation are waited for."""
+ANSWER_SIZE = 25
+"""Bytes that an answer has at least, on average."""
 CHUNK = 1 << 16
 
 
@@ -32,7 +36,8 @@ class Transport(Protocol):
 
 
 Connect: TypeAlias = Callable[[random.Random], Awaitable[Transport]]
-Converse: TypeAlias = Callable[[random.Random], list[bytes]]
+Converse: TypeAlias = Callable[[random.Random], tuple[list[bytes], list[bytes]]]
+"""Returns frames that are answered before the others are sent, and the others."""
 
 
 @dataclass(slots=True)
@@ -132,12 +137,12 @@ async def fuzz(
     async def one(number: int) -> None:
         rng = random.Random(f"{seed}/{number}")
         while not enough(sent):
-            frames = converse(rng)
+            begin, frames = converse(rng)
             sent.connections += 1
-            sent.frames += len(frames)
+            sent.frames += len(begin) + len(frames)
             with trio.fail_after(STUCK_S):
                 try:
-                    await _talk(await connect(rng), frames, rng, sent)
+                    await _talk(await connect(rng), begin, frames, rng, sent)
                 except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError):
                     sent.ended += 1
 
@@ -147,14 +152,16 @@ async def fuzz(
     return sent
 
 
-async def _talk(stream: Transport, frames: list[bytes], rng: random.Random, sent: Sent) -> None:
+async def _talk(stream: Transport, begin: list[bytes], frames: list[bytes], rng: random.Random, sent: Sent) -> None:
     heard = trio.current_time()
+    answered = 0
     silently = rng.random() < 0.3
 
     async def listen() -> None:
-        nonlocal heard
+        nonlocal answered, heard
         try:
             while data := await stream.receive_some(CHUNK):
+                answered += len(data)
                 sent.answers += len(data)
                 heard = trio.current_time()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
@@ -164,6 +171,11 @@ async def _talk(stream: Transport, frames: list[bytes], rng: random.Random, sent
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
+            if begin:
+                await stream.send_all(b"".join(begin))
+                with trio.move_on_after(BEGIN_S):
+                    while answered < len(begin) * ANSWER_SIZE:
+                        await trio.sleep(0.002)
             data = b"".join(frames)
             cut = rng.randrange(len(data) + 1) if rng.random() < 0.1 else len(data)
             await stream.send_all(data[:cut])

@@ -53,6 +53,9 @@ class Seed:
     command: bytes
     tail: bytes = b""
 
+    is_final: bool = False
+    """True if it ends a connection even as it is."""
+
     @property
     def frame(self) -> bytes:
         return frame(self.command, self.tail)
@@ -101,8 +104,8 @@ def seeds(topic: str) -> tuple[Seed, ...]:
     schema = pb.Schema(name="s", schema_data=b'{"type":"record","name":"R","fields":[]}', type=pb.Schema.Avro)
     ids = [message_id(number) for number in range(1, 8)]
     made = [
-        Seed(CONNECT.SerializeToString()),
-        Seed(CONNECT_ALL.SerializeToString()),
+        Seed(CONNECT.SerializeToString(), is_final=True),
+        Seed(CONNECT_ALL.SerializeToString(), is_final=True),
         Seed(PING[8:]),
         Seed(PONG[8:]),
         Seed(command("LOOKUP", "lookupTopic", topic=topic, request_id=1, authoritative=True)),
@@ -191,7 +194,7 @@ def seeds(topic: str) -> tuple[Seed, ...]:
         Seed(command("MESSAGE", "message", consumer_id=1, message_id=message_id(1)), entry(b"back")),
         Seed(command("ERROR", "error", request_id=1, error=1, message="no")),
         # A message id in a message id, deeper than protobuf reads.
-        Seed(b"\x08\x0a" + b"\x52" + _sized(b"\x08\x01\x10\x00\x1a" + _sized(b"\x08\x01\x10\x01" + nested(b"\x3a", 500)))),
+        Seed(is_final=True, command=b"\x08\x0a" + b"\x52" + _sized(b"\x08\x01\x10\x00\x1a" + _sized(b"\x08\x01\x10\x01" + nested(b"\x3a", 500)))),
     ]  # fmt: skip
     for number, kind in enumerate(KINDS, 1):
         made.append(
@@ -232,15 +235,13 @@ def seeds(topic: str) -> tuple[Seed, ...]:
             )
         )
     made += [
-        Seed(command("SEND", "send", producer_id=number % 3 + 1, sequence_id=number), stored)
+        Seed(command("SEND", "send", producer_id=number % 3 + 1, sequence_id=number), stored, is_final=number % 3 == 2)
         for number, stored in enumerate(_entries())
     ]
     made.append(
         Seed(command("SEND", "send", producer_id=1, sequence_id=1, num_messages=2_147_483_647, is_chunk=True), entry())
     )
-    made.append(
-        Seed(command("SEND", "send", producer_id=1, sequence_id=(1 << 64) - 1, highest_sequence_id=1), entry())
-    )
+    made.append(Seed(command("SEND", "send", producer_id=1, sequence_id=(1 << 64) - 1, highest_sequence_id=1), entry()))
     return tuple(made)
 
 
@@ -288,8 +289,9 @@ def changed(rng: random.Random, seed: Seed, others: tuple[Seed, ...]) -> bytes:
     return frame(seed.command, seed.tail[:2] + _U32.pack(crc32c(checked)) + checked)
 
 
-def conversation(rng: random.Random, length: int) -> list[bytes]:
-    """Return the frames of one connection, about `length` of them; the last one may be torn."""
+def conversation(rng: random.Random, length: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the frames of one connection: those of its beginning, after which a client waits for the answers, and
+    about `length` more; the last one may be torn."""
     topic = rng.choice(TOPICS)
     known = seeds(topic)
     frames = _begin(topic)
@@ -300,12 +302,13 @@ def conversation(rng: random.Random, length: int) -> list[bytes]:
             frames[0] = frame(CONNECT_ALL)
         case 2:
             rng.shuffle(frames)
+    begin, frames = frames, []
     share = rng.choice((0.03, 0.1, 0.5))  # most changes end the connection
     for _ in range(length):
         seed = rng.choice(known)
-        if seed.command[1:2] == b"\x02" and rng.random() < 0.96:
-            continue  # a second CONNECT ends the connection
+        if seed.is_final and rng.random() < 0.96:
+            continue
         frames.append(changed(rng, seed, known) if rng.random() < share else seed.frame)
     if rng.random() < 0.5:
         frames.append(torn(rng, rng.choice(known).frame))
-    return frames
+    return begin, frames

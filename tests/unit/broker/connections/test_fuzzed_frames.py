@@ -35,7 +35,10 @@ async def test_fuzzed_frames_are_handled_and_a_good_client_beside_them_is_served
     number = 0
     while room.broker.context.frames < 3000:
         peer = room.open()
-        peer.stream.arrive(b"".join(conversation(rng, 30)))
+        begin, frames = conversation(rng, 30)
+        peer.stream.arrive(b"".join(begin))
+        await trio.testing.wait_all_tasks_blocked()
+        peer.stream.arrive(b"".join(frames))
         await served(beside, number)
         number += 1
         if rng.random() < 0.7:

@@ -19,6 +19,7 @@ from broker.security.metrics import register_authentication
 from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
+from quire.service.neighbours.rare_lines import RareLines
 from quire.service.routes import route
 from tests.support.credentials import authentication, token
 from tests.unit.managed_ledger.fake_ledgers import fake_world
@@ -42,7 +43,7 @@ async def web(*, enabled: bool = True, metrics_too: bool = False, **options: Any
         metrics,
         Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint),
         [route("/admin/v2/whoami", GET=whoami)],
-        middleware_of(checks, given, fake_world().clock),
+        middleware_of(checks, given, fake_world().clock, RareLines()),
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://quire") as client:
         yield client
