@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,6 +13,7 @@ from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
 from broker.measures import Measures
+from broker.neighbours.neighbours import neighbours_of
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
@@ -45,6 +46,7 @@ class Context:
         "filters",
         "frames",
         "measures",
+        "neighbours",
         "no_room",
         "nursery",
         "options",
@@ -70,6 +72,7 @@ class Context:
         incarnation: int = 0,
         no_room: Callable[[], str] = str,
         authentication: Authentication | None = None,
+        super_users: Iterable[str] = (),
     ) -> None:
         """Take what the parts share. Raises ConfigError (a filter cannot be loaded)."""
         self.world = world
@@ -96,6 +99,8 @@ class Context:
         """Rules of delivery where no policy says otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
+        self.neighbours = neighbours_of(options, self.publishing, super_users)
+        """Shares of roles and addresses. None: they have no limits."""
         self.unacked: BrokerUnacked | None = None
         """Set if the unacknowledged messages of the broker are bounded."""
         if options.unacked_messages_per_broker_max:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import trio
+
+
+class Budget(Protocol):
+    """Counts bytes while they are stored."""
+
+    def take(self, size: int) -> None:
+        """Count a run of entries that is handed to a managed ledger."""
+
+    def give(self, size: int) -> None:
+        """Return the bytes of a run that was confirmed, or failed."""
 
 
 class PublishBudget:

@@ -18,6 +18,13 @@ from dataclasses import dataclass
 import trio
 
 from broker import replies
+from broker.connections.bounds import (
+    CLOSED_PRODUCERS_MAX,
+    CONNECT_FRAME_MAX,
+    WORK_PER_COMMAND,
+    WORK_PER_STEP,
+    ProtocolError,
+)
 from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
 from broker.connections.refusals import failure, refuse
@@ -25,6 +32,7 @@ from broker.context import Context
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
+from broker.publish_budget import Budget
 from broker.security.authentication.refreshing import LoginSession
 from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
@@ -42,20 +50,7 @@ from quire.world.unwrap import reason_of
 
 log = get_logger(__name__)
 
-CLOSED_PRODUCERS_MAX = 10_000
-"""Producers closed on one connection that are remembered. A SEND of one closed earlier closes the connection."""
-WORK_PER_STEP = 512
-"""Message ids of ACK and REDELIVER, over all commands, that a connection handles before other tasks run: 1 to 5 ms, the
-most for parts of batches."""
-WORK_PER_COMMAND = 8
-"""Cost of a command in that budget, beside its message ids."""
-CONNECT_FRAME_MAX = 192 << 10
-"""Maximum bytes of a frame before the client has proven its role: two credentials of 64 KiB, and more than the rest."""
 _DONE = object()
-
-
-class ProtocolError(Exception):
-    """Violation of the protocol by the peer. The connection is closed and one log line gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +92,10 @@ class Connection:
         self.takes_entry_metadata = False
         self.sends_in_flight = 0
         self.requests_in_flight = 0
+        self.neighbour = None if context.neighbours is None else context.neighbours.meet(stream.peer)
+        """Shares of its role and address; None: they have no limits."""
+        self.publishing: Budget = self.neighbour or context.publishing
+        """Counts the bytes of its producers while they are stored."""
         self.work_left = 0
         """Remaining part of WORK_PER_STEP in the current step."""
         self._many: Iterator[None] | None = None
@@ -230,6 +229,8 @@ class Connection:
         self.closed = True
         self.stream.close()
         self._outbox.fail(OSError(errno.EPIPE, "connection ended"))
+        if self.neighbour is not None:
+            self.neighbour.log_out()
         # At once: the connection itself may be part of a reference cycle, and the collector runs rarely.
         del self._buffer, self._reading, self.nursery
         # `closed` is set, so entries held by one consumer do not go to another one of this connection first.
@@ -263,6 +264,7 @@ class Connection:
             or self.requests_in_flight > options.pending_requests_max
             or (publishing.bytes > publishing.limit and bool(self.producers))
             or (out_max <= self._outbox.pending_bytes and not self._output_below(out_max))
+            or (self.neighbour is not None and self.neighbour.is_over(publishes=bool(self.producers)))
         )
 
     async def _pause(self) -> None:
@@ -285,20 +287,23 @@ class Connection:
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
             or (bool(self.producers) and not self.context.publishing.is_low)
+            or (self.neighbour is not None and not self.neighbour.is_low(publishes=bool(self.producers)))
         )
 
     async def _wait_for_answers(self) -> None:
         """Wait for an answer on this connection or, if it publishes, for an answer to any of its sends."""
-        publishing = self.context.publishing
         answered = self._answered = trio.Event()
-        publishing.tell(answered)
+        tellers = [self.context.publishing, *filter(None, (self.neighbour,))]
+        for each in tellers:
+            each.tell(answered)
         try:
             await answered.wait()
         finally:
             if self.is_deaf:
                 self._listen_anew()
             self._answered = None
-            publishing.forget(answered)
+            for each in tellers:
+                each.forget(answered)
 
     @property
     def is_deaf(self) -> bool:
@@ -422,6 +427,8 @@ class Connection:
     def start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
         """Run a request in a task of its own and answer with its BrokerError, if any."""
         self.requests_in_flight += 1
+        if self.neighbour is not None:
+            self.neighbour.take_request()
         self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
 
     async def _request(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
@@ -430,6 +437,8 @@ class Connection:
         except Exception as error:
             self.answer_failure(command, error)
         finally:
+            if self.neighbour is not None:
+                self.neighbour.give_request()
             self.request_done()
 
     def answer_failure(self, command: pb.BaseCommand, error: Exception) -> None:

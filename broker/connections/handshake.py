@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from broker import replies
 from broker.config import SERVER_VERSION
-from broker.connections.connection import Connection, ProtocolError
+from broker.connections.bounds import ProtocolError
+from broker.connections.connection import Connection
 from broker.connections.refusals import refuse
 from broker.security.authentication.authentication import Authentication, Handshake, Login
 from broker.security.authentication.credentials import Presented
@@ -38,6 +39,11 @@ def connect(connection: Connection, command: pb.BaseCommand) -> None:
         connection.principal = login.principal
         if login.expires_ms is not None:
             connection.session = LoginSession(login, request.feature_flags.supports_auth_refresh)
+    role = "" if connection.principal is None else connection.principal.subject
+    if role and connection.neighbour is not None and (refused := connection.neighbour.log_in(role)):
+        error = AuthenticationError(refused, "TOO_MANY_CONNECTIONS")
+        _refuse(connection, error, pb.NotAllowedError, refused)
+        return
     connection.begin()
     connection.context.connects += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]

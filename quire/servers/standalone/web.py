@@ -127,5 +127,7 @@ def _app(
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
     security = config.authentication
     context = broker.context
-    middleware = middleware_of(context.authentication, security, context.world.clock, context.rare_lines)
+    middleware = middleware_of(
+        context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
+    )
     return make_app(metrics, health, routes(service), middleware, guard=guard)

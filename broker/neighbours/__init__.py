@@ -1,0 +1,1 @@
+"""What one role, or one address, may have of a broker: connections, requests, bytes, topics."""
