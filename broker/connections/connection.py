@@ -293,17 +293,14 @@ class Connection:
     async def _wait_for_answers(self) -> None:
         """Wait for an answer on this connection or, if it publishes, for an answer to any of its sends."""
         answered = self._answered = trio.Event()
-        tellers = [self.context.publishing, *filter(None, (self.neighbour,))]
-        for each in tellers:
-            each.tell(answered)
+        self.publishing.tell(answered)
         try:
             await answered.wait()
         finally:
             if self.is_deaf:
                 self._listen_anew()
             self._answered = None
-            for each in tellers:
-                each.forget(answered)
+            self.publishing.forget(answered)
 
     @property
     def is_deaf(self) -> bool:

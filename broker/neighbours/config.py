@@ -49,8 +49,8 @@ class NeighbourOptions:
         "quireMaxTopicsMadePerRolePerMinute",
         0,
         minimum=0,
-        doc="Topics that one role may make in a minute, by using or by creating them; a partitioned topic counts as one. "
-        f"Further ones are refused. {_WITH_ROLE}",
+        doc="Topics that one role may make in a minute, by using or by creating them; a partitioned topic counts as "
+        f"one. Further ones are refused. {_WITH_ROLE}",
     )
     address_topics_per_minute_max: int = conf_key(
         "quireMaxTopicsMadePerAddressPerMinute", 0, minimum=0, doc=f"The same for the clients of one address. {_ANY}"

@@ -108,10 +108,13 @@ class Neighbour:
         return all(share.is_low(publishes=publishes) for share in self._shares)
 
     def tell(self, event: trio.Event) -> None:
+        """Set `event` when a share, or the budget of all, is low again."""
+        self._neighbours.publishing.tell(event)
         for share in self._shares:
             share.tell(event)
 
     def forget(self, event: trio.Event) -> None:
+        self._neighbours.publishing.forget(event)
         for share in self._shares:
             share.forget(event)
 

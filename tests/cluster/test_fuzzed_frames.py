@@ -61,7 +61,9 @@ class Watched:
         return int(float(line.rpartition(" ")[2]))
 
     def size_mb(self) -> float:
-        return int((self.folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        """Return the memory that is the process's own, without pages of files."""
+        [line] = [line for line in (self.folder / "status").read_text().splitlines() if line.startswith("RssAnon:")]
+        return int(line.split()[1]) / 1024
 
     def descriptors(self) -> int:
         return len(os.listdir(self.folder / "fd"))
@@ -99,8 +101,8 @@ class Watched:
         seconds = time.monotonic() - began
         last_mb = self.size_mb()
         print(
-            f"{counted - begin} frames counted, {sent.frames} sent over {sent.connections} connections in {seconds:.0f} s; "
-            f"{first_mb:.0f} MB after a quarter, {last_mb:.0f} MB at the end",
+            f"{counted - begin} frames counted, {sent.frames} sent over {sent.connections} connections in "
+            f"{seconds:.0f} s; {first_mb:.0f} MB after a quarter, {last_mb:.0f} MB at the end",
             flush=True,
         )
         assert last_mb - first_mb < GROWTH_MB

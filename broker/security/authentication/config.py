@@ -108,8 +108,8 @@ class AuthenticationOptions:
         "quireFailedLoginsPerAddressPerMinute",
         600,
         minimum=0,
-        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked until "
-        "the minute is over, unless they were right before. 0: no limit.",
+        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked "
+        "until the minute is over, unless they were right before. 0: no limit.",
     )
     client_plugin: str = conf_key(
         "brokerClientAuthenticationPlugin",

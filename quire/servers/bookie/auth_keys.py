@@ -46,8 +46,8 @@ class BookieAuthKeys:
         "quireFailedLoginsPerAddressPerMinute",
         600,
         minimum=0,
-        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked until "
-        "the minute is over, unless they were right before. 0: no limit.",
+        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked "
+        "until the minute is over, unless they were right before. 0: no limit.",
     )
     roles: tuple[str, ...] = conf_key(
         "authorizedRoles",

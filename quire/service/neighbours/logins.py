@@ -49,11 +49,12 @@ class Logins:
         if (wrong := self._wrong.get(known)) is not None and wrong[0] > now:
             self.unchecked += 1
             return wrong[1]
-        if self._failures_max and known not in self._right:
-            if self._failures.count(place_of(peer), now) >= self._failures_max:
-                self.unchecked += 1
-                return TOO_MANY
-        return ""
+        if not self._failures_max or known in self._right:
+            return ""
+        if self._failures.count(place_of(peer), now) < self._failures_max:
+            return ""
+        self.unchecked += 1
+        return TOO_MANY
 
     def count(self, peer: str, now: float) -> None:
         """Count an attempt of a client, whose credentials were checked by all that could be, and are wrong."""

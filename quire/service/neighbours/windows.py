@@ -1,8 +1,9 @@
 """Counts by key within a window of time, for a bounded number of keys (pure).
 
-Why this is hard: the keys come from outside, such as addresses, and there may be more of them than memory. So the oldest
-window goes when there is no room, whatever it has counted: a bound may be forgotten early, but memory is never the price
-of keeping it. Each key has a window of its own, which begins with its first count, so that not all end at once.
+Why this is hard: the keys come from outside, such as addresses, and there may be more of them than memory. So the
+oldest window goes when there is no room, whatever it has counted: a bound may be forgotten early, but memory is never
+the price of keeping it. Each key has a window of its own, which begins with its first count, so that not all end at
+once.
 """
 
 from __future__ import annotations

@@ -153,17 +153,20 @@ async def fuzz(
 
 
 async def _talk(stream: Transport, begin: list[bytes], frames: list[bytes], rng: random.Random, sent: Sent) -> None:
-    heard = trio.current_time()
+    begun = trio.Event()
+    quiet = trio.CancelScope()
     answered = 0
     silently = rng.random() < 0.3
 
     async def listen() -> None:
-        nonlocal answered, heard
+        nonlocal answered
         try:
             while data := await stream.receive_some(CHUNK):
                 answered += len(data)
                 sent.answers += len(data)
-                heard = trio.current_time()
+                quiet.deadline = trio.current_time() + QUIET_S
+                if answered >= len(begin) * ANSWER_SIZE:
+                    begun.set()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # ended by the server
         nursery.cancel_scope.cancel()
@@ -174,8 +177,7 @@ async def _talk(stream: Transport, begin: list[bytes], frames: list[bytes], rng:
             if begin:
                 await stream.send_all(b"".join(begin))
                 with trio.move_on_after(BEGIN_S):
-                    while answered < len(begin) * ANSWER_SIZE:
-                        await trio.sleep(0.002)
+                    await begun.wait()
             data = b"".join(frames)
             cut = rng.randrange(len(data) + 1) if rng.random() < 0.1 else len(data)
             await stream.send_all(data[:cut])
@@ -183,8 +185,9 @@ async def _talk(stream: Transport, begin: list[bytes], frames: list[bytes], rng:
                 await trio.sleep(0.001)
                 await stream.send_all(data[cut:])
             if not silently:
-                while trio.current_time() - heard < QUIET_S:
-                    await trio.sleep(QUIET_S / 2)
+                quiet.deadline = trio.current_time() + QUIET_S
+                with quiet:
+                    await trio.sleep_forever()
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):

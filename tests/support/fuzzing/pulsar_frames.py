@@ -7,6 +7,7 @@ import random
 import struct
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from crc32c import crc32c
 
@@ -61,7 +62,7 @@ class Seed:
         return frame(self.command, self.tail)
 
 
-def message_id(number: int, **fields: object) -> pb.MessageIdData:
+def message_id(number: int, **fields: Any) -> pb.MessageIdData:
     return pb.MessageIdData(ledgerId=number, entryId=number % 50, **fields)
 
 
@@ -79,10 +80,11 @@ def _entries() -> list[bytes]:
     """Return entries of every form: plain, keyed, batched, compressed, encrypted, chunked, delayed, huge claims."""
     key = pb.EncryptionKeys(key="key", value=b"v" * 128, metadata=[pb.KeyValue(key="a", value="b")])
     packed = gzip.compress(batch(4))
+    pair = pb.KeyValue(key="a", value="b")
     return [
         entry(b"hello"),
         entry(b""),
-        entry(b"x" * 3000, partition_key="k", ordering_key=b"o", event_time=5, properties=[pb.KeyValue(key="a", value="b")]),
+        entry(b"x" * 3000, partition_key="k", ordering_key=b"o", event_time=5, properties=[pair]),
         entry(batch(5), num_messages_in_batch=5),
         entry(batch(2), num_messages_in_batch=2_000_000_000),
         entry(packed, num_messages_in_batch=4, compression=pb.ZLIB, uncompressed_size=len(batch(4))),
@@ -194,7 +196,7 @@ def seeds(topic: str) -> tuple[Seed, ...]:
         Seed(command("MESSAGE", "message", consumer_id=1, message_id=message_id(1)), entry(b"back")),
         Seed(command("ERROR", "error", request_id=1, error=1, message="no")),
         # A message id in a message id, deeper than protobuf reads.
-        Seed(is_final=True, command=b"\x08\x0a" + b"\x52" + _sized(b"\x08\x01\x10\x00\x1a" + _sized(b"\x08\x01\x10\x01" + nested(b"\x3a", 500)))),
+        Seed(is_final=True, command=_deep_ack()),
     ]  # fmt: skip
     for number, kind in enumerate(KINDS, 1):
         made.append(
@@ -243,6 +245,12 @@ def seeds(topic: str) -> tuple[Seed, ...]:
     )
     made.append(Seed(command("SEND", "send", producer_id=1, sequence_id=(1 << 64) - 1, highest_sequence_id=1), entry()))
     return tuple(made)
+
+
+def _deep_ack() -> bytes:
+    """Return an ACK with message ids in message ids, deeper than protobuf reads."""
+    deep = b"\x08\x01\x10\x01" + nested(b"\x3a", 500)
+    return b"\x08\x0a\x52" + _sized(b"\x08\x01\x10\x00\x1a" + _sized(deep))
 
 
 def _sized(data: bytes) -> bytes:

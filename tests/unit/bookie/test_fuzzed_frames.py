@@ -36,6 +36,7 @@ async def test_fuzzed_frames_are_handled_and_a_good_client_beside_them_is_served
         number += 1
     for each in range(number):
         [answer] = await client.ask(v2.read_request(1, each))
+        assert isinstance(answer, v2.ReadResponse)
         assert bytes(answer.entry) == entry(1, each)
     assert number > 50
 

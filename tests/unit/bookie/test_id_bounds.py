@@ -85,6 +85,7 @@ async def test_a_batch_read_fences_no_ledger_that_cannot_be(ledger_id: int, book
     """Such a fence would end every later flush, and the start of a bookie that replays it."""
     body = pack("!Iqqqiq", v2.header(v2.Opcode.BATCH_READ, DO_FENCING), ledger_id, 0, 1, 10, 1 << 20) + KEY
     (answer,) = await client.ask(pack("!i", len(body)) + body)
+    assert isinstance(answer, v2.OtherResponse | v2.BatchResponse)
     assert answer.rc == Rc.BAD_REQUEST
     assert bookie.storage.ledgers() == []
     await bookie.checkpoint()

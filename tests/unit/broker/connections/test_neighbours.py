@@ -95,8 +95,8 @@ async def test_a_partitioned_topic_counts_as_one(room: Room, peer: Peer) -> None
 
 async def test_one_role_does_not_take_the_whole_publish_buffer() -> None:
     """Bookies do not answer: the greedy role is not read at its share, and the modest one goes on."""
-    options = {"publish_buffer_bytes_max": 100_000, "role_publish_percent": 20}
-    async with in_broker(authentication=authentication(), **options) as room:
+    checks = authentication()
+    async with in_broker(authentication=checks, publish_buffer_bytes_max=100_000, role_publish_percent=20) as room:
         greedy, again, modest = await served(room, "greedy"), await served(room, "greedy"), await served(room, "modest")
         for peer in (greedy, again, modest):
             await peer.producer(TOPIC)
