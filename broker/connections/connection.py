@@ -194,8 +194,11 @@ class Connection:
             await trio.lowlevel.checkpoint()
             if self.closed:
                 return
-        if broken is not None:
-            raise broken
+        try:
+            if broken is not None:
+                raise broken
+        finally:
+            broken = None  # its traceback has this frame
 
     def _pass(self, items: Iterator[Item]) -> bool:
         """Work for one step of the event loop, then send the resulting output; return False if something is left."""
