@@ -183,22 +183,19 @@ class Connection:
 
     async def _work_on(self, received: int) -> None:
         """Handle everything that the last `size` bytes brought, in order, in one pass or several. Raises FrameError."""
-        broken: BadFrameError | None = None
+        broken = ""  # not the error, whose traceback has this frame
         try:
             items: Sequence[Item] = self._buffer.received(received)
         except BadFrameError as error:
-            broken, items = error, error.items
+            broken, items = str(error), error.items
             self.context.frames += 1
         left = iter(items)
         while not self._pass(left):
             await trio.lowlevel.checkpoint()
             if self.closed:
                 return
-        try:
-            if broken is not None:
-                raise broken
-        finally:
-            broken = None  # its traceback has this frame
+        if broken:
+            raise FrameError(broken)
 
     def _pass(self, items: Iterator[Item]) -> bool:
         """Work for one step of the event loop, then send the resulting output; return False if something is left."""
