@@ -18,13 +18,8 @@ from dataclasses import dataclass
 import trio
 
 from broker import replies
-from broker.connections.bounds import (
-    CLOSED_PRODUCERS_MAX,
-    CONNECT_FRAME_MAX,
-    WORK_PER_COMMAND,
-    WORK_PER_STEP,
-    ProtocolError,
-)
+from broker.connections import bounds
+from broker.connections.bounds import ProtocolError
 from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
 from broker.connections.refusals import failure, refuse
@@ -97,13 +92,14 @@ class Connection:
         self.publishing: Budget = self.neighbour or context.publishing
         """Counts the bytes of its producers while they are stored."""
         self.work_left = 0
-        """Remaining part of WORK_PER_STEP in the current step."""
+        """Remaining part of bounds.WORK_PER_STEP in the current step."""
         self._many: Iterator[None] | None = None
         """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
         frame_max = context.options.message_size_max + FRAME_HEADROOM
-        self._buffer = ReceiveBuffer(frame_max if context.authentication is None else min(frame_max, CONNECT_FRAME_MAX))
+        first_max = frame_max if context.authentication is None else min(frame_max, bounds.CONNECT_FRAME_MAX)
+        self._buffer = ReceiveBuffer(first_max)
         self._outbox = Outbox(
             stream,
             bytes_max=16 * context.options.connection_out_bytes_max,
@@ -201,7 +197,7 @@ class Connection:
         """Work for one step of the event loop, then send the resulting output; return False if something is left."""
         turn = self.context.turn
         turn.working = True
-        self.work_left = WORK_PER_STEP
+        self.work_left = bounds.WORK_PER_STEP
         try:
             if self._many is not None:
                 if next(self._many, _DONE) is not _DONE:
@@ -217,7 +213,7 @@ class Connection:
                     self._large(item)
                 else:
                     self._bad_checksum(item)
-                self.work_left -= WORK_PER_COMMAND
+                self.work_left -= bounds.WORK_PER_COMMAND
                 if self._many is not None or self.work_left <= 0:
                     return False
             return True
@@ -335,7 +331,7 @@ class Connection:
             self.closed_producers[producer.producer_id] = None
             if self._answered is not None:
                 self._answered.set()
-        if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+        if len(self.closed_producers) > bounds.CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
 
     def consumer_closed(self, consumer_id: int) -> None:

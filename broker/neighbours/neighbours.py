@@ -11,7 +11,7 @@ import trio
 
 from broker.errors import NotAllowedError
 from broker.neighbours.config import NeighbourOptions
-from broker.neighbours.shares import Limits, Share, Shares
+from broker.neighbours.shares import Share, ShareLimits, Shares
 from broker.publish_budget import PublishBudget
 from quire.service.neighbours.addresses import place_of
 
@@ -19,7 +19,9 @@ from quire.service.neighbours.addresses import place_of
 class Neighbours:
     """Shares of all roles and addresses at one broker."""
 
-    def __init__(self, roles: Limits, addresses: Limits, publishing: PublishBudget, exempt: Iterable[str] = ()) -> None:
+    def __init__(
+        self, roles: ShareLimits, addresses: ShareLimits, publishing: PublishBudget, exempt: Iterable[str] = ()
+    ) -> None:
         """`exempt`: roles without limits."""
         self._roles = Shares(roles)
         self._addresses = Shares(addresses)
@@ -130,14 +132,14 @@ class Neighbour:
 
 def neighbours_of(options: NeighbourOptions, publishing: PublishBudget, exempt: Iterable[str]) -> Neighbours | None:
     """Return the table of shares; None: there is no limit."""
-    roles = Limits(
+    roles = ShareLimits(
         "role",
         options.role_connections_max,
         options.role_requests_max,
         publishing.limit * options.role_publish_percent // 100,
         options.role_topics_per_minute_max,
     )
-    addresses = Limits(
+    addresses = ShareLimits(
         "address",
         0,  # brokerMaxConnectionsPerIp
         options.address_requests_max,

@@ -16,7 +16,7 @@ TOPICS_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ShareLimits:
     """Limits of each share of one kind; 0: none."""
 
     kind: str
@@ -37,7 +37,7 @@ class Share:
 
     __slots__ = ("_topics", "_topics_end", "_waiting", "bytes", "connections", "key", "limits", "requests")
 
-    def __init__(self, key: str, limits: Limits) -> None:
+    def __init__(self, key: str, limits: ShareLimits) -> None:
         self.key = key
         self.limits = limits
         self.connections = 0
@@ -112,7 +112,7 @@ class Share:
 class Shares:
     """The shares of one kind."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ShareLimits) -> None:
         self.limits = limits
         self._by_key: dict[str, Share] = {}
 

@@ -43,7 +43,7 @@ class BookieAuthKeys:
         "quireBookiePasswordFile", "", doc="Users of quire.PasswordFile: a file of htpasswd -m, read at the start."
     )
     failures_per_address_max: int = conf_key(
-        "quireFailedLoginsPerAddressPerMinute",
+        "quireBookieFailedLoginsPerAddressPerMinute",
         600,
         minimum=0,
         doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked "
