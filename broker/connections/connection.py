@@ -5,8 +5,7 @@ each pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER a
 whatever has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given
 to the connection as a table (`RequestTable`), which `broker.connections.requests` fills.
 
-An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and
-`rest` gives the buffer of busier times back.
+An idle connection costs one task and 4 KiB of buffer; `rest` gives the buffer of busier times back.
 """
 
 from __future__ import annotations
@@ -157,6 +156,10 @@ class Connection:
                     return True
                 self.last_heard = trio.current_time()
                 self.pinged = False
+                if self.neighbour is not None and self._must_pause():
+                    await self._pause()  # it was waiting to receive when others used up what they share
+                    if self.closed:
+                        return True
                 await self._work_on(received)
                 while buffer.more and not self.closed:
                     await trio.lowlevel.checkpoint()

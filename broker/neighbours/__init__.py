@@ -1,1 +1,1 @@
-"""What one role, or one address, may have of a broker: connections, requests, bytes, topics."""
+"""Limits of one role, and of one address, at a broker: connections, requests, bytes, topics."""

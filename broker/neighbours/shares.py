@@ -20,7 +20,7 @@ class ShareLimits:
     """Limits of each share of one kind; 0: none."""
 
     kind: str
-    """What has such a share: role, address."""
+    """Kind of neighbour that has such a share: role, address."""
     connections: int = 0
     requests: int = 0
     bytes: int = 0
@@ -33,7 +33,7 @@ class ShareLimits:
 
 
 class Share:
-    """What one role or address has."""
+    """Share of one role or address."""
 
     __slots__ = ("_topics", "_topics_end", "_waiting", "bytes", "connections", "key", "limits", "requests")
 

@@ -36,7 +36,7 @@ class Logins:
         self._wrong: dict[bytes, tuple[float, str]] = {}
         """When they are looked at again, and why they were refused; in the order of these times."""
         self._right: dict[bytes, object] = {}
-        """What they proved."""
+        """Right credentials, by their hashes, with what they proved."""
         self.unchecked = 0
         """Attempts refused without a check."""
 

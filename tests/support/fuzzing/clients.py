@@ -42,7 +42,7 @@ Converse: TypeAlias = Callable[[random.Random], tuple[list[bytes], list[bytes]]]
 
 @dataclass(slots=True)
 class Sent:
-    """What was sent."""
+    """Counts of what was sent."""
 
     frames: int = 0
     connections: int = 0
