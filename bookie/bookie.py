@@ -52,6 +52,7 @@ from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
 from quire.service.background import JobFailures, keep_trying
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import GivenUpError, World
 
@@ -96,6 +97,8 @@ class Bookie:
         self.failed = trio.Event()
         """Set when the journal or the storage can no longer be trusted. The server must stop and be restarted."""
         self.stats = BookieStats()
+        self.rare_lines = RareLines()
+        """Log lines about bad clients."""
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self.job_failures = JobFailures()

@@ -27,6 +27,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
 
         metrics.family("counter", name, doc, ("success",), read)
 
+    metrics.counter("quire_bookie_frames", "Requests handled, refused ones too.", lambda: stats.frames)
     outcome(
         "bookkeeper_server_ADD_ENTRY_REQUEST_count",
         "Entries that clients asked to add.",

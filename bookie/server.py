@@ -25,6 +25,7 @@ from quire.metadata.bookies import BookieServiceInfo, Endpoint, unregister
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.service.serve import ConnectionCounts, serve_connections
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.errors import MalformedError
@@ -186,7 +187,7 @@ async def serve_client(
     """
     first = b""
     if tls is not None or authentication is not None:
-        begun = await _begin(stream, tls, authentication)
+        begun = await _begin(stream, tls, authentication, bookie.rare_lines)
         if begun is None:
             return
         stream, first = begun
@@ -196,7 +197,9 @@ async def serve_client(
         stream.close()
 
 
-async def _begin(stream: Stream, tls: OfferedTls | None, authentication: OfferedAuthentication | None) -> Begun | None:
+async def _begin(
+    stream: Stream, tls: OfferedTls | None, authentication: OfferedAuthentication | None, rare_lines: RareLines
+) -> Begun | None:
     """Return the connection with TLS if it asked for that, authenticated if it must be; None: it may not go on.
 
     OSError.
@@ -209,13 +212,14 @@ async def _begin(stream: Stream, tls: OfferedTls | None, authentication: Offered
             begun = await begin(stream, tls)
         if begun is None:
             return None
-        rest = await authenticate(begun.stream, begun.received, authentication.method)
+        rest = await authenticate(begun.stream, begun.received, authentication, rare_lines)
         if rest is not None:
             return Begun(begun.stream, rest)
         begun.stream.close()
         return None
     reason = f"not within {authentication.timeout_s:g} s"
-    log.info("authentication failed", server="bookie", connection=stream.peer, reason=reason)
+    if rare_lines.admits("authentication failed", stream.peer):
+        log.info("authentication failed", server="bookie", connection=stream.peer, reason=reason)
     return None
 
 
@@ -262,7 +266,10 @@ async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drai
             with suppress(MalformedError):
                 session.receive([frames.received(size)])
             if frames.error is not None:
-                log.info("connection closed: not the bookie protocol", connection=stream.peer, reason=str(frames.error))
+                bookie.stats.frames += 1
+                if bookie.rare_lines.admits("not the bookie protocol", stream.peer):
+                    reason = str(frames.error)
+                    log.info("connection closed: not the bookie protocol", connection=stream.peer, reason=reason)
                 return
             await serve_waiting()
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class BookieStats:
     """Plain numbers, read by the metrics at scrape time."""
 
+    frames: int = 0
+    """Requests that were handled, refused ones and those that ended their connection too."""
     adds: int = 0
     """Entries added to the write cache and the journal."""
     add_bytes: int = 0

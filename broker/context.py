@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,11 +13,13 @@ from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
 from broker.measures import Measures
+from broker.neighbours.neighbours import neighbours_of
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
 from quire.client.authentication import Credentials
 from quire.service.gate import Gate
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import World
 from quire.world.outbox import Turn
 
@@ -42,13 +44,16 @@ class Context:
         "delivery",
         "enable_transactions",
         "filters",
+        "frames",
         "measures",
+        "neighbours",
         "no_room",
         "nursery",
         "options",
         "output",
         "passed_over",
         "publishing",
+        "rare_lines",
         "service_url",
         "service_url_tls",
         "turn",
@@ -67,6 +72,7 @@ class Context:
         incarnation: int = 0,
         no_room: Callable[[], str] = str,
         authentication: Authentication | None = None,
+        super_users: Iterable[str] = (),
     ) -> None:
         """Take what the parts share. Raises ConfigError (a filter cannot be loaded)."""
         self.world = world
@@ -93,15 +99,21 @@ class Context:
         """Rules of delivery where no policy says otherwise."""
         self.output = OutputBudget(options.output_bytes_bound)
         self.publishing = PublishBudget(options.publish_buffer_bytes_max)
+        self.neighbours = neighbours_of(options, self.publishing, super_users)
+        """Shares of roles and addresses. None: they have no limits."""
         self.unacked: BrokerUnacked | None = None
         """Set if the unacknowledged messages of the broker are bounded."""
         if options.unacked_messages_per_broker_max:
             limit, share = options.unacked_messages_per_broker_max, options.unacked_share_when_over
             self.unacked = BrokerUnacked(limit, share, self.turn.later)
+        self.rare_lines = RareLines()
+        """Log lines about bad clients."""
         self.measures = Measures(options.stats_interval_s)
         """Rates, taken by the server."""
         self.connects = 0
         """Connections that have sent CONNECT."""
+        self.frames = 0
+        """Frames of clients that were handled, those that ended their connection too."""
         self.passed_over: Counter[str] = Counter()
         """Stored entries acknowledged on behalf of consumers, by reason."""
         self.compacting = Gate(COMPACTIONS_MAX)

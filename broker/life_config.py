@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.neighbours.config import NeighbourOptions
 from quire.service.config import BYTES, MINUTES, MINUTES_IN_S, SECONDS, conf_key
 
 HOLD = "producer_request_hold"
@@ -21,7 +22,7 @@ SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LifeOptions:
+class LifeOptions(NeighbourOptions):
     """Options about the life of topics; 0 switches a limit off where noted."""
 
     quota_check: bool = conf_key(

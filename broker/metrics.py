@@ -96,6 +96,7 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     metrics.counter(
         "pulsar_connection_create_success_count", "Connections that said CONNECT", lambda: broker.context.connects
     )
+    metrics.counter("quire_frames", "Frames of clients that were handled", lambda: broker.context.frames)
     metrics.counter(
         "quire_requests_not_permitted",
         "Commands and requests refused because their role lacks a permission",

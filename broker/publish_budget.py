@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import trio
+
+
+class Budget(Protocol):
+    """Counts bytes while they are stored, and wakes those that wait until fewer are."""
+
+    def take(self, size: int) -> None:
+        """Count a run of entries that is handed to a managed ledger."""
+
+    def give(self, size: int) -> None:
+        """Return the bytes of a run that was confirmed, or failed."""
+
+    def tell(self, event: trio.Event) -> None:
+        """Set `event` when stopped connections may read on."""
+
+    def forget(self, event: trio.Event) -> None:
+        """Remove `event`."""
 
 
 class PublishBudget:

@@ -117,6 +117,7 @@ class Broker:
             incarnation=incarnation,
             no_room=no_room,
             authentication=authentication,
+            super_users=() if authorization is None else authorization.super_users,
         )
         self.metadata = metadata
         self.ownership: Owning = ownership or OwnEverything(service_url)
@@ -276,6 +277,9 @@ class Broker:
                     connection.ping()
                 elif silent >= tick:
                     connection.rest()
+            self.context.rare_lines.settle()
+            if self.context.neighbours is not None:
+                self.context.neighbours.sweep()
             self.explain.watch.begin()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 for subscription in topic.subscriptions.values():

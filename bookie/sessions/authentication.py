@@ -14,9 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import trio
 
 from quire.service.log import get_logger
+from quire.service.neighbours.logins import Logins
+from quire.service.neighbours.rare_lines import RareLines
 from quire.service.password_files import user_of
 from quire.wire.bookkeeper import v2, v3
 from quire.wire.bookkeeper.auth import PASSWORD_FILE, auth_message, decode_auth_message
@@ -105,18 +109,30 @@ def role_of(certificate: bytes) -> str:
     return roles.split(",")[0].strip()
 
 
-class OfferedAuthentication(NamedTuple):
+class OfferedAuthentication:
     """Authentication that a bookie asks of its clients."""
 
-    method: Method
-    timeout_s: float = TIMEOUT_S
+    __slots__ = ("logins", "method", "timeout_s")
+
+    def __init__(self, method: Method, timeout_s: float = TIMEOUT_S, failures_max: int = 0) -> None:
+        """`timeout_s`: time to authenticate. `failures_max`: different wrong credentials of one address in a minute;
+        0: no bound."""
+        self.method = method
+        self.timeout_s = timeout_s
+        self.logins = Logins(failures_max)
 
 
 class AuthGate:
     """Decides about one connection, without I/O."""
 
-    def __init__(self, method: Method, certificate: bytes | None) -> None:
+    def __init__(
+        self, method: Method, certificate: bytes | None, logins: Logins | None = None, peer: str = "", now: float = 0.0
+    ) -> None:
+        """`logins`: what was tried before. `peer`: the client's address. `now`: the time, in seconds."""
         self._method = method
+        self._logins = logins or Logins(0)
+        self._peer = peer
+        self._now = now
         self._is_version_2 = False
         self.role = method.by_certificate(certificate)
         """The connection is authenticated if this is not empty."""
@@ -183,21 +199,34 @@ class AuthGate:
         if plugin != self._method.plugin:
             self.refused = f"the client has another plug-in; here it is {self._method.plugin}"
             return False
+        logins = self._logins
+        if refused := logins.refusal(self._peer, payload, self._now):
+            self.refused = refused
+            return False
+        known = logins.proved(payload)
+        if isinstance(known, str):
+            self.role = known
+            return True
         try:
             self.role = self._method.by_payload(payload)
         except ValueError as error:
             self.refused = str(error)
+            logins.failed(payload, self.refused, self._now)
+            logins.count(self._peer, self._now)
             return False
+        logins.succeeded(payload, self.role)
         return True
 
 
-async def authenticate(stream: Stream, received: bytes, method: Method) -> bytes | None:
+async def authenticate(
+    stream: Stream, received: bytes, offered: OfferedAuthentication, rare_lines: RareLines
+) -> bytes | None:
     """Answer until the connection is authenticated; return bytes that belong to its first requests.
 
     `received`: bytes that were received before. None: it ended, or may not go on; the reason is logged. OSError. The
     caller sets the deadline, and closes `stream`.
     """
-    gate = AuthGate(method, stream.peer_certificate)
+    gate = AuthGate(offered.method, stream.peer_certificate, offered.logins, stream.peer, trio.current_time())
     waiting = bytearray(received)
     buffer = memoryview(bytearray(FRAME_MAX))
     while not gate.role:
@@ -216,6 +245,7 @@ async def authenticate(stream: Stream, received: bytes, method: Method) -> bytes
                 return None
             waiting += buffer[:size]
         if gate.refused:
-            log.info("authentication failed", server="bookie", connection=stream.peer, reason=gate.refused)
+            if rare_lines.admits("authentication failed", stream.peer):
+                log.info("authentication failed", server="bookie", connection=stream.peer, reason=gate.refused)
             return None
     return bytes(waiting)

@@ -13,6 +13,7 @@ from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.stats import BookieStats
 from bookie.timers import Timers
+from quire.service.neighbours.rare_lines import RareLines
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import Rc
@@ -53,6 +54,9 @@ class SessionBookie(Protocol):
 
     @property
     def stats(self) -> BookieStats: ...
+
+    @property
+    def rare_lines(self) -> RareLines: ...
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
         """Refuse further adds to the ledger except recovery's. `done` is called when that is durable, or refused."""

@@ -104,6 +104,7 @@ class BookieSession:
                     break
                 requests = self._decode(frame)
                 if len(requests) == 1 and type(requests[0]) is Run:
+                    self.bookie.stats.frames += requests[0].count
                     self.bookie.adds.add(Add(requests[0], False, self._added, self))
                 else:
                     self._go_through(iter(requests))
@@ -198,6 +199,7 @@ class BookieSession:
     def not_version_3(self, position: int) -> None:
         """Switch permanently to version 2, from `position` of the last frame on."""
         frame, self._frame = self._frame, b""
+        self.bookie.stats.frames -= 1  # the same bytes count again
         self._serve = self._request
         self._decode = v2.decode_requests
         rest = b"".join(frame) if isinstance(frame, tuple) else memoryview(frame)[position:]
@@ -206,8 +208,10 @@ class BookieSession:
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
             if type(request) is Run:
+                self.bookie.stats.frames += request.count
                 self.bookie.adds.add(Add(request, False, self._added, self))
                 continue
+            self.bookie.stats.frames += 1
             self._serve(request)
             if self.closed:
                 return
@@ -227,7 +231,8 @@ class BookieSession:
             opcode, ledger_id, entry_id, rc = request
             self.out.append(v2.response_head(opcode, rc, ledger_id, entry_id))
         elif isinstance(request, v2.Malformed):
-            log.info("connection closed: not the bookie protocol", connection=self._peer, reason=request.reason)
+            if self.bookie.rare_lines.admits("not the bookie protocol", self._peer):
+                log.info("connection closed: not the bookie protocol", connection=self._peer, reason=request.reason)
             self.flush()
             self.close()
 

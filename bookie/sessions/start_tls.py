@@ -8,11 +8,13 @@ Source: BookKeeper's BookieRequestProcessor.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream
@@ -27,13 +29,16 @@ REQUEST_MAX: Final = 1 << 10
 log = get_logger(__name__)
 
 
-class OfferedTls(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OfferedTls:
     """TLS that a bookie offers on its port."""
 
     side: ServerTls
     handshake_timeout_s: float
     required: bool = False
     """True: a client that does not begin with START_TLS is disconnected."""
+    rare_lines: RareLines = field(default_factory=RareLines)
+    """Log lines about bad clients."""
 
 
 class Begun(NamedTuple):
@@ -52,12 +57,14 @@ async def begin(raw: Stream, offered: OfferedTls) -> Begun | None:
     txn_id = _start_tls(received)
     if txn_id is None:
         if offered.required and received:
-            log.info("connection closed: it does not begin with START_TLS", connection=raw.peer)
+            if offered.rare_lines.admits("no START_TLS", raw.peer):
+                log.info("connection closed: it does not begin with START_TLS", connection=raw.peer)
             return None
         return Begun(raw, received) if received else None
     size = 4 + int.from_bytes(received[:4], "big")
     if len(received) > size:
-        log.info("connection closed: bytes behind START_TLS", connection=raw.peer, bytes=len(received) - size)
+        if offered.rare_lines.admits("bytes behind START_TLS", raw.peer):
+            log.info("connection closed: bytes behind START_TLS", connection=raw.peer, bytes=len(received) - size)
         return None
     try:
         with trio.fail_after(offered.handshake_timeout_s):
@@ -65,7 +72,8 @@ async def begin(raw: Stream, offered: OfferedTls) -> Begun | None:
             return Begun(await offered.side.secure(raw), b"")
     except (OSError, trio.TooSlowError) as error:
         reason = str(error) or f"no handshake within {offered.handshake_timeout_s:g} s"
-        log.info("tls handshake failed", server="bookie", connection=raw.peer, reason=reason)
+        if offered.rare_lines.admits("tls handshake failed", raw.peer):
+            log.info("tls handshake failed", server="bookie", connection=raw.peer, reason=reason)
         return None
 
 

@@ -81,6 +81,7 @@ class Version3:
     # --- adds
 
     def _add(self, add: v3.AddRequest) -> None:
+        self._bookie.stats.frames += add.run.count - 1
         deferred = bool(add.write_flags & v3.DEFERRED_SYNC)
         self._session.store(add.run, partial(self._added, add.txns), deferred=deferred)
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from broker import replies
-from broker.connections.connection import WORK_PER_STEP, Connection
+from broker.connections.bounds import WORK_PER_STEP
+from broker.connections.connection import Connection
 from broker.connections.non_persistent import acknowledged
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription

@@ -5,8 +5,7 @@ each pass wants to send, and only then waits again. SEND, ACK, FLOW, REDELIVER a
 whatever has to wait (PRODUCER, SUBSCRIBE, SEEK ...) runs in a task of this connection. How each command runs is given
 to the connection as a table (`RequestTable`), which `broker.connections.requests` fills.
 
-An idle connection costs one task and 4 KiB of buffer: the tasks for a slow peer are started when there is one, and
-`rest` gives the buffer of busier times back.
+An idle connection costs one task and 4 KiB of buffer; `rest` gives the buffer of busier times back.
 """
 
 from __future__ import annotations
@@ -18,14 +17,16 @@ from dataclasses import dataclass
 import trio
 
 from broker import replies
+from broker.connections import bounds
+from broker.connections.bounds import ProtocolError
 from broker.connections.liveness import is_alive
 from broker.connections.pending import Pending
-from broker.connections.refusals import failed, refuse
+from broker.connections.refusals import failure, refuse
 from broker.context import Context
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End, Life
-from broker.errors import BrokerError
+from broker.publish_budget import Budget
 from broker.security.authentication.refreshing import LoginSession
 from broker.security.principal import Principal
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
@@ -43,20 +44,7 @@ from quire.world.unwrap import reason_of
 
 log = get_logger(__name__)
 
-CLOSED_PRODUCERS_MAX = 10_000
-"""Producers closed on one connection that are remembered. A SEND of one closed earlier closes the connection."""
-WORK_PER_STEP = 512
-"""Message ids of ACK and REDELIVER, over all commands, that a connection handles before other tasks run: 1 to 5 ms, the
-most for parts of batches."""
-WORK_PER_COMMAND = 8
-"""Cost of a command in that budget, beside its message ids."""
-CONNECT_FRAME_MAX = 192 << 10
-"""Maximum bytes of a frame before the client has proven its role: two credentials of 64 KiB, and more than the rest."""
 _DONE = object()
-
-
-class ProtocolError(Exception):
-    """Violation of the protocol by the peer. The connection is closed and one log line gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +86,19 @@ class Connection:
         self.takes_entry_metadata = False
         self.sends_in_flight = 0
         self.requests_in_flight = 0
+        self.neighbour = None if context.neighbours is None else context.neighbours.meet(stream.peer)
+        """Shares of its role and address; None: they have no limits."""
+        self.publishing: Budget = self.neighbour or context.publishing
+        """Counts the bytes of its producers while they are stored."""
         self.work_left = 0
-        """Remaining part of WORK_PER_STEP in the current step."""
+        """Remaining part of bounds.WORK_PER_STEP in the current step."""
         self._many: Iterator[None] | None = None
         """The rest of a command with many message ids: one step of the event loop per element."""
         self.opened_at = self.last_heard = trio.current_time()
         self.pinged = False
         frame_max = context.options.message_size_max + FRAME_HEADROOM
-        self._buffer = ReceiveBuffer(frame_max if context.authentication is None else min(frame_max, CONNECT_FRAME_MAX))
+        first_max = frame_max if context.authentication is None else min(frame_max, bounds.CONNECT_FRAME_MAX)
+        self._buffer = ReceiveBuffer(first_max)
         self._outbox = Outbox(
             stream,
             bytes_max=16 * context.options.connection_out_bytes_max,
@@ -141,7 +134,8 @@ class Connection:
                 nursery.cancel_scope.cancel()
         except* (FrameError, ProtocolError) as errors:
             why = reason_of(errors)
-            self.log.warning("connection closed: protocol violation", reason=why)
+            if self.context.rare_lines.admits("protocol violation", self.stream.peer):
+                self.log.warning("connection closed: protocol violation", reason=why)
         except* OSError as errors:
             why = reason_of(errors)
         finally:
@@ -162,6 +156,10 @@ class Connection:
                     return True
                 self.last_heard = trio.current_time()
                 self.pinged = False
+                if self.neighbour is not None and self._must_pause():
+                    await self._pause()  # it was waiting to receive when others used up what they share
+                    if self.closed:
+                        return True
                 await self._work_on(received)
                 while buffer.more and not self.closed:
                     await trio.lowlevel.checkpoint()
@@ -184,30 +182,32 @@ class Connection:
 
     async def _work_on(self, received: int) -> None:
         """Handle everything that the last `size` bytes brought, in order, in one pass or several. Raises FrameError."""
-        broken: BadFrameError | None = None
+        broken = ""  # not the error, whose traceback has this frame
         try:
             items: Sequence[Item] = self._buffer.received(received)
         except BadFrameError as error:
-            broken, items = error, error.items
+            broken, items = str(error), error.items
+            self.context.frames += 1
         left = iter(items)
         while not self._pass(left):
             await trio.lowlevel.checkpoint()
             if self.closed:
                 return
-        if broken is not None:
-            raise broken
+        if broken:
+            raise FrameError(broken)
 
     def _pass(self, items: Iterator[Item]) -> bool:
         """Work for one step of the event loop, then send the resulting output; return False if something is left."""
         turn = self.context.turn
         turn.working = True
-        self.work_left = WORK_PER_STEP
+        self.work_left = bounds.WORK_PER_STEP
         try:
             if self._many is not None:
                 if next(self._many, _DONE) is not _DONE:
                     return False
                 self._many = None
             for item in items:
+                self.context.frames += len(item.sequence_ids) if isinstance(item, SendRun) else 1
                 if isinstance(item, SendRun):
                     self._send(item)
                 elif isinstance(item, Other):
@@ -216,7 +216,7 @@ class Connection:
                     self._large(item)
                 else:
                     self._bad_checksum(item)
-                self.work_left -= WORK_PER_COMMAND
+                self.work_left -= bounds.WORK_PER_COMMAND
                 if self._many is not None or self.work_left <= 0:
                     return False
             return True
@@ -228,6 +228,8 @@ class Connection:
         self.closed = True
         self.stream.close()
         self._outbox.fail(OSError(errno.EPIPE, "connection ended"))
+        if self.neighbour is not None:
+            self.neighbour.log_out()
         # At once: the connection itself may be part of a reference cycle, and the collector runs rarely.
         del self._buffer, self._reading, self.nursery
         # `closed` is set, so entries held by one consumer do not go to another one of this connection first.
@@ -261,6 +263,7 @@ class Connection:
             or self.requests_in_flight > options.pending_requests_max
             or (publishing.bytes > publishing.limit and bool(self.producers))
             or (out_max <= self._outbox.pending_bytes and not self._output_below(out_max))
+            or (self.neighbour is not None and self.neighbour.is_over(publishes=bool(self.producers)))
         )
 
     async def _pause(self) -> None:
@@ -283,20 +286,20 @@ class Connection:
             self.sends_in_flight > options.pending_sends_max // 2
             or self.requests_in_flight > options.pending_requests_max // 2
             or (bool(self.producers) and not self.context.publishing.is_low)
+            or (self.neighbour is not None and not self.neighbour.is_low(publishes=bool(self.producers)))
         )
 
     async def _wait_for_answers(self) -> None:
         """Wait for an answer on this connection or, if it publishes, for an answer to any of its sends."""
-        publishing = self.context.publishing
         answered = self._answered = trio.Event()
-        publishing.tell(answered)
+        self.publishing.tell(answered)
         try:
             await answered.wait()
         finally:
             if self.is_deaf:
                 self._listen_anew()
             self._answered = None
-            publishing.forget(answered)
+            self.publishing.forget(answered)
 
     @property
     def is_deaf(self) -> bool:
@@ -331,7 +334,7 @@ class Connection:
             self.closed_producers[producer.producer_id] = None
             if self._answered is not None:
                 self._answered.set()
-        if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+        if len(self.closed_producers) > bounds.CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
 
     def consumer_closed(self, consumer_id: int) -> None:
@@ -420,6 +423,8 @@ class Connection:
     def start(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
         """Run a request in a task of its own and answer with its BrokerError, if any."""
         self.requests_in_flight += 1
+        if self.neighbour is not None:
+            self.neighbour.take_request()
         self.nursery.start_soon(self._request, command, work, name=pb.BaseCommand.Type.Name(command.type))
 
     async def _request(self, command: pb.BaseCommand, work: Callable[[], Awaitable[None]]) -> None:
@@ -428,16 +433,13 @@ class Connection:
         except Exception as error:
             self.answer_failure(command, error)
         finally:
+            if self.neighbour is not None:
+                self.neighbour.give_request()
             self.request_done()
 
     def answer_failure(self, command: pb.BaseCommand, error: Exception) -> None:
         """Answer a request with the error that ended it."""
-        if isinstance(error, BrokerError):
-            self.write((failed(command, error.code, str(error)),))
-            return
-        kind = pb.BaseCommand.Type.Name(command.type)
-        self.log.error("request failed", request=kind, reason=repr(error), exc_info=error)
-        self.write((failed(command, pb.UnknownError, f"{kind} failed"),))
+        self.write((failure(command, error, self.log),))
 
     def ping(self) -> None:
         """Ask for a sign of life; any command is one."""

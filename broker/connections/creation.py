@@ -10,6 +10,7 @@ import trio
 
 from broker import replies
 from broker.connections.admission import admit_exclusive_producer, admit_producer, producer_success, register
+from broker.connections.charges import charge_topic
 from broker.connections.connection import Connection
 from broker.connections.lookups import parse_topic
 from broker.connections.non_persistent import DirectCreations
@@ -153,6 +154,7 @@ class Creations:
         policies = await self._policies_of(name)
         tombstones, loaded = self._topics.first_use.tombstones, self._topics.find(name) is not None
         returns = await tombstones.knows_producer(name.full, request, loaded=loaded)
+        await charge_topic(connection, self._topics, name)
         topic = await self._topics.get(name, create=not returns)
         for _ in range(RELOADS_MAX):
             if follow_policies(topic, policies):
@@ -194,6 +196,8 @@ class Creations:
         policies = self._policies.known(name)
         if policies is None or policies.asks_deduplication():
             return False
+        if connection.neighbour is not None and self._topics.find(name) is None:
+            return False  # it may be a topic too many
         if not request.encrypted and needs_encryption(policies, connection.context.options, name):
             return False
         if self._topics.schemas.defaults.enforces(policies.of_namespace, policies.of_topic):
@@ -230,6 +234,8 @@ class Creations:
             return
         tombstones, loaded = self._topics.first_use.tombstones, self._topics.find(name) is not None
         returns = await tombstones.knows_consumer(name.full, request, loaded=loaded)
+        if request.force_topic_creation:
+            await charge_topic(connection, self._topics, name)
         topic = await self._topics.get(name, create=request.force_topic_creation and not returns)
         check_subscribe(topic, (connection.stream.peer, request.consumer_name, consumer_id))
         check_type(topic, request.subType)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from broker import replies
 from broker.config import SERVER_VERSION
-from broker.connections.connection import Connection, ProtocolError
+from broker.connections.bounds import ProtocolError
+from broker.connections.connection import Connection
 from broker.connections.refusals import refuse
 from broker.security.authentication.authentication import Authentication, Handshake, Login
 from broker.security.authentication.credentials import Presented
@@ -38,6 +39,11 @@ def connect(connection: Connection, command: pb.BaseCommand) -> None:
         connection.principal = login.principal
         if login.expires_ms is not None:
             connection.session = LoginSession(login, request.feature_flags.supports_auth_refresh)
+    role = "" if connection.principal is None else connection.principal.subject
+    if role and connection.neighbour is not None and (refused := connection.neighbour.log_in(role)):
+        error = AuthenticationError(refused, "TOO_MANY_CONNECTIONS")
+        _refuse(connection, error, pb.NotAllowedError, refused)
+        return
     connection.begin()
     connection.context.connects += 1
     connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
@@ -61,7 +67,8 @@ def auth_response(connection: Connection, command: pb.BaseCommand) -> None:
     presented = Presented(given.auth_data, connection.stream.peer_certificate)
     now_ms = connection.context.world.clock.wall_ms()
     try:
-        session.login = authentication.refresh(session.login, given.auth_method_name, presented, now_ms)
+        peer = connection.stream.peer
+        session.login = authentication.refresh(session.login, given.auth_method_name, presented, now_ms, peer)
     except AuthenticationError as error:
         _refuse(connection, error, pb.AuthenticationError, "Failed to authenticate")
         return
@@ -93,7 +100,7 @@ def _login(connection: Connection, authentication: Authentication, request: pb.C
         Presented(request.original_auth_data.encode(), certificate),
     )
     try:
-        return authentication.login(handshake, connection.context.world.clock.wall_ms())
+        return authentication.login(handshake, connection.context.world.clock.wall_ms(), connection.stream.peer)
     except RolesError as error:
         _refuse(connection, error, pb.AuthorizationError, "Invalid roles.")
     except AuthenticationError as error:
@@ -112,7 +119,8 @@ def _method(request: pb.CommandConnect) -> str:
 
 def _refuse(connection: Connection, error: AuthenticationError, code: pb.ServerError, message: str) -> None:
     """Answer with an error that reveals nothing, log the reason, and end the connection."""
-    connection.log.warning("authentication failed", reason=str(error))
+    if connection.context.rare_lines.admits("authentication failed", connection.stream.peer):
+        connection.log.warning("authentication failed", reason=str(error))
     connection.write((replies.error(replies.U64_MAX, code, message),))
     connection.context.turn.flush()
     connection.abort("authentication failed")

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 import trio
 
 from broker import replies
+from broker.connections.charges import charge_partitioned
 from broker.connections.connection import Connection
 from broker.connections.lookup_counts import LookupCounts
 from broker.connections.topic_lists.patterns import listed
@@ -48,6 +49,8 @@ class Lookups:
         await self._topics.namespaces.exists(name)
         create = request.metadata_auto_creation_enabled
         topics = self._topics if name.domain == PERSISTENT else self._direct
+        if create:
+            await charge_partitioned(connection, self._topics, topics, name)
         count = await topics.partitions(name, create=create)
         connection.write((replies.partitions(request.request_id, count),))
 

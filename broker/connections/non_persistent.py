@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from broker import replies
 from broker.connections.admission import Creating, admit_exclusive_producer, admit_producer, register
+from broker.connections.charges import charge_direct
 from broker.connections.connection import Connection
 from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
@@ -39,6 +40,7 @@ class DirectCreations:
         self, connection: Connection, request: pb.CommandProducer, creation: Creating, name: TopicName
     ) -> None:
         """Connect a producer to a topic, which is made if needed."""
+        charge_direct(connection, self.topics, name)
         topic = await self.topics.get(name)
         version = await version_of_producer(self._schemas, topic, request, await self._schemas.rules(name))
         topic = await self.topics.get(name)  # unused and forgotten, or unloaded, meanwhile
@@ -52,6 +54,8 @@ class DirectCreations:
         self, connection: Connection, request: pb.CommandSubscribe, creation: Creating, name: TopicName
     ) -> None:
         """Connect a consumer to a subscription, which is made if it is new."""
+        if request.force_topic_creation:
+            charge_direct(connection, self.topics, name)
         topic = await self.topics.get(name, create=request.force_topic_creation)
         await schema_of_consumer(self._schemas, topic, request)
         topic = await self.topics.get(name, create=request.force_topic_creation)

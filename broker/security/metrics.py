@@ -24,4 +24,9 @@ def register_authentication(metrics: Metrics, authentication: Authentication) ->
         (*labels, "reason"),
         failures,
     )
+    metrics.counter(
+        "quire_logins_not_checked",
+        "Credentials refused unchecked: wrong a moment ago, or one of too many",
+        lambda: authentication.logins.unchecked,
+    )
     metrics.counter("pulsar_expired_token_total", "Of them, tokens that had expired", lambda: authentication.expired)

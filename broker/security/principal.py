@@ -13,3 +13,8 @@ class Principal:
     """Role of the connection itself; for a proxy the proxy's."""
     original: str | None = None
     """Role of the proxy's client, None without a proxy. Both need a permission."""
+
+    @property
+    def subject(self) -> str:
+        """Return the role of the client itself, with or without a proxy."""
+        return self.original or self.role

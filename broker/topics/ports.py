@@ -9,6 +9,7 @@ from broker.context import Context
 from broker.dispatch.ports import Peer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
+from broker.publish_budget import Budget
 from broker.topics.delayed_delivery import DelayedDelivery
 from managed_ledger.managed_ledger import AppendSink
 from quire.service.log import Logger
@@ -107,6 +108,10 @@ class ProducerClient(Protocol[P]):
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def publishing(self) -> Budget:
+        """Return what counts the bytes of its sends."""
 
     def write(self, parts: Sequence[Buffer]) -> None:
         """Queue output; it leaves when the pass ends."""

@@ -55,6 +55,7 @@ class Producer:
         "_has_failed",
         "_receipts",
         "answered",
+        "budget",
         "bytes_in",
         "chunks_in",
         "connection",
@@ -81,6 +82,7 @@ class Producer:
         epoch: int,
     ) -> None:
         self.connection = connection
+        self.budget = connection.publishing
         self.topic = topic
         self.producer_id = producer_id
         self.name = name
@@ -307,11 +309,11 @@ class PublishSink:
         offset = self._done
         done = self._done = offset + count
         if done == len(self._run.sequence_ids):
-            self._topic.context.publishing.give(self._size)
+            self._producer.budget.give(self._size)
         self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)
 
     def failed(self, error: Exception) -> None:
-        self._topic.context.publishing.give(self._size)
+        self._producer.budget.give(self._size)
         self._topic.publish_failed(error)
         self._producer.failed(self._run, self._done, str(error))
 

@@ -225,7 +225,7 @@ class Topic:
         messages = producer.count(run, size)
         if self.rates is not None:
             self.rates.published(producer.connection, messages, size)
-        self.context.publishing.take(size)
+        producer.budget.take(size)
         producer.sent += len(payloads)
         sink = sink or PublishSink(producer, run, self, size)
         if run.flags & TRANSACTION and self.transactions is not None:

@@ -9,6 +9,7 @@ import trio
 
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import Stream, World
 from quire.world.real_tls import TlsFiles
 from quire.world.tls_options import TlsOptions
@@ -69,13 +70,16 @@ def secured(
 ) -> Callable[[Stream], Awaitable[None]]:
     """Return a handler of raw connections that passes them on with TLS, or ends them if there is no handshake."""
 
+    rare_lines = RareLines()
+
     async def serve(raw: Stream) -> None:
         try:
             with trio.fail_after(timeout_s):
                 stream = await tls.secure(raw)
         except (OSError, trio.TooSlowError) as error:
             reason = str(error) or f"no handshake within {timeout_s:g} s"
-            log.info("tls handshake failed", server=name, connection=raw.peer, reason=reason)
+            if rare_lines.admits("tls handshake failed", raw.peer):
+                log.info("tls handshake failed", server=name, connection=raw.peer, reason=reason)
             return
         try:
             await handle(stream)

@@ -12,6 +12,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import Listener, Stream
 from quire.world.real_network import RealStream
 from quire.world.streams import send_all
@@ -35,6 +36,7 @@ class TlsListener:
         self._listener = listener
         self._tls = tls
         self._send_s = send_s
+        self._rare_lines = RareLines()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -47,7 +49,7 @@ class TlsListener:
     async def accept(self) -> TlsConnection:
         raw = await self._listener.accept()
         assert isinstance(raw, RealStream), "the web ports are in the real world only"
-        return TlsConnection(raw, self._tls, self._send_s)
+        return TlsConnection(raw, self._tls, self._send_s, self._rare_lines)
 
     def close(self) -> None:
         self._listener.close()
@@ -58,9 +60,10 @@ class TlsConnection:
 
     is_tls = True
 
-    def __init__(self, raw: RealStream, tls: ServerTls, send_s: float) -> None:
+    def __init__(self, raw: RealStream, tls: ServerTls, send_s: float, rare_lines: RareLines) -> None:
         self.context = WorkerContext(None)
         self.peer = raw.peer
+        self._rare_lines = rare_lines
         self._raw = raw
         self._tls = tls
         self._send_s = send_s
@@ -91,7 +94,8 @@ class TlsConnection:
                 self._stream = await self._tls.secure(self._raw)
         except (OSError, trio.TooSlowError) as error:
             reason = str(error) or f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s"
-            log.info("tls handshake failed", server="https", connection=self.peer, reason=reason)
+            if self._rare_lines.admits("tls handshake failed", self.peer):
+                log.info("tls handshake failed", server="https", connection=self.peer, reason=reason)
             raise trio.BrokenResourceError(reason) from error
 
     def selected_alpn_protocol(self) -> str:

@@ -117,14 +117,17 @@ class Outbox:
     def fail(self, error: OSError) -> None:
         """Break the connection for a reason given by the caller; only the first call counts."""
         if self.broken is None:
+            # They have frames of the whole pass, with everything that was received in it.
+            error.__traceback__ = error.__context__ = None
             self.broken = error
             self._parts = []
             self._queued.bytes -= self.pending_bytes
             self.pending_bytes = 0
             self._stalled.set()
             self._wake()
-            if self._on_broken is not None:
-                self._on_broken(error)
+            on_broken, self._on_broken, self._on_stalled = self._on_broken, None, None  # they hold their owner
+            if on_broken is not None:
+                on_broken(error)
 
     async def run(self) -> None:
         """Send the rest left by `flush`, whenever the peer accepts more. Returns when the connection is broken."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
 from tests.support.bookie_process import BookieProcess, Wire, entry
+from tests.support.certificates import Authority, Pair
 from tests.support.server import free_port
 from tests.support.zookeeper import ZooKeeperProcess, ask, expire, own_root, shared_server, until
 
@@ -400,3 +402,33 @@ def test_a_local_cluster_comes_and_goes_with_one_command(tmp_path: Path) -> None
         finally:
             process.kill()
             process.wait()
+
+
+def test_the_web_port_of_a_bookie_with_tls_serves_clients_with_a_trusted_certificate_only(cluster: Cluster) -> None:
+    authority, other = Authority(cluster.folder), Authority(cluster.folder, "other")
+    own, client = authority.issue("127.0.0.1"), authority.issue("a-client", file="client")
+    foreign = other.issue("a-client", file="foreign")
+    store = cluster.folder / "web.pem"
+    store.write_bytes(own.certificate.read_bytes() + own.key.read_bytes())
+    port = free_port()
+    cluster.bookie(
+        httpServerEnabled="true",
+        httpServerPort=port,
+        httpServerTlsEnable="true",
+        httpServerKeyStorePath=store,
+        httpServerTrustStorePath=authority.trust,
+    ).start()
+
+    def status(pair: Pair | None) -> int:
+        context = ssl.create_default_context(cafile=str(authority.trust))
+        if pair is not None:
+            context.load_cert_chain(pair.certificate, pair.key)
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=context) as answer:
+            return int(answer.status)
+
+    assert status(client) == 200
+    for refused in (None, foreign):
+        with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|unknown ca|alert"):
+            status(refused)
+    with pytest.raises(OSError, match=r".*"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)

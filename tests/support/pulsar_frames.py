@@ -66,6 +66,11 @@ def payload_of(tail: bytes) -> bytes:
     return tail[10 + _U32.unpack_from(tail, 6)[0] :]
 
 
+def is_whole(tail: bytes) -> bool:
+    """Return whether an entry has the checksum of its metadata and payload."""
+    return tail.startswith(MAGIC) and crc32c(tail[6:]) == _U32.unpack_from(tail, 2)[0]
+
+
 # --- commands
 
 

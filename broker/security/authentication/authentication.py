@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.security.authentication.credentials import DATA_BYTES_MAX, Identity, Presented, Provider
-from broker.security.authentication.errors import AuthenticationError, ExpiredError, RolesError
+from broker.security.authentication.errors import AuthenticationError, ExpiredError, RolesError, UncheckedError
 from broker.security.principal import Principal
+from quire.service.neighbours.logins import Logins
 
 _NAMES = frozenset(("none", "token", "basic", "tls", "athenz", "sasl", "ycav1"))
 """Methods of the original. The log shows no other name: it may be a credential in the wrong place."""
@@ -59,6 +60,7 @@ class Authentication:
         proxy_roles: frozenset[str] = frozenset(),
         verify_original: bool = False,
         refresh_check_s: float = 60.0,
+        failures_max: int = 0,
     ) -> None:
         """Take the providers; several of one method are tried in turn.
 
@@ -68,6 +70,7 @@ class Authentication:
             verify_original: whether a proxy's client is believed only by credentials of its own, which the proxy
                 forwards.
             refresh_check_s: seconds between two looks for expired credentials.
+            failures_max: different wrong credentials of one address in a minute; 0: no bound.
         """
         self._providers: dict[str, list[Provider]] = {}
         for provider in providers:
@@ -76,6 +79,7 @@ class Authentication:
         self._proxy_roles = proxy_roles
         self._verify_original = verify_original
         self.refresh_check_s = refresh_check_s
+        self.logins = Logins(failures_max)
         self.successes: Counter[tuple[str, str]] = Counter()
         """By provider and method."""
         self.failures: Counter[tuple[str, str, str]] = Counter()
@@ -83,12 +87,13 @@ class Authentication:
         self.expired = 0
         """Tokens that had expired."""
 
-    def login(self, handshake: Handshake, now_ms: int) -> Login:
-        """Return the roles of a connection. Raises AuthenticationError, of which RolesError is answered otherwise."""
+    def login(self, handshake: Handshake, now_ms: int, peer: str = "") -> Login:
+        """Return the roles of a connection of `peer` (host:port). Raises AuthenticationError, of which RolesError is
+        answered otherwise."""
         if handshake.method not in self._providers:
             role = self._anonymous(handshake.method)
             return Login(self._principal(role, handshake.original_role), "")
-        identity = self.identify(handshake.method, handshake.presented, now_ms)
+        identity = self.identify(handshake.method, handshake.presented, now_ms, peer)
         if not handshake.original_role:
             principal = self._principal(identity.role, "")
             return Login(principal, handshake.method, identity.expires_ms)
@@ -98,23 +103,26 @@ class Authentication:
         if handshake.original_method not in self._providers:
             original = Identity(self._anonymous(handshake.original_method))
         else:
-            original = self.identify(handshake.original_method, handshake.original or Presented(b""), now_ms)
+            original = self.identify(handshake.original_method, handshake.original or Presented(b""), now_ms, peer)
         principal = self._principal(identity.role, original.role)
         return Login(principal, handshake.original_method, original.expires_ms, of_original=True)
 
-    def refresh(self, login: Login, method: str, presented: Presented, now_ms: int) -> Login:
+    def refresh(self, login: Login, method: str, presented: Presented, now_ms: int, peer: str = "") -> Login:
         """Return a login with newer credentials. Raises AuthenticationError, also if they are of another role."""
         if method != login.method:
             raise AuthenticationError("the newer credentials are of another method", "INVALID_METHOD")
-        identity = self.identify(method, presented, now_ms)
+        identity = self.identify(method, presented, now_ms, peer)
         principal = login.principal
         expected = principal.original if login.of_original else principal.role
         if identity.role != expected:
             raise AuthenticationError("the newer credentials are of another role", "INVALID_ROLES")
         return Login(principal, method, identity.expires_ms, of_original=login.of_original)
 
-    def of_request(self, headers: Mapping[str, str], certificate: bytes | None, now_ms: int) -> Principal:
-        """Return the roles of a request by its headers, names in lower case. Raises AuthenticationError.
+    def of_request(
+        self, headers: Mapping[str, str], certificate: bytes | None, now_ms: int, peer: str = ""
+    ) -> Principal:
+        """Return the roles of a request of `peer` (host:port) by its headers, names in lower case. Raises
+        AuthenticationError.
 
         A method that is named must be the one; without a name all providers are tried. The anonymous role is for
         requests without credentials."""
@@ -123,6 +131,7 @@ class Authentication:
         if method is not None and method not in self._providers:
             raise AuthenticationError(f"there is no provider of the method {_shown(method)}", "INVALID_METHOD")
         failure: AuthenticationError | None = None
+        checked = False
         for provider in self._tried(method):
             try:
                 presented = provider.of_headers(headers, certificate)
@@ -131,11 +140,14 @@ class Authentication:
             if method is None and provider.method == "tls" and certificate is None:
                 continue
             try:
-                return self._request_principal(self._ask(provider, presented, now_ms).role, original)
+                return self._request_principal(self._ask(provider, presented, now_ms, peer).role, original)
             except RolesError:
                 raise
             except AuthenticationError as error:
+                checked = checked or (bool(presented.data) and not isinstance(error, UncheckedError))
                 failure = failure or error
+        if checked:
+            self.logins.count(peer, now_ms / 1000)
         if failure is not None or method is not None or not self._anonymous_role:
             raise failure or AuthenticationError("there are no credentials", "INVALID_AUTH_DATA")
         return self._request_principal(self._anonymous_role, original)
@@ -145,26 +157,40 @@ class Authentication:
             return self._providers[method]
         return [each for several in self._providers.values() for each in several]
 
-    def identify(self, method: str, presented: Presented, now_ms: int) -> Identity:
+    def identify(self, method: str, presented: Presented, now_ms: int, peer: str = "") -> Identity:
         """Return the role that one of the providers of a method finds. Raises AuthenticationError."""
         failure: AuthenticationError | None = None
+        checked = False
         for provider in self._providers[method]:
             try:
-                return self._ask(provider, presented, now_ms)
+                return self._ask(provider, presented, now_ms, peer)
             except AuthenticationError as error:
+                checked = checked or not isinstance(error, UncheckedError)
                 if failure is None or isinstance(error, ExpiredError):
                     failure = error
         assert failure is not None, "a method has at least one provider"
+        if checked and presented.data:
+            self.logins.count(peer, now_ms / 1000)
         raise failure
 
-    def _ask(self, provider: Provider, presented: Presented, now_ms: int) -> Identity:
+    def _ask(self, provider: Provider, presented: Presented, now_ms: int, peer: str) -> Identity:
+        data, now_s = presented.data, now_ms / 1000
         try:
-            if len(presented.data) > DATA_BYTES_MAX:
+            if len(data) > DATA_BYTES_MAX:
                 raise AuthenticationError(f"the credentials have more than {DATA_BYTES_MAX} bytes", "INVALID_AUTH_DATA")
-            identity = provider.identify(presented, now_ms)
+            if refusal := self.logins.refusal(peer, data, now_s, provider.name):
+                raise UncheckedError(refusal)
+            known = self.logins.proved(data, provider.name) if provider.is_lasting else None
+            if isinstance(known, Identity):
+                identity = known
+            else:
+                identity = provider.identify(presented, now_ms)
+                self.logins.succeeded(data, identity, provider.name)
         except AuthenticationError as error:
             self.failures[provider.name, provider.method, error.reason] += 1
             self.expired += isinstance(error, ExpiredError)
+            if not isinstance(error, UncheckedError):
+                self.logins.failed(data, str(error), now_s, provider.name, may_pass=error.may_pass)
             raise
         self.successes[provider.name, provider.method] += 1
         return identity

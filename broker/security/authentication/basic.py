@@ -21,6 +21,8 @@ class BasicProvider:
     users: Mapping[str, str] = field(repr=False)
     method: str = METHOD
     name: str = "AuthenticationProviderBasic"
+    is_lasting: bool = True
+    """The file is read at the start only."""
 
     def identify(self, presented: Presented, now_ms: int) -> Identity:
         try:

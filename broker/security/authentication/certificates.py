@@ -24,6 +24,7 @@ class CertificateProvider:
 
     method: str = METHOD
     name: str = "AuthenticationProviderTls"
+    is_lasting: bool = False
 
     def identify(self, presented: Presented, now_ms: int) -> Identity:
         if presented.certificate is None:

@@ -104,6 +104,13 @@ class AuthenticationOptions:
         minimum=0,
         doc="As tokenAllowedClockSkewSeconds, for tokens of these issuers.",
     )
+    failures_per_address_max: int = conf_key(
+        "quireFailedLoginsPerAddressPerMinute",
+        600,
+        minimum=0,
+        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked "
+        "until the minute is over, unless they were right before. 0: no limit.",
+    )
     client_plugin: str = conf_key(
         "brokerClientAuthenticationPlugin",
         "",

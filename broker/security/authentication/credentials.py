@@ -39,6 +39,10 @@ class Provider(Protocol):
     def name(self) -> str:
         """Return its name in metrics: that of the original's class."""
 
+    @property
+    def is_lasting(self) -> bool:
+        """Return whether credentials that were right stay so until the broker is restarted."""
+
     def identify(self, presented: Presented, now_ms: int) -> Identity:
         """Return the role, in at most a few milliseconds. Raises AuthenticationError."""
 

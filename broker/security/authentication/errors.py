@@ -10,9 +10,11 @@ class AuthenticationError(Exception):
 
     passing = False
 
-    def __init__(self, text: str, reason: str = "INVALID_TOKEN") -> None:
+    def __init__(self, text: str, reason: str = "INVALID_TOKEN", *, may_pass: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
+        self.may_pass = may_pass
+        """True if the same credentials can become right with time."""
 
 
 class ExpiredError(AuthenticationError):
@@ -20,6 +22,14 @@ class ExpiredError(AuthenticationError):
 
     def __init__(self) -> None:
         super().__init__("the token has expired", "EXPIRED_TOKEN")
+
+
+class UncheckedError(AuthenticationError):
+    """Credentials that were wrong a moment ago, or one of too many that an address has tried. Permanent for the first;
+    the second can be tried again after a minute."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "NOT_CHECKED")
 
 
 class RolesError(AuthenticationError):

@@ -36,6 +36,7 @@ def load(options: AuthenticationOptions, proxies: Iterable[str] = ()) -> Authent
         proxy_roles=frozenset(proxies),
         verify_original=options.verify_original,
         refresh_check_s=options.refresh_check_s,
+        failures_max=options.failures_per_address_max,
     )
 
 

@@ -126,7 +126,7 @@ def check_dates(claims: Mapping[str, Any], now_ms: int, skew_s: float) -> int | 
     not_before, expiry = _date_ms(claims, "nbf"), _date_ms(claims, "exp")
     skew_ms = int(skew_s * 1000)
     if not_before is not None and now_ms < not_before - skew_ms:
-        raise AuthenticationError("the token is not valid yet")
+        raise AuthenticationError("the token is not valid yet", may_pass=True)
     if expiry is None:
         return None
     if now_ms > expiry + skew_ms:

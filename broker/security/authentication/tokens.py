@@ -43,6 +43,7 @@ class TokenProvider:
     skew_s: float = 0.0
     method: str = METHOD
     name: str = "AuthenticationProviderToken"
+    is_lasting: bool = False
 
     def identify(self, presented: Presented, now_ms: int) -> Identity:
         claims = verified_claims(presented.data.strip(), self.keys)
@@ -66,6 +67,7 @@ class OpenIdProvider:
     skew_s: float = 0.0
     method: str = METHOD
     name: str = "AuthenticationProviderOpenID"
+    is_lasting: bool = False
 
     def identify(self, presented: Presented, now_ms: int) -> Identity:
         token = presented.data.strip()

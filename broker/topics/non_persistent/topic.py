@@ -169,7 +169,7 @@ class NonPersistentTopic:
         if self.rates is not None:
             self.rates.published(producer.connection, messages, size)
         producer.sent += len(run.payloads)
-        self.context.publishing.take(size)
+        producer.budget.take(size)
         # Small payloads lie in the buffer of the connection, which is written again.
         kept = [bytes(each) if len(each) < KEPT_MIN else each for each in run.payloads] if self.subscriptions else []
         counts = batch_counts(run.payloads) if features & BATCH else [1] * len(run.payloads)
@@ -197,7 +197,7 @@ class NonPersistentTopic:
                 turn.left -= RUN_COST + subscription.entry_cost * len(part)
                 yield
         turn.left -= len(run.sequence_ids) // 4
-        self.context.publishing.give(size)
+        producer.budget.give(size)
         producer.confirm_unstored(run)
 
     # Subscriptions

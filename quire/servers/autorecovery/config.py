@@ -35,6 +35,7 @@ class RecoveryServerConfig:
 
     def __post_init__(self) -> None:
         self.tls.client()
+        self.http.tls()
 
     @property
     def name(self) -> str:

@@ -126,9 +126,10 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
                 address = config.http.host, config.http.port
                 app = web_app(world, store, stats, root=root, name=name)
-                web = partial(serve_web, app, *address, stop=stop)
+                web = partial(serve_web, app, *address, stop=stop, tls=await config.http.side(world))
+                scheme = "https" if config.http.tls_enabled else "http"
                 with naming("httpServerPort", *address):
-                    http = f"http://{host_port(await nursery.start(web, name='web'))}"
+                    http = f"{scheme}://{host_port(await nursery.start(web, name='web'))}"
             await serve_autorecovery(
                 world,
                 store,

@@ -42,6 +42,13 @@ class BookieAuthKeys:
     password_file: str = conf_key(
         "quireBookiePasswordFile", "", doc="Users of quire.PasswordFile: a file of htpasswd -m, read at the start."
     )
+    failures_per_address_max: int = conf_key(
+        "quireBookieFailedLoginsPerAddressPerMinute",
+        600,
+        minimum=0,
+        doc="Different wrong credentials of one address in a minute, above which others of it are refused unchecked "
+        "until the minute is over, unless they were right before. 0: no limit.",
+    )
     roles: tuple[str, ...] = conf_key(
         "authorizedRoles",
         (),
@@ -102,7 +109,7 @@ async def bookie_authentication(world: World, keys: BookieAuthKeys) -> OfferedAu
         return OfferedAuthentication(CertificateRoles(frozenset(keys.roles)))
     data = await _read(world, "quireBookiePasswordFile", keys.password_file)
     try:
-        return OfferedAuthentication(Passwords(read_users(data)))
+        return OfferedAuthentication(Passwords(read_users(data)), failures_max=keys.failures_per_address_max)
     except ValueError as error:
         raise ConfigError(f"quireBookiePasswordFile: {error}") from None
 

@@ -78,7 +78,8 @@ class Ready:
 
     def line(self, pid: int) -> str:
         """Return `ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`."""
-        http = f"http://{self.http[0]}:{self.http[1]}" if self.http else ""
+        scheme = "https" if self.config.http.tls_enabled else "http"
+        http = f"{scheme}://{self.http[0]}:{self.http[1]}" if self.http else ""
         return (
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
             f"journal={self.config.bookie.journal_directory} ledgers={self.config.bookie.ledger_directory} pid={pid}"
@@ -205,7 +206,8 @@ async def serve(
             from quire.service.http import serve_web
 
             app = web_app(bookie, metadata, counts, config, nursery)
-            web = partial(serve_web, app, config.http.host, config.http.port, stop=stop)
+            side = await config.http.side(world)
+            web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
             with naming("httpServerPort", config.http.host, config.http.port):
                 _, http_port = await nursery.start(web, name="web")
             http = (config.bookie.host, http_port)

@@ -9,11 +9,13 @@ from broker.security.authorization.config import AuthorizationOptions
 from quire.client.authentication import Credentials, CredentialsError, from_plugin
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.neighbours.rare_lines import RareLines
 from quire.world.doors import Clock
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
+    from broker.neighbours.neighbours import Neighbours
     from broker.security.authentication.authentication import Authentication
 
 log = get_logger(__name__)
@@ -53,13 +55,25 @@ def check_security(options: AuthenticationOptions, permissions: AuthorizationOpt
 
 
 def middleware_of(
-    authentication: Authentication | None, options: AuthenticationOptions, clock: Clock
+    authentication: Authentication | None,
+    options: AuthenticationOptions,
+    clock: Clock,
+    rare_lines: RareLines,
+    neighbours: Neighbours | None = None,
 ) -> tuple[Middleware, ...]:
     """Return what every request to the web port passes."""
-    if authentication is None:
+    if authentication is None and neighbours is None:
         return ()
     from starlette.middleware import Middleware
 
-    from broker.security.web import RequestAuthentication
+    made: list[Middleware] = []
+    if authentication is not None:
+        from broker.security.web import RequestAuthentication
 
-    return (Middleware(RequestAuthentication, authentication, clock, metrics_too=options.authenticate_metrics),)
+        metrics_too = options.authenticate_metrics
+        made.append(Middleware(RequestAuthentication, authentication, clock, rare_lines, metrics_too=metrics_too))
+    if neighbours is not None:
+        from broker.neighbours.web import RequestLimits
+
+        made.append(Middleware(RequestLimits, neighbours))
+    return tuple(made)

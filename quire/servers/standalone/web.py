@@ -126,5 +126,8 @@ def _app(
 
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
     security = config.authentication
-    middleware = middleware_of(broker.context.authentication, security, broker.context.world.clock)
+    context = broker.context
+    middleware = middleware_of(
+        context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
+    )
     return make_app(metrics, health, routes(service), middleware, guard=guard)

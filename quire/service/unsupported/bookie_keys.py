@@ -56,7 +56,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "there is one HTTP server": "httpServerClass",
     "TLS is OpenSSL's, and the same for a bookie and its clients in one file": "tlsProvider clientKeyStore* "
     "clientTrustStore*",
-    "the web port of a bookie has no TLS; see httpServerTlsEnable": "httpServerKeyStore* httpServerTrustStore*",
     "plug-ins of the JVM": "ignoreExtraServerComponentsStartupFailures",
     "keys of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
     "keys of clients that write; auto recovery only writes copies": "addEntryQuorumTimeoutSec clientRole "
@@ -124,7 +123,7 @@ _RECOVERY: Final = frozenset(
     ]
 )
 """Keys of auto recovery and its client, not of a bookie."""
-_BOTH: Final = frozenset(("httpServerTlsEnable", "zkRequestRateLimit"))
+_BOTH: Final = frozenset(("zkRequestRateLimit",))
 
 
 def is_a_class(value: str) -> bool:
@@ -132,10 +131,7 @@ def is_a_class(value: str) -> bool:
     return value.lower() != "null"
 
 
-_TLS: Final = "the web port of a bookie has no TLS; set it to false, and put a TLS proxy or a private network before it"
-
 _REFUSED: Final[Mapping[str, Rule]] = {
-    "httpServerTlsEnable": refused(is_true, _TLS),
     "journalWriteData": refused(
         is_false, "acknowledged data is in the journal; set it to true, or run fewer copies of the data"
     ),

@@ -21,7 +21,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tlsCertificatePath tlsClientAuthentication tlsEnabledCipherSuites tlsEnabledProtocols tlsKeyStorePasswordPath "
     "tlsProviderFactoryClass tlsTrustStorePasswordPath startTLSTimeoutSecs "
     "useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
-    "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort",
+    "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort "
+    "httpServerTlsEnable httpServerKeyStore* httpServerTrustStore*",
     "there is one broker": "brokerClientTls* brokerClientCertificateFilePath brokerClientKeyFilePath "
     "brokerClientTrustCertsFilePath tlsHostnameVerificationEnabled loadBalancer* "
     "namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",

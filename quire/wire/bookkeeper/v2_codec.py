@@ -255,7 +255,7 @@ def _decode_other(body: memoryview, head: int) -> Request:
                 if len(body) < BATCH_READ.size - 4 + MASTER_KEY_LENGTH:
                     return Malformed(f"a fencing BATCH_READ of {len(body)} bytes")
                 key = bytes(body[BATCH_READ.size - 4 : BATCH_READ.size - 4 + MASTER_KEY_LENGTH])
-            if key is not None and ledger_id > ID_MAX:
+            if key is not None and not 0 <= ledger_id <= ID_MAX:
                 return Unsupported(opcode, ledger_id, entry_id, Rc.BAD_REQUEST)
             return BatchReadRequest(ledger_id, entry_id, request_id, count_max, size_max, flags, key)
         case Opcode.AUTH:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -300,6 +301,21 @@ async def test_a_thousand_mutated_frames_authenticate_nobody(world, bookie, caps
     assert "Traceback" not in capsys.readouterr().err
 
 
+async def test_guessed_passwords_of_an_address_are_refused_unchecked_above_the_bound(world, bookie, log_events) -> None:
+    offered = OfferedAuthentication(METHOD, 5, failures_max=20)
+    for guess in range(100):
+        for _ in range(2):
+            near, far = pipe_pair()
+            near.send_nowait((v3.auth_request(1, PASSWORD_FILE, b"admin:guess%d" % guess),))
+            await serve_client(bookie, far, authentication=offered)
+    assert offered.logins.unchecked == 200 - 20
+    async with served(world, bookie, authentication=offered) as near:
+        near.send_nowait((v3.auth_request(1, PASSWORD_FILE, KNOWN.payload()),))
+        assert await frame_from(near)
+        assert await frame_from(near) == b"", "right ones too, if they were not before"
+    assert len([each for each in log_events if each["event"] == "authentication failed"]) == 10
+
+
 # --- the client
 
 
@@ -449,7 +465,7 @@ async def test_the_role_of_the_certificate_decides(world, bookie, tmp_path: Path
 
 async def test_a_client_that_asks_for_tls_and_stops_is_disconnected_in_time(world, bookie, tmp_path: Path) -> None:
     sides = Sides(world, tmp_path, "0:broker")
-    async with served(world, bookie, tls=sides.offered._replace(handshake_timeout_s=50)) as near:
+    async with served(world, bookie, tls=replace(sides.offered, handshake_timeout_s=50)) as near:
         since = trio.current_time()
         assert await frame_from(near) == b""
         assert trio.current_time() - since == pytest.approx(5, abs=0.5)

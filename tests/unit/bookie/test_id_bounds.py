@@ -80,6 +80,17 @@ async def test_a_ledger_above_the_highest_id_is_not_fenced_and_has_no_explicit_l
     assert bookie.storage.ledgers() == []
 
 
+@pytest.mark.parametrize("ledger_id", [-1, -END, END])
+async def test_a_batch_read_fences_no_ledger_that_cannot_be(ledger_id: int, bookie: Bookie, client: Client) -> None:
+    """Such a fence would end every later flush, and the start of a bookie that replays it."""
+    body = pack("!Iqqqiq", v2.header(v2.Opcode.BATCH_READ, DO_FENCING), ledger_id, 0, 1, 10, 1 << 20) + KEY
+    (answer,) = await client.ask(pack("!i", len(body)) + body)
+    assert isinstance(answer, v2.OtherResponse | v2.BatchResponse)
+    assert answer.rc == Rc.BAD_REQUEST
+    assert bookie.storage.ledgers() == []
+    await bookie.checkpoint()
+
+
 async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_and_kills_nothing(machine: Machine):
     async with machine.life() as (bookie, _):
         for ledger_id, entry_id in ((END, 0), (END, END), (7, END), (8, 0)):

@@ -39,6 +39,8 @@ class FakeStream:
 
     def __init__(self) -> None:
         self.window: int | None = None
+        self.refuses = False
+        """True if the peer has reset the connection."""
         self.sent = bytearray()
         self.closed = False
         self._incoming = bytearray()
@@ -58,7 +60,7 @@ class FakeStream:
         return size
 
     def send_nowait(self, parts: Sequence[Buffer]) -> int:
-        if self.closed:
+        if self.closed or self.refuses:
             raise BrokenPipeError(32, "closed")
         data = b"".join(parts)
         taken = len(data) if self.window is None else min(self.window, len(data))

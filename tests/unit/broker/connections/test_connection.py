@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from broker.connections.connection import CLOSED_PRODUCERS_MAX
+from broker.connections.bounds import CLOSED_PRODUCERS_MAX
 from broker.output import SHARE_MIN
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.receive_buffer import CHUNK_SIZE, IDLE_SIZE

@@ -346,3 +346,50 @@ async def test_a_credential_in_the_wrong_place_is_not_logged(log_events: list[di
             await peer.expect(C.ERROR)
         assert len([each for each in log_events if each["event"] == "authentication failed"]) == 5
         assert "s3cret" not in repr(log_events)
+
+
+async def test_refused_clients_that_reconnect_cost_one_check_each_and_a_few_lines(
+    log_events: list[dict[str, Any]],
+) -> None:
+    """Five hundred clients with passwords that were changed, reconnecting twenty times within a minute."""
+    async with secured() as room:
+        checks = room.broker.context.authentication
+        assert checks is not None
+        for _ in range(20):
+            for client in range(500):
+                peer = room.open()
+                peer.send(connect("basic", f"admin:wrong{client}"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert not room.broker.connections
+        assert sum(checks.failures.values()) == 10_000
+        assert checks.failures["AuthenticationProviderBasic", "basic", "INVALID_AUTH_DATA"] == 500
+        good, _ = await login(room, connect("basic", "admin:123456"))
+        assert not good.stream.closed
+        await trio.sleep(61)
+    lines = [each for each in log_events if each["event"] in ("authentication failed", "lines left out")]
+    assert 10 < len(lines) < 15
+    assert lines[-1]["count"] == 9990
+
+
+async def test_guessed_passwords_of_an_address_are_refused_unchecked_above_the_bound() -> None:
+    async with secured(failures_per_address_max=50) as room:
+        checks = room.broker.context.authentication
+        assert checks is not None
+        kept, _ = await login(room, connect("basic", "admin:123456"))
+        for guess in range(300):
+            room.open().send(connect("basic", f"admin:guess{guess}"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(room.broker.connections) == 1
+        assert checks.failures["AuthenticationProviderBasic", "basic", "INVALID_AUTH_DATA"] == 50
+        assert checks.logins.unchecked == 250
+        again, _ = await login(room, connect("basic", "admin:123456"))
+        assert not again.stream.closed, "a client that was right before is served"
+        assert not kept.stream.closed
+
+
+async def test_a_flood_of_frames_that_are_none_writes_a_few_lines(room: Room, log_events: list[dict[str, Any]]) -> None:
+    for _ in range(200):
+        room.open().stream.arrive(b"\0\0\0\x01")
+    await trio.testing.wait_all_tasks_blocked()
+    assert not room.broker.connections
+    assert len([each for each in log_events if each["event"] == "connection closed: protocol violation"]) == 10

@@ -5,22 +5,29 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 import trio
+import trio.testing
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from broker.admin.requests import AdminCall
+from broker.neighbours.neighbours import Neighbours
+from broker.neighbours.shares import ShareLimits
+from broker.publish_budget import PublishBudget
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.metrics import register_authentication
 from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
+from quire.service.neighbours.rare_lines import RareLines
 from quire.service.routes import route
 from tests.support.credentials import authentication, token
+from tests.support.waiting import until
 from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 BEARER = {"Authorization": f"Bearer {token()}"}
@@ -28,7 +35,19 @@ BASIC = {"Authorization": "Basic " + base64.b64encode(b"admin:123456").decode()}
 
 
 @asynccontextmanager
-async def web(*, enabled: bool = True, metrics_too: bool = False, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def web(
+    *, enabled: bool = True, metrics_too: bool = False, neighbours: Neighbours | None = None, **options: Any
+) -> AsyncIterator[httpx2.AsyncClient]:
+    held = trio.Event()
+
+    async def hold(request: Request) -> Response:
+        await held.wait()
+        return PlainTextResponse("held")
+
+    async def release(request: Request) -> Response:
+        held.set()
+        return PlainTextResponse("released")
+
     async def whoami(request: Request) -> Response:
         call = AdminCall(service=None, request=request, parts={})  # type: ignore[arg-type]
         return PlainTextResponse(str(call.principal))
@@ -41,8 +60,13 @@ async def web(*, enabled: bool = True, metrics_too: bool = False, **options: Any
     app = make_app(
         metrics,
         Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint),
-        [route("/admin/v2/whoami", GET=whoami)],
-        middleware_of(checks, given, fake_world().clock),
+        [
+            route("/admin/v2/whoami", GET=whoami),
+            route("/admin/v2/hold", GET=hold),
+            route("/admin/v2/release", GET=release),
+            route("/admin/v2/persistent/t/n/{topic}", PUT=whoami),
+        ],
+        middleware_of(checks, given, fake_world().clock, RareLines(), neighbours),
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://quire") as client:
         yield client
@@ -114,3 +138,22 @@ async def test_without_authentication_requests_have_no_roles() -> None:
     async with web(enabled=False) as client:
         answer = await client.get("/admin/v2/whoami", headers={"Authorization": "Bearer x"})
         assert (answer.status_code, answer.text) == (200, "None")
+
+
+async def test_requests_and_topics_of_a_role_above_its_limits_are_answered_429() -> None:
+    limits = ShareLimits("role", requests=2, topics=1)
+    neighbours = Neighbours(limits, ShareLimits("address"), PublishBudget(100), exempt=("root",))
+    root = {"Authorization": f"Bearer {token('root')}"}
+    async with web(neighbours=neighbours) as client, trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(partial(client.get, "/admin/v2/hold", headers=BEARER))
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await client.get("/admin/v2/whoami", headers=BEARER)
+        assert (refused.status_code, "too many requests" in refused.text) == (429, True)
+        assert (await client.get("/admin/v2/whoami", headers=BASIC)).status_code == 200
+        assert (await client.get("/admin/v2/release", headers=root)).status_code == 200
+        await until(lambda: neighbours._roles.of("alice").requests == 0)
+        put = partial(client.put, headers=BEARER)
+        assert (await put("/admin/v2/persistent/t/n/one")).status_code == 200
+        assert (await put("/admin/v2/persistent/t/n/two")).status_code == 429
+        assert (await client.get("/admin/v2/whoami", headers=BEARER)).status_code == 200
