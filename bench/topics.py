@@ -1,7 +1,7 @@
 """Many topics on one standalone server, of which a few are active: rate of creation, memory per topic, time to stop,
 time from a restart to the first receipt, and time until all are served again.
 
-    scripts/bench topics [--topics 20000] [--active 1000] [--folder F]
+    scripts/bench topics [--topics 20000] [--active 1000] [--folder F] [--pulsar-topics 5000]
 
 Each topic is created by a producer. Then each sends one message, and each fourth topic gets a subscription that
 acknowledges it. After a stop, the producers of the active topics connect to the restarted server as soon as it listens,
@@ -11,6 +11,9 @@ and send; then those of all others come, and all leave. The memory of an idle to
     unloaded   of a restarted server, above that of one without topics: its nodes in the metadata
     loaded     after the restart, above the unloaded ones
 
+Of Apache Pulsar the memory is that of the living objects of its heap. Its clients look topics up first: it refuses
+producers of topics whose bundle it has not taken.
+
 Inactive topics are not deleted. Nothing here is a test: the figures are a machine's, their ratios are the program's.
 """
 
@@ -18,13 +21,18 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.procs import cpu_s, pss_mb, scheduled_s, tree
 from bench.raw import PONG, RawClient, frame, send_frame
-from bench.servers import Server, quire
+from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 from bench.waiting import poll_until
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
@@ -40,10 +48,26 @@ SETTLE_S = 10.0
 SETTLED_MB = 0.5
 """Decrease below which memory has settled between two looks."""
 LOOK_S = 0.5
+LOOKUPS = 64
+RETRY_S = 0.05
+FAILED = pb.CommandLookupTopicResponse.Failed
 
 
 def topic_of(number: int) -> str:
     return f"persistent://public/default/many-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A server under test."""
+
+    name: str
+    start: Callable[[], AbstractContextManager[Server]]
+    topics: int
+    used_mb: Callable[[Server], float]
+    """Returns the memory that is in use."""
+    looks_up: bool
+    """True if a topic must be looked up before it has a producer."""
 
 
 def main() -> int:
@@ -51,60 +75,121 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=20_000)
     parser.add_argument("--active", type=int, default=1000, help="topics whose producers come first after the restart")
     parser.add_argument("--folder", type=Path, help="keeps the server's data and log; a temporary folder otherwise")
+    parser.add_argument(
+        "--pulsar-topics", type=int, default=0, help="then the same of Apache Pulsar standalone with so many (0: not)"
+    )
     options = parser.parse_args()
-    topics, active = options.topics, min(options.active, options.topics)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        with quire(folder, KEYS) as server:
-            warm_up(server)
-            empty_mb = memory(server)
-            took = serve_all(server, range(topics), subscribers=False, publish=False)
-            report("created", topics, took, server)
-            took = serve_all(server, range(topics), publish=True)
-            report("published to", topics, took, server)
-            each_topic("created", topics, empty_mb, memory(server))
-            stop(server, "with its topics loaded")
-        with quire(folder, KEYS) as server:
-            first, last, cpu = restart_to_receipts(server, range(active))
-            print(
-                f"restart to the first receipt: {first:.2f} s (CPU {cpu:.2f} s); "
-                f"to those of {active} topics: {last:.2f} s",
-                flush=True,
-            )
-            unloaded_mb = memory(server)
-            took = serve_all(server, range(topics), publish=False)
-            report("served again", topics, took, server)
-            each_topic("loaded", topics - active, unloaded_mb, memory(server))
-            stop(server, "with its topics loaded again")
-        with quire(folder, KEYS) as server:
-            warm_up(server)
-            each_topic("unloaded", topics, empty_mb, memory(server))
-            stop(server, "without loaded topics")
+        systems = [System("quire", lambda: quire(folder, KEYS), options.topics, pss_of, looks_up=False)]
+        lib = pulsar_jars() if options.pulsar_topics else None
+        if lib is not None:
+            peer = folder / "pulsar"
+            start = partial(pulsar, peer, lib, KEYS)
+            systems.append(System(f"pulsar {PULSAR_VERSION}", start, options.pulsar_topics, live_mb, looks_up=True))
+        elif options.pulsar_topics:
+            print("Apache Pulsar needs Maven and Java: it is left out", flush=True)
+        found = {each.name: measured(each, options.active) for each in systems}
+    print_table(found)
     return 0
 
 
-def warm_up(server: Server) -> None:
+def measured(system: System, active: int) -> dict[str, str]:
+    """Measure one system; return its figures by name."""
+    topics, active, figures = system.topics, min(active, system.topics), dict[str, str]()
+    print(f"{system.name}, {topics} topics", flush=True)
+    with system.start() as server:
+        warm_up(server, system)
+        empty_mb = memory(server, system)
+        took = serve_all(server, range(topics), subscribers=False, publish=False)
+        figures["topics created per second"] = report("created", topics, took, server)
+        took = serve_all(server, range(topics), publish=True)
+        figures["first messages per second"] = report("published to", topics, took, server)
+        figures["KB per created topic"] = each_topic("created", topics, empty_mb, memory(server, system))
+        figures["stop, s"] = stop(server, "with its topics loaded")
+    with system.start() as server:
+        first, last, cpu = restart_to_receipts(server, range(active), looks_up=system.looks_up)
+        print(
+            f"restart to the first receipt: {first:.2f} s (CPU {cpu:.2f} s); to those of {active} topics: {last:.2f} s",
+            flush=True,
+        )
+        figures["restart to the first receipt, s"] = f"{first:.2f} (CPU {cpu:.2f})"
+        figures["to those of the active topics, s"] = f"{last:.2f}"
+        unloaded_mb = memory(server, system)
+        look_up(server, system)
+        took = serve_all(server, range(topics), publish=False)
+        figures["topics served again per second"] = report("served again", topics, took, server)
+        loaded_mb = memory(server, system)
+        figures["KB per loaded topic"] = each_topic("loaded", topics - active, unloaded_mb, loaded_mb)
+        figures["stop after that, s"] = stop(server, "with its topics loaded again")
+    with system.start() as server:
+        warm_up(server, system)
+        figures["KB per unloaded topic"] = each_topic("unloaded", topics, empty_mb, memory(server, system))
+        stop(server, "without loaded topics")
+    return figures
+
+
+def print_table(found: dict[str, dict[str, str]]) -> None:
+    names = list(found)
+    print(f"\n{'':34}" + "".join(f"{name:>24}" for name in names))
+    for figure in found[names[0]]:
+        print(f"{figure:34}" + "".join(f"{found[name][figure]:>24}" for name in names))
+
+
+def pss_of(server: Server) -> float:
+    return pss_mb(tree(server.process.pid))
+
+
+def live_mb(server: Server) -> float:
+    """Return the memory of the living objects of a JVM, whose heap has its full size from the start. What it has beside
+    the heap does not count."""
+    pid = str(server.process.pid)
+    text = subprocess.run(["jcmd", pid, "GC.class_histogram"], capture_output=True, text=True, check=True).stdout
+    return int(text.split()[-1]) / (1 << 20)
+
+
+def look_up(server: Server, system: System) -> None:
+    """Look topics up, as many as reach all bundles of the namespace: the broker then takes producers of all topics."""
+    if not system.looks_up:
+        return
+    client = RawClient("127.0.0.1", server.port)
+    for number in range(LOOKUPS):
+        while client.request(lookup(number), C.LOOKUP_RESPONSE).lookupTopicResponse.response == FAILED:
+            time.sleep(RETRY_S)
+    client.socket.close()
+
+
+def warm_up(server: Server, system: System) -> None:
     """Serve a topic, so that the memory for what the first one needs is not counted as that of the others."""
+    look_up(server, system)
     serve_all(server, range(-1, 0), publish=True)
 
 
-def each_topic(what: str, topics: int, before_mb: float, after_mb: float) -> None:
+def each_topic(what: str, topics: int, before_mb: float, after_mb: float) -> str:
     each_kb = 1024 * (after_mb - before_mb) / max(1, topics)
     print(f"memory: {before_mb:.0f} -> {after_mb:.0f} MB, {each_kb:.2f} KB per {what} topic", flush=True)
+    return f"{each_kb:.2f}"
 
 
-def restart_to_receipts(server: Server, numbers: range) -> tuple[float, float, float]:
+def restart_to_receipts(server: Server, numbers: range, *, looks_up: bool) -> tuple[float, float, float]:
     """Publish to these topics at once; return the seconds from the start of the server to the first receipt and to the
     last one, and the CPU that the server has used by the first one."""
     client = RawClient("127.0.0.1", server.port)
-    client.socket.sendall(b"".join(producer(number) for number in numbers))
+    first_request = (lambda number: frame(lookup(number))) if looks_up else producer
+    client.socket.sendall(b"".join([first_request(number) for number in numbers]))
     receipts = 0
     first = last = cpu = 0.0
     while receipts < len(numbers):
         answer, _ = client.receive()
         if answer.type == C.PING:
             client.socket.sendall(PONG)
+        elif answer.type == C.LOOKUP_RESPONSE:
+            number = answer.lookupTopicResponse.request_id - 1
+            if answer.lookupTopicResponse.response == FAILED:  # it has only begun to start
+                time.sleep(RETRY_S)
+                client.socket.sendall(frame(lookup(number)))
+            else:
+                client.socket.sendall(producer(number))
         elif answer.type == C.PRODUCER_SUCCESS:
             client.socket.sendall(send_frame(answer.producer_success.request_id, 1, b"x" * 100))
         elif answer.type == C.SEND_RECEIPT:
@@ -118,29 +203,30 @@ def restart_to_receipts(server: Server, numbers: range) -> tuple[float, float, f
     return first, last, cpu
 
 
-def memory(server: Server) -> float:
+def memory(server: Server, system: System) -> float:
     """Return the memory in MB, when it has settled."""
     time.sleep(IDLE_S)
-    seen = [pss_mb(tree(server.process.pid))]
+    seen = [system.used_mb(server)]
 
     def has_settled() -> bool:
-        seen.append(pss_mb(tree(server.process.pid)))
+        seen.append(system.used_mb(server))
         return len(seen) > 2 and seen[-2] - seen[-1] < SETTLED_MB
 
     poll_until(has_settled, SETTLE_S, poll_s=LOOK_S)
     return seen[-1]
 
 
-def report(what: str, topics: int, took_s: float, server: Server) -> None:
+def report(what: str, topics: int, took_s: float, server: Server) -> str:
     cpu = cpu_s(tree(server.process.pid))
     print(
         f"{topics} topics {what}: {took_s:.1f} s, {topics / took_s:.0f}/s, {1000 * took_s / topics:.2f} ms each; "
         f"CPU so far {cpu:.1f} s",
         flush=True,
     )
+    return f"{topics / took_s:.0f}"
 
 
-def stop(server: Server, what: str) -> None:
+def stop(server: Server, what: str) -> str:
     before = cpu_s(tree(server.process.pid))
     begun = time.perf_counter()
     server.process.send_signal(signal.SIGTERM)
@@ -149,6 +235,7 @@ def stop(server: Server, what: str) -> None:
         time.sleep(0.02)
     took = time.perf_counter() - begun
     print(f"stop {what}: {took:.1f} s, CPU {cpu - before:.1f} s, exit code {server.process.returncode}", flush=True)
+    return f"{took:.1f} (CPU {cpu - before:.1f})"
 
 
 def serve_all(server: Server, numbers: range, *, publish: bool, subscribers: bool = True) -> float:
@@ -177,6 +264,11 @@ def serve_all(server: Server, numbers: range, *, publish: bool, subscribers: boo
 def place(number: int) -> int:
     """Return the id of the producer and the consumer of a topic on their connection."""
     return number + 1
+
+
+def lookup(number: int) -> pb.BaseCommand:
+    body = pb.CommandLookupTopic(topic=topic_of(number), request_id=place(number))
+    return C(type=C.LOOKUP, lookupTopic=body)
 
 
 def producer(number: int) -> bytes:

@@ -286,11 +286,11 @@ def register(metrics: Metrics, broker: Broker, counts: ConnectionCounts, cluster
     ):
         metrics.family("counter", name, text, ("cluster", "namespace"), by_namespace(counted))
     for name, text, read in (
-        ("pulsar_ml_cache_hits", "Entries read from the tail caches", lambda topic: topic.ledger.cache.hits),
+        ("pulsar_ml_cache_hits", "Entries read from the tail caches", lambda topic: topic.ledger.cache_hits),
         (
             "pulsar_ml_cache_misses",
             "Reads that found nothing in the tail caches",
-            lambda topic: topic.ledger.cache.misses,
+            lambda topic: topic.ledger.cache_misses,
         ),
         ("pulsar_ml_ledger_reads", "Reads that went to bookies", lambda topic: topic.ledger.ledger_reads),
     ):

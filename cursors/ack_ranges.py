@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
 CHUNK = 1024
 """Entries per chunk."""
@@ -27,13 +28,17 @@ _CHUNK_WORDS = Struct(f"<{_WORDS_PER_CHUNK}q")
 _NO_WORDS = (0,) * _WORDS_PER_CHUNK
 
 
+_NO_LEDGERS: Final[dict[int, dict[int, int]]] = {}
+"""Shared by the cursors that have nothing acknowledged above their mark-delete position; never changed."""
+
+
 class AckRanges:
     """A set of (ledger id, entry id), cheap for runs and for holes alike."""
 
     __slots__ = ("_ledgers", "count", "partial_chunks")
 
     def __init__(self) -> None:
-        self._ledgers: dict[int, dict[int, int]] = {}
+        self._ledgers = _NO_LEDGERS
         self.count = 0
         """Entries in the set."""
         self.partial_chunks = 0
@@ -42,12 +47,17 @@ class AckRanges:
     def __bool__(self) -> bool:
         return self.count > 0
 
+    def _made_chunks(self, ledger_id: int) -> dict[int, int]:
+        if self._ledgers is _NO_LEDGERS:
+            self._ledgers = {}
+        return self._ledgers.setdefault(ledger_id, {})
+
     def ledgers(self) -> list[int]:
         """Ids of the ledgers that have entries in the set, ascending."""
         return sorted(self._ledgers)
 
     def clear(self) -> None:
-        self._ledgers.clear()
+        self._ledgers = _NO_LEDGERS
         self.count = self.partial_chunks = 0
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
@@ -63,7 +73,7 @@ class AckRanges:
         """Add one entry; False if it was there."""
         chunks = self._ledgers.get(ledger_id)
         if chunks is None:
-            chunks = self._ledgers[ledger_id] = {}
+            chunks = self._made_chunks(ledger_id)
         number = entry_id >> _SHIFT
         bitmap = chunks.get(number, 0)
         bit = 1 << (entry_id & _LOW)
@@ -83,7 +93,7 @@ class AckRanges:
         """Add entries `first` to `last` (inclusive); returns how many were not there."""
         if last < first:
             return 0
-        chunks = self._ledgers.setdefault(ledger_id, {})
+        chunks = self._made_chunks(ledger_id)
         added = 0
         for number in range(first >> _SHIFT, (last >> _SHIFT) + 1):
             base = number << _SHIFT
@@ -248,4 +258,4 @@ class AckRanges:
     def add_chunk(self, ledger_id: int, number: int, bitmap: int) -> None:
         """Add a whole chunk's bitmap."""
         if bitmap:
-            self._unite(self._ledgers.setdefault(ledger_id, {}), number, bitmap)
+            self._unite(self._made_chunks(ledger_id), number, bitmap)

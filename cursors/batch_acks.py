@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from struct import pack, unpack
+from typing import Final
 
 from quire.ledger.position import Position
 
@@ -109,14 +110,19 @@ class BatchPage:
         return pack(f"<{count}H", *self.unacked), pack(f"<{count}H", *map(len, bitmaps)), b"".join(bitmaps)
 
 
+_NO_PAGES: Final[dict[tuple[int, int], BatchPage]] = {}
+_NO_HEAP: Final[list[tuple[int, int]]] = []
+"""Shared by the cursors without partly acknowledged batches; never changed."""
+
+
 class BatchAcks:
     """The partly acknowledged batches of a cursor."""
 
     __slots__ = ("_count", "_heap", "_pages", "words")
 
     def __init__(self) -> None:
-        self._pages: dict[tuple[int, int], BatchPage] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._pages = _NO_PAGES
+        self._heap = _NO_HEAP
         """The key of each page, and of some that are no longer there."""
         self._count = 0
         self.words = 0
@@ -154,6 +160,8 @@ class BatchAcks:
         return remaining
 
     def _add_page(self, ledger_id: int, number: int) -> BatchPage:
+        if self._pages is _NO_PAGES:
+            self._pages, self._heap = {}, []
         key = ledger_id, number
         page = self._pages[key] = BatchPage(ledger_id, number << _SHIFT)
         heap = self._heap
@@ -199,8 +207,7 @@ class BatchAcks:
                 self.forget(Position(ledger_id, first + heappop(lows)))
 
     def clear(self) -> None:
-        self._pages.clear()
-        self._heap.clear()
+        self._pages, self._heap = _NO_PAGES, _NO_HEAP
         self._count = self.words = 0
 
     def pages(self) -> list[BatchPage]:

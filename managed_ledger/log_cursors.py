@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import trio
@@ -33,10 +31,11 @@ from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import Op
 from quire.service.log import get_logger
 from quire.service.rare_lock import RareLock
+from quire.service.shared_maps import EMPTY, with_item, without_item
 
 log = get_logger(__name__)
 
-NO_CURSORS: Final[Mapping[str, Cursor]] = MappingProxyType({})
+NO_CURSORS: Final[Mapping[str, Cursor]] = EMPTY
 Initial: TypeAlias = Position | Literal["latest", "earliest"]
 """Start of a new cursor: a mark-delete position, the end, or the start of the log."""
 
@@ -79,8 +78,9 @@ class LogCursors:
         self._shared = shared
         self._config = config
         self._services: CursorServices | None = None
-        """Set from the first durable cursor on, as is `_slowest`."""
+        """Set from the first durable cursor on."""
         self._slowest: Slowest[Cursor] | None = None
+        """Set from the second durable cursor on: of one it is known without a heap."""
         self._stored = stored
         self._appends = appends
         self._trimmer = trimmer
@@ -120,12 +120,12 @@ class LogCursors:
         try:
             try:
                 return await create_cursor(
-                    services, self._index, path, self._name, name, mark_delete, properties, self._cursor_fenced
+                    services, self._index, path, self._name, name, mark_delete, properties, self.cursor_fenced
                 )
             except NodeExistsError:
                 async with self._stored.held():
                     await self._stored.check()
-                return await recover_cursor(services, self._index, path, self._name, name, self._cursor_fenced)
+                return await recover_cursor(services, self._index, path, self._name, name, self.cursor_fenced)
         except (ManagedLedgerFencedError, CursorFencedError) as error:
             self._appends.fence(str(error))
             raise
@@ -134,19 +134,24 @@ class LogCursors:
 
     def adopt(self, cursor: Cursor) -> None:
         """Register a durable cursor of this log that was created or recovered."""
-        self.durable = _with(self.durable, cursor)
-        slowest = self._slowest
-        if slowest is None:
-            slowest = self._slowest = Slowest[Cursor](_durable_position)
-        slowest.add(cursor)
+        self.durable = with_item(self.durable, cursor.name, cursor)
+        if self._slowest is not None:
+            self._slowest.add(cursor)
+        elif len(self.durable) > 1:
+            self._slowest = Slowest[Cursor](_durable_position)
+            for each in self.durable.values():
+                self._slowest.add(each)
+                each.on_moved_back = self._slowest.moved_back
+        if self._slowest is not None:
+            cursor.on_moved_back = self._slowest.moved_back
         cursor.on_activity = self._activity
-        cursor.on_moved_back = slowest.moved_back
         if cursor.store is not None:
-            cursor.store.on_durable = partial(self._durable_moved, cursor)
+            cursor.store.on_durable = self._durable_moved
 
-    def _durable_moved(self, cursor: Cursor, back: bool) -> None:
-        if back and self._slowest is not None:
-            self._slowest.moved_back(cursor)
+    def _durable_moved(self, back: bool) -> None:
+        if back and self._slowest is not None:  # of which cursor is not said: it happens when a user seeks
+            for cursor in self.durable.values():
+                self._slowest.moved_back(cursor)
         self._trimmer.moved()
 
     def new_reader(self, position: Position, name: str) -> Cursor:
@@ -157,7 +162,7 @@ class LogCursors:
         self._readers_made += 1
         name = name or f"reader-{self._readers_made}"
         cursor = memory_cursor(self._index, name, mark_delete_of(self._index, position))
-        self.readers = _with(self.readers, cursor)
+        self.readers = with_item(self.readers, cursor.name, cursor)
         cursor.on_activity = self._activity
         cursor.activate()
         return cursor
@@ -165,7 +170,7 @@ class LogCursors:
     def drop_reader(self, cursor: Cursor) -> None:
         """Release a reader cursor; an unknown one is no error."""
         if self.readers.get(cursor.name) is cursor:
-            self.readers = _without(self.readers, cursor)
+            self.readers = without_item(self.readers, cursor.name)
         cursor.deactivate()
 
     async def delete(self, name: str, also: Sequence[int] = ()) -> None:
@@ -192,14 +197,15 @@ class LogCursors:
             cursor.deactivate()
             if self._slowest is not None:
                 self._slowest.discard(cursor)
-            self.durable = _without(self.durable, cursor)
+            self.durable = without_item(self.durable, cursor.name)
         await self._trimmer.delete(ledger_ids)
         self._trimmer.want()
 
     def _activity(self, change: int) -> None:
         self._appends.readers += change
 
-    def _cursor_fenced(self) -> None:
+    def cursor_fenced(self) -> None:
+        """Give the log up, because another broker has a cursor of it."""
         self._appends.fence("cursor taken over by another broker")
 
     def active_before(self, position: Position) -> int:
@@ -226,7 +232,11 @@ class LogCursors:
 
     def slowest(self) -> Position | None:
         """Return the position behind which no durable cursor needs anything; None without durable cursors."""
-        return None if self._slowest is None else self._slowest.position()
+        if self._slowest is not None:
+            return self._slowest.position()
+        for cursor in self.durable.values():
+            return _durable_position(cursor)
+        return None
 
     def rest(self) -> None:
         """Give back memory that only writing positions needs, of cursors that write none now."""
@@ -284,20 +294,6 @@ def mark_delete_of(log: Log, initial: Initial) -> Position:
     if last is None or initial.entry_id > last:
         return log.previous_position(log.next_position(initial))
     return initial
-
-
-def _with(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
-    """Return these cursors and one more. Most logs have none, and share `NO_CURSORS`."""
-    if not isinstance(cursors, dict):
-        cursors = {}
-    cursors[cursor.name] = cursor
-    return cursors
-
-
-def _without(cursors: Mapping[str, Cursor], cursor: Cursor) -> Mapping[str, Cursor]:
-    if isinstance(cursors, dict):
-        del cursors[cursor.name]
-    return cursors or NO_CURSORS
 
 
 def _durable_position(cursor: Cursor) -> Position:

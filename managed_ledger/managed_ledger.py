@@ -17,15 +17,14 @@ from cursors.cursor import Cursor
 from cursors.errors import CursorFencedError
 from cursors.services import CursorServices as CursorServices
 from cursors.topic_log import topic_log
-from managed_ledger.config import LogConfigSource
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerReadError, ManagedLedgerUnavailableError
+from managed_ledger.indexed_log import IndexedLog
 from managed_ledger.ledger_list import LedgerInfo, LedgerList
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
-from managed_ledger.log_index import LogIndex
 from managed_ledger.reading import LogReads
-from managed_ledger.services import Services
+from managed_ledger.services import LogOwner, Services
 from managed_ledger.stored_list import StoredList
 from managed_ledger.trimmer import Trimmer
 from managed_ledger.trimming import Retention
@@ -43,65 +42,47 @@ __all__ = ["AppendSink", "EntryRun", "ManagedLedger"]
 log = get_logger(__name__)
 
 
-class ManagedLedger:
+class ManagedLedger(IndexedLog):
     """One endless log; see the module. Everything not `async` answers from memory, at once."""
 
     __slots__ = (
         "_appends",
+        "_cache",
         "_closed",
-        "_config",
-        "_index",
         "_log_cursors",
         "_reads",
         "_services",
         "_stored",
         "_trimmer",
         "_waiters",
-        "cache",
         "name",
         "on_fenced",
+        "owner",
         "retention",
     )
 
-    def __init__(self, services: Services, name: str, stored: StoredList, config: LogConfigSource) -> None:
-        self.name = name
+    def __init__(self, services: Services, stored: StoredList) -> None:
+        self.name = stored.name
         """tenant/namespace/persistent/<escaped topic>"""
         self._log_cursors: LogCursors | None = None
         """Set from the first cursor on."""
         self.on_fenced: Callable[[], None] = _nothing
-        """Set by the owner; called once, when another broker has taken over the log, or after `abandon`."""
+        """Set by a user; called once, when another broker has taken over the log, or after `abandon`."""
+        self.owner: LogOwner | None = None
+        """Told of the same: of thousands of logs, a bound method for each would be kept."""
         self.retention: Retention | None = None
         """Replaces the value of the log's configuration; None: that applies."""
-        self.cache = EntryCache(services.budget)
+        self._cache: EntryCache | None = None
+        """Set from the first reader of the tail on."""
         self._services = services
-        self._config = config
         self._stored = stored
-        self._index = LogIndex()
-        self._reads = LogReads(services.ledgers)
+        super().__init__()
+        self._reads: LogReads | None = None
+        """Set from the first read at a ledger on."""
         self._waiters: tuple[Callable[[], None], ...] = ()
-        self._appends = Appends(
-            name,
-            services.world,
-            services.nursery,
-            stored,
-            self._index,
-            self.cache,
-            services.limits,
-            services.config.retry_timeout_s,
-            self,
-            services.metadata_is_up,
-            services.no_room,
-        )
-        self._trimmer = Trimmer(
-            self,
-            services.ledgers,
-            services.nursery,
-            stored,
-            self._index,
-            self._appends,
-            is_up=services.metadata_is_up,
-            clock=services.world.clock,
-        )
+        self._appends = Appends(services, stored, self._index, self)
+        self._trimmer: Trimmer | None = None
+        """Set from the first cursor on, or while ledgers are trimmed in the background."""
         self._closed: trio.Event | None = None
 
     @property
@@ -121,27 +102,6 @@ class ManagedLedger:
             appends.append_later(payloads, sink)
 
     # Facts
-
-    def last_entry_of(self, ledger_id: int) -> int | None:
-        """See `cursors.doors.Log`."""
-        return self._index.last_entry_of(ledger_id)
-
-    def next_position(self, position: Position) -> Position:
-        """See `cursors.doors.Log`."""
-        return self._index.next_position(position)
-
-    def count_between(self, after: Position, upto: Position) -> int:
-        """See `cursors.doors.Log`."""
-        return self._index.count_between(after, upto)
-
-    def position_after(self, position: Position, count: int) -> Position:
-        """See `cursors.doors.Log`."""
-        return self._index.position_after(position, count)
-
-    @property
-    def last_confirmed(self) -> Position:
-        """Return the last entry; entry -1 of the first ledger if there never was one."""
-        return self._index.last_confirmed
 
     @property
     def state(self) -> State:
@@ -184,9 +144,21 @@ class ManagedLedger:
         self._stored.amend = amend
 
     @property
-    def entry_count(self) -> int:
-        """Return the number of confirmed entries in the log."""
-        return self._index.count()
+    def cache(self) -> EntryCache:
+        """Return the cache of recent entries, made at the first use."""
+        if self._cache is None:
+            self._cache = EntryCache(self._services.budget)
+        return self._cache
+
+    @property
+    def cache_hits(self) -> int:
+        """Return the entries that the cache has served."""
+        return 0 if self._cache is None else self._cache.hits
+
+    @property
+    def cache_misses(self) -> int:
+        """Return the reads that found nothing in the cache."""
+        return 0 if self._cache is None else self._cache.misses
 
     @property
     def size(self) -> int:
@@ -203,17 +175,9 @@ class ManagedLedger:
     @property
     def ledger_reads(self) -> int:
         """Return the number of reads at the bookies since the log was opened."""
-        return self._reads.reads
+        return 0 if self._reads is None else self._reads.reads
 
     # Reading
-
-    def first_position(self) -> Position:
-        """Return the position of the first entry, existing or future."""
-        return self._index.first_position()
-
-    def previous_position(self, position: Position) -> Position:
-        """See `cursors.doors.Log`."""
-        return self._index.previous_position(position)
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
         """Call `callback` after each pass that confirmed entries, until `remove_waiter`. Adding it twice has no further
@@ -259,6 +223,8 @@ class ManagedLedger:
         writer = self._appends.writer
         source = writer if writer is not None and writer.ledger_id == ledger_id else None
         try:
+            if self._reads is None:
+                self._reads = LogReads(self._services.ledgers)
             found, was_read = await self._reads.read(source, ledger_id, first, last, size_max)
         except (LedgerError, MetadataError) as error:
             raise ManagedLedgerReadError(f"{self.name}: {start} cannot be read: {error}") from error
@@ -280,6 +246,10 @@ class ManagedLedger:
     @property
     def reader_cursors(self) -> Mapping[str, Cursor]:
         return NO_CURSORS if self._log_cursors is None else self._log_cursors.readers
+
+    def cursor_fenced(self) -> Callable[[], None]:
+        """Return the function to be called when another broker has a cursor; for `opening`."""
+        return self._made_cursors().cursor_fenced
 
     @property
     def cursor_services(self) -> CursorServices:
@@ -312,33 +282,50 @@ class ManagedLedger:
         cursors = self._log_cursors
         if cursors is None:
             shared, stored = self._services.cursors, self._stored
-            cursors = LogCursors(self.name, self._index, shared, self._config, stored, self._appends, self._trimmer)
+            self._trimmer = trimmer = self._made_trimmer()
+            cursors = LogCursors(self.name, self._index, shared, stored.config, stored, self._appends, trimmer)
             self._log_cursors = cursors
         return cursors
 
     # Trimming: see `trimmer`
 
+    def _made_trimmer(self) -> Trimmer:
+        """Return the trimmer, or one for a single use: logs without cursors hardly need one."""
+        trimmer = self._trimmer
+        if trimmer is None:
+            trimmer = Trimmer(self, self._services, self._stored, self._index, self._appends)
+        return trimmer
+
     def on_switched(self) -> None:
-        self._trimmer.switched()
+        self._trimming(Trimmer.switched)
 
     def on_unneeded(self, ledger_id: int) -> None:
-        self._trimmer.delete_unneeded(ledger_id)
+        self._made_trimmer().delete_unneeded(ledger_id)
+
+    def _trimming(self, begin: Callable[[Trimmer], None]) -> None:
+        """Begin something that may go on in the background, where only one trim may be under way."""
+        self._trimmer = trimmer = self._made_trimmer()
+        begin(trimmer)
+        if self._log_cursors is None and not trimmer.is_busy:
+            self._trimmer = None
 
     def slowest(self) -> Position | None:
         """Return the position behind which no durable cursor needs anything; None without durable cursors."""
         return None if self._log_cursors is None else self._log_cursors.slowest()
 
     def effective_retention(self) -> Retention:
-        return self.retention or Retention.of(self._config())
+        return self.retention or Retention.of(self._stored.config())
 
     def want_trim(self) -> None:
         """Trim soon, in the background."""
-        self._trimmer.want()
+        self._trimming(Trimmer.want)
 
     def trim_needs(self) -> int:
         """Return how many new ledgers a trim would create, so that the last one of an unwritten log can be deleted too;
         -1: none can."""
-        trimmer = self._trimmer
+        if not self._stored.value.ledgers:
+            return -1
+        trimmer = self._made_trimmer()
         return 1 if trimmer.takes_a_ledger() else 0 if trimmer.useless() else -1
 
     def make_room(self) -> bool:
@@ -352,22 +339,24 @@ class ManagedLedger:
 
         Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
         it)."""
-        return await self._trimmer.trim()
+        return await self._made_trimmer().trim()
 
     async def truncate(self) -> int:
         """As `trim`, whatever the retention says."""
         await self._appends.settled()  # a trim that left the last ledger may be under way
-        return await self._trimmer.trim(Retention())
+        return await self._made_trimmer().trim(Retention())
 
     async def delete_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Delete ledgers that the stored list names for deletion, as far as possible now."""
-        await self._trimmer.delete(ledger_ids)
+        await self._made_trimmer().delete(ledger_ids)
 
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Forget ledgers removed from the list: nothing may point into them."""
         for ledger_id in ledger_ids:
-            self._reads.forget(ledger_id)
-            self.cache.forget_ledger(ledger_id)
+            if self._reads is not None:
+                self._reads.forget(ledger_id)
+            if self._cache is not None:
+                self._cache.forget_ledger(ledger_id)
         cursors = self._log_cursors
         if cursors is not None:
             if self._services.no_room():
@@ -384,10 +373,6 @@ class ManagedLedger:
     @property
     def appends(self) -> Appends:
         return self._appends  # for `opening`, as the index
-
-    @property
-    def index(self) -> LogIndex:
-        return self._index
 
     def check_age(self, now: float) -> None:
         """Roll the current ledger if it has reached its age (trio's time)."""
@@ -418,9 +403,12 @@ class ManagedLedger:
     def on_taken_over(self) -> None:
         if self._log_cursors is not None:
             self._log_cursors.stop(CursorFencedError(f"{self.name} was taken over"))
-        self.cache.clear()
+        if self._cache is not None:
+            self._cache.clear()
         self._services.on_gone(self)
         self.on_fenced()
+        if self.owner is not None:
+            self.owner.fenced()
 
     async def close(self) -> None:
         """Store the known state, cursors first, and release everything. Raises nothing that recovery can handle."""
@@ -441,7 +429,8 @@ class ManagedLedger:
                     if unneeded is not None:
                         nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
-            self.cache.clear()
+            if self._cache is not None:
+                self._cache.clear()
             self.closed.set()
             self._services.on_gone(self)
 

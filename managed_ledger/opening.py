@@ -69,7 +69,7 @@ async def _open(
         if not await stored.read() and not create:
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         is_new = stored.version < 0
-        managed_ledger = ManagedLedger(services, name, stored, config)
+        managed_ledger = ManagedLedger(services, stored)
         closed = await _recover_last(services, name, stored.value)
         try:
             await _begin(services, managed_ledger, stored, closed, is_ours=is_first and services.no_other_broker)
@@ -152,7 +152,7 @@ async def _recover_cursors(services: Services, managed_ledger: ManagedLedger) ->
                 log_path(managed_ledger.name),
                 managed_ledger.name,
                 decode_name(component),
-                lambda: managed_ledger.appends.fence("cursor taken over by another broker"),
+                managed_ledger.cursor_fenced(),
             )
 
     if len(components) < 2:  # cheaper than a task

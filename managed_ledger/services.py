@@ -26,6 +26,13 @@ class ClosedLog(Protocol):
     def name(self) -> str: ...
 
 
+class LogOwner(Protocol):
+    """User of a log that has to give it up."""
+
+    def fenced(self) -> None:
+        """Note that another broker has the log. Called once; must not raise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Shared services of the logs of a broker."""

@@ -59,7 +59,8 @@ class StoredList:
         self.value = _EMPTY
         self.amend: Callable[[LedgerList], LedgerList] = _as_it_is
         """Returns the list to store in place of each."""
-        self._lock = RareLock()
+        self._lock: RareLock | None = None
+        """Set from the first change on: most lists are only read."""
 
     @property
     def _path(self) -> str:
@@ -68,7 +69,10 @@ class StoredList:
 
     def held(self) -> _Held:
         """Lock the stored list inside `async with`. Raises ManagedLedgerFencedError, MetadataError."""
-        return _Held(self._lock, self._learn)
+        lock = self._lock
+        if lock is None:
+            lock = self._lock = RareLock()
+        return _Held(lock, self._learn)
 
     async def read(self) -> bool:
         """Read it; return False if the log does not exist. Raises ManagedLedgerDamagedError, MetadataError."""

@@ -8,16 +8,14 @@ again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-import trio
-
-from cursors.doors import Ledgers
 from cursors.topic_log import topic_log
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
 from managed_ledger.log_index import LogIndex
+from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList
 from managed_ledger.trimming import Retention, trimmable
 from managed_ledger.writing.appends import Appends
@@ -26,7 +24,6 @@ from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.ledger.position import Position
 from quire.metadata.errors import MetadataError
 from quire.service.log import get_logger
-from quire.world.doors import Clock
 
 log = get_logger(__name__)
 
@@ -55,12 +52,9 @@ class Trimmer:
 
     __slots__ = (
         "_appends",
-        "_clock",
         "_index",
-        "_is_up",
-        "_ledgers",
         "_log",
-        "_nursery",
+        "_services",
         "_stored",
         "_tried_at",
         "_trimming",
@@ -68,29 +62,21 @@ class Trimmer:
     )
 
     def __init__(
-        self,
-        trimmed: TrimmedLog,
-        ledgers: Ledgers,
-        nursery: trio.Nursery,
-        stored: StoredList,
-        index: LogIndex,
-        appends: Appends,
-        *,
-        is_up: Callable[[], bool],
-        clock: Clock,
+        self, trimmed: TrimmedLog, services: Services, stored: StoredList, index: LogIndex, appends: Appends
     ) -> None:
         self._log = trimmed
-        self._ledgers = ledgers
-        self._nursery = nursery
+        self._services = services
         self._stored = stored
         self._index = index
         self._appends = appends
-        self._is_up = is_up
-        """Returns whether the metadata service is reachable."""
-        self._clock = clock
         self._tried_at = -1  # value of `_passed` at the last trim
         self._wanted = False
         self._trimming = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a trim is under way or wanted in the background."""
+        return self._trimming or self._wanted
 
     def moved(self) -> None:
         """Note that a durable position moved: the first ledgers may be unneeded."""
@@ -114,9 +100,9 @@ class Trimmer:
     def want(self) -> None:
         """Trim soon, in the background."""
         self._wanted = True
-        if not self._trimming and self._appends.is_usable and self._is_up():
+        if not self._trimming and self._appends.is_usable and self._services.metadata_is_up():
             self._trimming = True
-            self._nursery.start_soon(self._trim_wanted, name=f"trim {self._log.name}")
+            self._services.nursery.start_soon(self._trim_wanted, name=f"trim {self._log.name}")
 
     async def _trim_wanted(self) -> None:
         try:
@@ -134,7 +120,7 @@ class Trimmer:
         Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
         it)."""
         self._appends.check_usable()
-        if not self._is_up():
+        if not self._services.metadata_is_up():
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: the metadata service is away")
         if self.takes_a_ledger(retention):
             await self._appends.leave_last()
@@ -175,7 +161,7 @@ class Trimmer:
             self._log.slowest(),
             retention or self._log.effective_retention(),
             total_size=self._log.size,
-            now_ms=self._clock.wall_ms(),
+            now_ms=self._services.world.clock.wall_ms(),
         ).found
 
     async def delete(self, ledger_ids: Sequence[int]) -> None:
@@ -185,7 +171,7 @@ class Trimmer:
             if self._appends.state is State.FENCED:
                 return
             try:
-                await self._ledgers.delete(ledger_id)
+                await self._services.ledgers.delete(ledger_id)
                 done.append(ledger_id)
             except NoSuchLedgerError:
                 done.append(ledger_id)
@@ -199,9 +185,9 @@ class Trimmer:
         """Delete ledgers named for deletion after a switch: empty ones, and ones that could not be deleted before."""
         left = self._stored.value.deleting
         if left:
-            self._nursery.start_soon(self.delete, left, name=f"left over of {self._log.name}")
+            self._services.nursery.start_soon(self.delete, left, name=f"left over of {self._log.name}")
         self.want()
 
     def delete_unneeded(self, ledger_id: int) -> None:
         """Delete a ledger that was made ahead and never used."""
-        self._nursery.start_soon(self.delete, [ledger_id], name=f"unneeded ledger of {self._log.name}")
+        self._services.nursery.start_soon(self.delete, [ledger_id], name=f"unneeded ledger of {self._log.name}")

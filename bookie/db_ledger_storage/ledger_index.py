@@ -24,6 +24,8 @@ from quire.wire.bookkeeper.DbLedgerStorageDataFormats_pb2 import LedgerData
 from quire.world.doors import KeyValue
 
 _ROWS_PER_BATCH: Final = 1000
+_SHARED_MAX: Final = 1000
+"""Different rows that are shared when all are read."""
 _FIRST_KEY: Final = bytes(8)
 _PAST_LAST_KEY: Final = b"\x80"
 """Above every key of an id >= 0; those of negative ids begin here."""
@@ -99,13 +101,19 @@ class LedgerIndex:
 
         StorageDamagedError if one cannot be read: without its fence a ledger would be unsafe.
         """
+        known: dict[bytes, LedgerRow] = {}  # nearly all ledgers have one password: they share the object
         for key, value in self._rows.scan(_FIRST_KEY, _PAST_LAST_KEY):
             if len(key) not in (8, 16):
                 raise StorageDamagedError(f"a key of the ledger index has {len(key)} bytes")
             ledger_id = int.from_bytes(key[:8], "big")
             # A 16-byte row from a rebuild sorts after a row that we wrote later, and is older.
             if len(key) == 8 or ledger_id not in self._states:
-                self._states[ledger_id] = LedgerRow.decode(value)
+                state = known.get(value)
+                if state is None:
+                    state = LedgerRow.decode(value)
+                    if len(known) < _SHARED_MAX:
+                        known[value] = state
+                self._states[ledger_id] = state
 
     def __contains__(self, ledger_id: int) -> bool:
         return ledger_id in self._states

@@ -24,6 +24,7 @@ from broker.ownership.local import Owning
 from broker.slices import run_through, sliced
 from broker.topics.compaction.leftovers import delete_log
 from broker.topics.left_over import delete_folders, delete_logs
+from broker.topics.life.closing import close_in_order
 from broker.topics.life.first_use import FirstUse
 from broker.topics.life.following import PolicyFollowing
 from broker.topics.loader import HOLD_S, StoredSnapshots, TopicLoader, has_node
@@ -160,7 +161,6 @@ class Topics:
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:
         """Return how many partitions a client is to see; 0: one topic, which may have to be created on its first use.
-
         With `create`, a missing topic is created here if the configuration makes topics partitioned. Raises
         TopicNotFoundError (it may not be created), BeingDeletedError, MetadataUnavailableError."""
         if name.partition < 0 and (count := await self.partitioned.get(name)):
@@ -287,10 +287,8 @@ class Topics:
             loading.settle()
 
     async def create(self, name: TopicName, properties: Pairs = ()) -> None:
-        """Create the log of a topic or partition, with its properties, without loading it.
-
-        Raises TopicExistsError, NotAllowedError (a partition of no such partitioned topic), BeingDeletedError,
-        MetadataUnavailableError."""
+        """Create the log of a topic or partition, with its properties, without loading it. Raises TopicExistsError,
+        NotAllowedError (a partition of no such partitioned topic), BeingDeletedError, MetadataUnavailableError."""
         async with self.partitioned.changing(name.partitioned):
             await self.namespaces.takes_topics(name)
             await self.first_use.check_room(name)
@@ -349,12 +347,15 @@ class Topics:
     def close_soon(self, topic: Topic) -> None:
         """Close a topic in the background: it has another owner, its state is uncertain, or the broker stops. The next
         lookup reloads it."""
-        full = topic.name.full
-        if topic.closing or full in self._closing:
-            return
+        if self._begins_to_close(topic):
+            self._context.nursery.start_soon(self._close, topic, name=f"close {topic.name.full}")
+
+    def _begins_to_close(self, topic: Topic) -> bool:
+        if topic.closing or topic.name.full in self._closing:
+            return False
         topic.closing = True
-        self._closing[full] = trio.Event()
-        self._context.nursery.start_soon(self._close, topic, name=f"close {full}")
+        self._closing[topic.name.full] = trio.Event()
+        return True
 
     async def _close(self, topic: Topic) -> None:
         full = topic.name.full
@@ -440,9 +441,10 @@ class Topics:
     async def close_all(self) -> None:
         """Stop gracefully: notify clients, close cursors and ledgers. The next start recovers what fails."""
         self._stopping = self._loader.stopping = True
-        for topic in self.loaded():
-            self.close_soon(topic)
-        while self._closing:
-            for closed in list(self._closing.values()):
-                if not closed.is_set():  # waiting on a set event costs a pass of the event loop
-                    await closed.wait()
+        await close_in_order(self.loaded(), self._close_now)
+        for closed in list(self._closing.values()):
+            await closed.wait()
+
+    async def _close_now(self, topic: Topic) -> None:
+        if self._begins_to_close(topic):
+            await self._close(topic)

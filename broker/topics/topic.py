@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
@@ -43,6 +43,7 @@ from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
+from quire.service.shared_maps import EMPTY, with_item, without_item
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import TRANSACTION, SendRun
@@ -99,13 +100,13 @@ class Topic:
         self.name = name
         self.ledger = ledger
         self.nursery = context.nursery
-        self.producers: dict[str, Producer] = {}
+        self.producers: Mapping[str, Producer] = EMPTY
         self.access: Access | None = None  # from the first producer on that wants the topic for itself
         self.deduplication: Deduplication | None = None  # set by the loader, if duplicates are dropped
         self.compaction: Compaction | None = None  # from the first one on
         self.read_bound: Position | None = None
         self.transactions: TopicTransactions | None = None
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: Mapping[str, Subscription] = EMPTY
         self.closing = False
         self.next_owner = ""
         """While it is closed: the URL of the next broker, if known, which clients are sent to."""
@@ -115,19 +116,16 @@ class Topic:
         self.sends: SendRules | None = None
         self._close_soon = close_soon
         self.used_at = trio.current_time()
-        self.creating: dict[str, trio.Event] | None = None
-        """Subscriptions that are being created; None: there are none."""
+        self.creating: dict[str, trio.Event] | None = None  # subscriptions that are being created, if there are any
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
         self.too_old: Position | None = None
         """An entry whose publish time was too old when the quota of the backlog was last checked."""
-        ledger.add_waiter(self._entries_confirmed)
-        ledger.on_fenced = self._fenced
+        ledger.owner = self
 
     @property
     def log(self) -> Logger:
-        """A logger with the topic bound. Not kept: a broker has tens of thousands of topics, which hardly write a
-        line."""
+        """A logger with the topic bound. Not kept: there are many topics, which hardly write a line."""
         return log.bind(topic=self.name.full)
 
     # Publishing
@@ -147,7 +145,7 @@ class Topic:
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
             self.end_producer(holder, End.LOST)
         producer = Producer(connection, self, producer_id, name, epoch)
-        self.producers[name] = producer
+        self.producers = with_item(self.producers, name, producer)
         if claim is not None:
             claim.producer = producer
         if self.deduplication is not None:
@@ -170,10 +168,8 @@ class Topic:
         if Do.TELL in todo:
             producer.connection.write((replies.close_producer(producer.producer_id, self.next_owner),))
         if Do.RELEASE in todo and self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
+            self.producers = without_item(self.producers, producer.name)
             self.used_at = trio.current_time()
-            if not self.producers:
-                self.producers = {}  # one that is emptied takes three times as much
             if self.deduplication is not None:
                 self.deduplication.sequences.left(producer.name, trio.current_time())
             if self.access is not None:
@@ -238,13 +234,13 @@ class Topic:
         self.publish_failed(error)
         producer.failed(run, 0, str(error))
 
-    def _fenced(self) -> None:
+    def fenced(self) -> None:
+        """See `LogOwner`."""
         self.log.warning("topic lost its ledgers to another owner")
         self._close_soon(self)
 
     def publish_failed(self, error: Exception) -> None:
-        """Handle a failed append: producers reconnect and send again. A fenced log has another owner, so the topic is
-        closed."""
+        """Handle a failed append: producers reconnect and send again. A topic with a fenced log is closed."""
         if self.closing:
             return
         if isinstance(error, ManagedLedgerFencedError) or not self.producers:
@@ -252,13 +248,12 @@ class Topic:
         self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
         for producer in producers:
-            # From here on their sends are ignored: nothing may be stored behind a gap before the failed sends are
-            # repeated.
+            # Their sends are ignored from here on: nothing may be stored behind a gap before these are repeated.
             self.end_producer(producer, End.FAILED)
         self.nursery.start_soon(cut_in_next_step, producers, name="disconnect producers")
 
     def reload(self) -> None:
-        """Close the topic in the background; the next use of it opens it."""
+        """Close the topic in the background; its next use opens it."""
         self._close_soon(self)
 
     # Subscriptions
@@ -279,7 +274,7 @@ class Topic:
             cursor = await open_subscribed(self.ledger, self.name.full, subscribe, self.context.world.clock.wall_ms())
             self.check_open()
             found = make_subscription(self, name, cursor, subscribe)
-            self.subscriptions[name] = found
+            self._keep(found)
             return found
 
     def known_subscription(self, subscribe: pb.CommandSubscribe) -> Subscription | None:
@@ -298,18 +293,17 @@ class Topic:
     def _change_kind(self, found: Subscription, subscribe: pb.CommandSubscribe) -> Subscription:
         stop_for_another_kind(found)
         changed = make_subscription(self, found.name, found.cursor, subscribe)
-        self.subscriptions[found.name] = changed
+        self._keep(changed)
         if self.transactions is not None:
             self.transactions.follow(changed)
         return changed
 
     def restore_subscriptions(self) -> None:
-        """Restore subscriptions from stored cursors, which retain entries and positions before any consumer
-        connects."""
+        """Restore subscriptions from stored cursors, which retain entries before any consumer connects."""
         for name, cursor in self.ledger.cursors.items():
             if not is_system_cursor(name):
                 subscribe = pb.CommandSubscribe(subscription=name, subType=pb.CommandSubscribe.Exclusive, durable=True)
-                self.subscriptions[name] = make_subscription(self, name, cursor, subscribe)
+                self._keep(make_subscription(self, name, cursor, subscribe))
 
     async def create_subscription(self, name: str, position: Position, properties: Pairs = ()) -> None:
         """Create a durable subscription that delivers the entry at `position` next, or the one after it. Durable on
@@ -329,14 +323,14 @@ class Topic:
             cursor = await open_durable(self.ledger, name, position_before(self.ledger, position), properties)
             self.check_open()
             made = make_subscription(self, name, cursor, subscribe)
-            self.subscriptions[name] = made
+            self._keep(made)
             made.abandoned()
 
     async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
         """Delete a subscription by name.
 
-        Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), and
-        ServiceNotReadyError as `delete_subscription`."""
+        Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), and as
+        `delete_subscription`."""
         self.check_open()
         found = self.subscriptions.get(name)
         if found is None:
@@ -361,8 +355,7 @@ class Topic:
                 # Its cursor has stopped permanently; a new one has to be read from the store.
                 self._close_soon(self)
                 raise
-            if self.subscriptions.get(subscription.name) is subscription:
-                del self.subscriptions[subscription.name]
+            self._forget(subscription)
             self.used_at = trio.current_time()
             if self.transactions is not None:
                 await self.transactions.delete(subscription.name)
@@ -376,8 +369,17 @@ class Topic:
             subscription.stop()
             self.ledger.drop_reader_cursor(subscription.cursor)
             self.used_at = trio.current_time()
-            if self.subscriptions.get(subscription.name) is subscription:
-                del self.subscriptions[subscription.name]
+            self._forget(subscription)
+
+    def _keep(self, subscription: Subscription) -> None:
+        """Have the subscription, from the first of which on confirmed entries matter."""
+        self.subscriptions = with_item(self.subscriptions, subscription.name, subscription)
+        if not self.closing:
+            self.ledger.add_waiter(self._entries_confirmed)
+
+    def _forget(self, subscription: Subscription) -> None:
+        if self.subscriptions.get(subscription.name) is subscription:
+            self.subscriptions = without_item(self.subscriptions, subscription.name)
 
     def dispatch_limit(self, subscription: Subscription) -> DispatchLimit | None:
         """Return the rates that hold for a subscription; None: there are none."""
@@ -395,7 +397,7 @@ class Topic:
         limits.check_unused(self, len(self.producers), self.subscriptions.values())
 
     def check_subscriptions(self) -> None:
-        """Raise NotAllowedError at the limit of subscriptions, including those being created."""
+        """Raise NotAllowedError at the limit of subscriptions, with those being created."""
         limits.check_subscriptions(self, len(self.subscriptions) + len(self.creating or ()))
 
     def check_consumers(self, subscription: str, count: int) -> None:

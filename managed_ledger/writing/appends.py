@@ -23,14 +23,13 @@ What holds:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import trio
 
 from cursors.doors import Writer
 from cursors.topic_log import topic_log
-from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
     EntryTooLargeError,
     ManagedLedgerClosedError,
@@ -38,10 +37,10 @@ from managed_ledger.errors import (
     ManagedLedgerUnavailableError,
 )
 from managed_ledger.log_index import NO_LEDGER, LogIndex
+from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList
-from managed_ledger.writing.fill_limits import Fill, LedgerMarks
-from managed_ledger.writing.pending import AppendSink, PendingAppend, PendingAppends
-from managed_ledger.writing.rollover import RolloverLimits
+from managed_ledger.writing.fill_limits import NO_MARKS, Fill, LedgerMarks
+from managed_ledger.writing.pending import NO_PENDING, AppendSink, PendingAppend, PendingAppends
 from managed_ledger.writing.state import AppendListener, State, refusal
 from managed_ledger.writing.switching import Switching, let_go
 from quire.ledger.errors import EntryTooLargeError as LedgerEntryTooLargeError
@@ -50,7 +49,7 @@ from quire.ledger.position import Position
 from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import MetadataError
 from quire.service.log import Logger, get_logger
-from quire.world.doors import Buffer, World
+from quire.world.doors import Buffer
 
 log = get_logger(__name__)
 
@@ -61,19 +60,13 @@ class Appends:
     """Appends to one log, from `begin` on."""
 
     __slots__ = (
-        "_cache",
         "_entries",
         "_index",
         "_listener",
         "_marks",
-        "_metadata_is_up",
-        "_name",
-        "_no_room",
-        "_nursery",
-        "_retry_timeout_s",
+        "_services",
         "_stored",
         "_switching",
-        "_world",
         "entries_added",
         "pending",
         "readers",
@@ -81,57 +74,52 @@ class Appends:
         "writer",
     )
 
-    def __init__(
-        self,
-        name: str,
-        world: World,
-        nursery: trio.Nursery,
-        stored: StoredList,
-        index: LogIndex,
-        cache: EntryCache,
-        limits: RolloverLimits,
-        retry_timeout_s: float,
-        listener: AppendListener,
-        metadata_is_up: Callable[[], bool],
-        no_room: Callable[[], str],
-    ) -> None:
-        """Take the parts it uses. `no_room`: returns the certain reason why bookies accept no entries; "" otherwise."""
+    def __init__(self, services: Services, stored: StoredList, index: LogIndex, listener: AppendListener) -> None:
+        """Take the parts it uses."""
         self.state = State.IDLE
         self.writer: Writer | None = None
         """The current ledger; while SWITCHING the previous one, for reading; None until the first append after the
         open."""
         self.readers = 0
         """Number of cursors that are expected to read what is appended."""
-        self.pending = PendingAppends()
+        self.pending = NO_PENDING
+        """Set from the first append on."""
         self.entries_added = 0
         """Entries confirmed since the log was opened."""
-        self._name = name
-        self._world = world
-        self._nursery = nursery
+        self._services = services
         self._stored = stored
         self._index = index
-        self._cache = cache
-        self._retry_timeout_s = retry_timeout_s
         self._listener = listener
-        self._metadata_is_up = metadata_is_up
-        self._no_room = no_room
         self._switching: Switching | None = None
         """Set from the first switch, or ledger that is nearly full, on: a log that is not written to has none."""
         self._entries = 0
-        self._marks = LedgerMarks(limits)
+        self._marks = NO_MARKS
+        """Set from the first ledger on."""
 
     @property
     def _log(self) -> Logger:
         return topic_log(log, self._name)
+
+    @property
+    def _name(self) -> str:
+        return self._stored.name
+
+    def _queue(self, run: PendingAppend, *, in_front: bool = False) -> None:
+        self._made_pending().enqueue(run, in_front=in_front)
+
+    def _made_pending(self) -> PendingAppends:
+        if self.pending is NO_PENDING:
+            self.pending = PendingAppends()
+        return self.pending
 
     # The hot path
 
     def append_later(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
         """As `push`, while there is no open ledger: the run waits for one, or is refused."""
         if self.state is State.SWITCHING:
-            self.pending.enqueue(PendingAppend(sink, payloads))
+            self._queue(PendingAppend(sink, payloads))
         elif self.state is State.IDLE:
-            self.pending.enqueue(PendingAppend(sink, payloads))
+            self._queue(PendingAppend(sink, payloads))
             self._made_switching().start()
         else:
             sink.failed(refusal(self.state, self._name))
@@ -144,7 +132,7 @@ class Appends:
             if room > 0 and not self._send(run.take(room)):
                 return
             self._made_switching().start()
-            self.pending.enqueue(run, in_front=True)
+            self._queue(run, in_front=True)
             return
         if self._send(run) and self.state is State.OPEN:
             assert self.writer is not None, "an open log has a ledger"
@@ -156,7 +144,7 @@ class Appends:
         if fill is Fill.FULL:
             if self._may_roll():
                 self._made_switching().start()
-        elif self._metadata_is_up():
+        elif self._services.metadata_is_up():
             self._marks.pass_near()
             self._made_switching().want_ahead()
 
@@ -165,7 +153,7 @@ class Appends:
 
         False while the metadata is away, or the list is too large for another ledger. The ledger then exceeds its
         limits until `check_age` finds that it can roll."""
-        if self._metadata_is_up() and not self._stored.is_full:
+        if self._services.metadata_is_up() and not self._stored.is_full:
             return True
         self._marks.lift()
         return False
@@ -204,7 +192,7 @@ class Appends:
         self.entries_added += last - first + 1
         if self.readers:
             payloads = cast("list[Buffer]", writer.sealed(first, last))
-            self._cache.add(ledger_id, first, payloads, self.readers, trio.current_time())
+            self._listener.cache.add(ledger_id, first, payloads, self.readers, trio.current_time())
         for sink, start, count in told:
             sink.confirmed(ledger_id, start, count)
         self._listener.on_appended()
@@ -220,6 +208,9 @@ class Appends:
         writer.on_failed = self._writer_failed
         self.writer = writer
         self._entries = 0
+        self._made_pending()
+        if self._marks is NO_MARKS:
+            self._marks = LedgerMarks(self._services.limits)
         self._marks.begin(writer.ledger_id, trio.current_time())
         self._index.set(self._stored.value.ledgers, writer.ledger_id)
         self.state = State.OPEN
@@ -230,7 +221,7 @@ class Appends:
         """Roll a ledger that has reached its age, idle or not. Called periodically with trio's time."""
         if not self._marks.is_due(now) or self.state is not State.OPEN or self.writer is None:
             return
-        if not self._entries or not self._metadata_is_up():
+        if not self._entries or not self._services.metadata_is_up():
             return
         fill = self._marks.at_age(now, self._entries, self.writer.length)
         if fill is Fill.FULL:
@@ -303,16 +294,17 @@ class Appends:
     def _made_switching(self) -> Switching:
         switching = self._switching
         if switching is None:
+            services = self._services
             switching = self._switching = Switching(
                 self,
                 self._name,
-                self._world,
-                self._nursery,
+                services.world,
+                services.nursery,
                 self._stored,
                 self._index,
                 self._listener,
-                self._retry_timeout_s,
-                self._no_room,
+                services.config.retry_timeout_s,
+                services.no_room,
             )
         return switching
 
@@ -344,7 +336,7 @@ class Appends:
         if switching is not None:
             switching.drained()
         if writer is not None:
-            self._nursery.start_soon(let_go, writer, name=f"last ledger of {self._name}")
+            self._services.nursery.start_soon(let_go, writer, name=f"last ledger of {self._name}")
         self._listener.on_taken_over()
 
     async def terminate(self) -> None:

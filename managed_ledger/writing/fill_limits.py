@@ -7,6 +7,7 @@ in seconds.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from managed_ledger.writing.rollover import NO_LIMIT, RolloverLimits
 
@@ -87,3 +88,7 @@ class LedgerMarks:
             self.entries_near, self.size_near = limits.entries_near, limits.size_near
         else:
             self.entries_max = self.size_max = self.entries_near = self.size_near = NO_LIMIT
+
+
+NO_MARKS: Final = LedgerMarks(RolloverLimits(entries_max=NO_LIMIT, size_max=NO_LIMIT, age_min_s=0.0, age_max_s=0.0))
+"""Marks of logs without an open ledger, shared and never changed: a broker may have a hundred thousand of them."""

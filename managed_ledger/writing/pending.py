@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from quire.world.doors import Buffer
 
@@ -129,3 +129,7 @@ class PendingAppends:
         self._queued = None
         self.queued_bytes = 0
         return sinks
+
+
+NO_PENDING: Final = PendingAppends()
+"""Queues of logs that nothing was appended to, shared and never filled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from managed_ledger.entry_cache import EntryCache
 from managed_ledger.errors import (
     ManagedLedgerClosedError,
     ManagedLedgerError,
@@ -25,6 +26,10 @@ class State(Enum):
 
 class AppendListener(Protocol):
     """Receiver of the events of the write path: its log. The methods must not raise."""
+
+    @property
+    def cache(self) -> EntryCache:
+        """Cache for the readers of what is appended."""
 
     def on_appended(self) -> None:
         """Note that new entries can be read."""

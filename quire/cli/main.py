@@ -3,6 +3,7 @@ loads only the modules that it uses."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -390,9 +391,16 @@ def _seconds_since_process_start() -> float:
 _LOADED_S = time.perf_counter()
 
 
+def _collect_nothing() -> None:
+    """Skip the last collections of garbage: of a server with a hundred thousand topics they would take many seconds."""
+    gc.disable()
+    gc.freeze()
+
+
 def main() -> None:
     """Run the console script."""
     gc.set_threshold(YOUNG_OBJECTS_MAX)
+    atexit.register(_collect_nothing)
     open_missing()
     app()
 

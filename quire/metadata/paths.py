@@ -21,9 +21,14 @@ def check(path: str) -> str:
     >>> check("/ledgers/LAYOUT")
     '/ledgers/LAYOUT'
     """
-    if _PATH.fullmatch(path) is None and path != ROOT:
+    if not is_valid(path):
         raise InvalidPathError(f"invalid node path {path!r}")
     return path
+
+
+def is_valid(path: str) -> bool:
+    """Return whether a node can have the path."""
+    return path == ROOT or _PATH.fullmatch(path) is not None
 
 
 def parent(path: str) -> str:

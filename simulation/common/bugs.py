@@ -121,7 +121,9 @@ def _delivery_above_lac() -> list[Patch]:
         sent = send(self, run)
         writer = self.writer
         if sent and writer is not None and self.state is State.OPEN:
-            self._cache.add(writer.ledger_id, run.first, list(payloads), max(1, self.readers), trio.current_time())
+            self._listener.cache.add(
+                writer.ledger_id, run.first, list(payloads), max(1, self.readers), trio.current_time()
+            )
             self._index.last_confirmed = Position(writer.ledger_id, writer.last_pushed)
             self._listener.on_appended()
         return sent

@@ -20,7 +20,7 @@ from bookie.errors import BookieError
 from broker.dispatch.delayed import delays
 from quire.metadata.errors import MetadataError
 from quire.metadata.local.rocksdb import open_store
-from quire.metadata.local.tree import NOBODY
+from quire.metadata.local.rows import load
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import claim
@@ -237,7 +237,7 @@ class Story:
         has_served = world.disk.exists(directory.ledgers)
         metadata = await open_store(world, directory.metadata, create=not has_served)
         try:
-            nodes = {path: node.value for path, node in metadata._tree.nodes.items() if node.owner == NOBODY}
+            nodes = {path: node.value for path, node in load(metadata._key_value).nodes.items()}
             await initialize(metadata, self.config.broker.cluster_name, world.rng)
             found = await bookie_contents(world, bookie_config(self.config, directory), metadata, wanted)
             found.nodes = nodes

@@ -54,7 +54,7 @@ class MemoryTree:
         store = self._sessions.pop(session, None)
         owned = self._tree.ephemerals(session)
         if owned:
-            self._apply(plan(self._tree.nodes.get, [Delete(path=path) for path in owned], session))
+            self._apply(plan(self._tree, [Delete(path=path) for path in owned], session))
         if store is not None:
             store.session_ended()
 
@@ -74,7 +74,7 @@ class MemoryTree:
         self._deadlines.pop(session, None)
 
     def commit(self, ops: Sequence[Op], session: int) -> list[str]:
-        planned = plan(self._tree.nodes.get, ops, session)
+        planned = plan(self._tree, ops, session)
         self._apply(planned)
         return planned.results
 

@@ -2,8 +2,11 @@
 
 The bytes on disk: see `rows`. Ephemeral nodes are not written at all: their session ends with the process.
 
-Durability and visibility. The whole tree is in memory twice: as readers see it, and as it will be once pending writes
-are on disk (an overlay of their effects). An op is validated against the second one. It becomes visible, to its caller
+Memory. A store may have millions of nodes, of which few are in use: nodes are read when they are wanted, and those that
+were used last are kept (`visible`, `reading`). Opening a store reads none.
+
+Durability and visibility. Nodes are known twice: as readers see them, and as they will be once pending writes are on
+disk (an overlay of their effects). An op is validated against the second one. It becomes visible, to its caller
 and to every other reader, only when its batch is synced, so no reader acts on a write that a crash can undo. A refusal
 caused by a pending write is not returned before that write is durable either. All writes queued during the last sync
 are one batch with one sync, and so are those of tasks that run in the same turn of the event loop: the first of them
@@ -27,10 +30,13 @@ from quire.metadata import paths
 from quire.metadata.errors import (
     MetadataError,
     MetadataUnavailableError,
+    NoNodeError,
     SessionExpiredError,
 )
-from quire.metadata.local.rows import load, row_key, row_value
-from quire.metadata.local.tree import NOBODY, Effects, Tree, Znode, plan
+from quire.metadata.local.reading import RowReads
+from quire.metadata.local.rows import prepare, row_key, row_value
+from quire.metadata.local.tree import NOBODY, Effects, Plan, Znode, plan
+from quire.metadata.local.visible import Unknown, VisibleNodes
 from quire.metadata.local.watches import TreeWatch, WatchTable
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
 from quire.service.log import get_logger
@@ -38,10 +44,10 @@ from quire.world.doors import KeyValue, NotSyncedError, World
 
 log = get_logger(__name__)
 
-CACHE_BYTES = 1 << 20
-"""Bytes of RocksDB's block cache: small, since reads are answered from the tree."""
+CACHE_BYTES = 2 << 20
+"""Bytes of RocksDB's block cache: small, since the nodes in use are in memory, and the files are in the page cache."""
 WRITE_BUFFER_BYTES = 2 << 20
-"""As little: what is in it is in the tree, too, and the metadata is written seldom."""
+"""As little: the metadata is written seldom."""
 
 READS_IN_STEP = 16
 """Nodes read, by any tasks, before other tasks run: reads are answered from memory, and a task switch costs more."""
@@ -65,19 +71,69 @@ class _Write:
         self.error: BaseException | None = None
 
 
+class _NotInMemoryError(Exception):
+    """A node, or the number of its children, has to be read before the ops can be planned."""
+
+    def __init__(self, path: str, *, children: bool = False) -> None:
+        super().__init__(path)
+        self.path = path
+        self.children = children
+
+
+class _Latest:
+    """Nodes as they will be when pending writes are durable."""
+
+    __slots__ = ("_overlay", "_visible", "deletes")
+
+    def __init__(self, visible: VisibleNodes, overlay: dict[str, tuple[Znode | None, _Write]]) -> None:
+        self._visible = visible
+        self._overlay = overlay
+        self.deletes = 0
+        """Number of deletions among the ops that are planned now: of more children than that, some are left."""
+
+    def get(self, path: str) -> Znode | None:
+        pending = self._overlay.get(path)
+        if pending is not None:
+            return pending[0]
+        node = self._visible.find(path)
+        if isinstance(node, Unknown):
+            raise _NotInMemoryError(path)
+        return node
+
+    def child_count(self, path: str) -> int:
+        """Return the number of children, or one that is above `deletes` and not above theirs."""
+        visible = self._visible.find(path)
+        names = {} if visible is None else self._visible.names(path)
+        start = f"{path}/"
+        if names is None:
+            found = 0
+            for name in self._visible.some_names.get(path, ()):
+                pending = self._overlay.get(start + name)
+                found += pending is None or pending[0] is not None
+            if found > self.deletes:
+                return found
+            raise _NotInMemoryError(path, children=True)
+        count = len(names)
+        for each, (node, _) in self._overlay.items():
+            if each.startswith(start) and "/" not in each[len(start) :]:
+                count += (node is not None) - (each[len(start) :] in names)
+        return count
+
+
 class KeyValueStore:
     """Session of the process that has the map open; there is one. Created by `open_store`."""
 
-    def __init__(self, world: World, key_value: KeyValue, tree: Tree) -> None:
+    def __init__(self, world: World, key_value: KeyValue) -> None:
         self._offload = world.offload
         self._key_value = key_value
-        self._tree = tree
+        self._visible = VisibleNodes()
         self._watches = WatchTable()
         self._expired = trio.Event()
         self._closed = False
         self._broken: BaseException | None = None
         self._overlay: dict[str, tuple[Znode | None, _Write]] = {}
         """Effects of pending writes on nodes, by path, from the last such write."""
+        self._latest = _Latest(self._visible, self._overlay)
         self._tail: _Write | None = None
         """Last pending write."""
         self._epoch = 0
@@ -89,6 +145,7 @@ class KeyValueStore:
         self._gathered: list[_Write] = []
         """Planned writes of this turn of the event loop, which are not with the lane yet."""
         self._lane = world.offload.lane("metadata", self._write_batch, self._written)
+        self._rows = RowReads(world.offload, key_value, self._visible, self._unsettled)
 
     @property
     def expired(self) -> trio.Event:
@@ -101,9 +158,12 @@ class KeyValueStore:
 
     async def get(self, path: str) -> Node | None:
         await self._read_turn()
-        node = self._tree.nodes.get(path)
+        node = self._visible.find(path)
+        while isinstance(node, Unknown):
+            await self._rows.fetch((path,))
+            self._require()
+            node = self._visible.find(path)
         if node is None:
-            paths.check(path)  # no node has a path that cannot be
             return None
         return Node(node.value, node.version, node.owner != NOBODY, node.owner == _SESSION, session=node.owner)
 
@@ -129,13 +189,17 @@ class KeyValueStore:
         await self._commit((Delete(path=path, version=version),))
 
     async def children(self, path: str) -> list[str]:
-        await self._read_turn()
-        if path not in self._tree.nodes:
-            paths.check(path)  # as in `get`
-        return self._tree.children(path)
+        if await self.get(path) is None:
+            raise NoNodeError(f"there is no node {path}")
+        known = self._visible.names(path)
+        if known is not None:
+            return sorted(known)
+        names, _ = await self._rows.names(path)
+        self._require()
+        return list(names)
 
     async def _read_turn(self) -> None:
-        """Before a read, which memory answers."""
+        """Before a read, which memory answers most of the time."""
         self._reads += 1
         if self._reads % READS_IN_STEP:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -162,31 +226,23 @@ class KeyValueStore:
         self._closed = True
         self._hand_over()
         await self._lane.aclose()
+        await self._rows.aclose()
         self._watches.fail(self._session_is_gone())
         await self._offload.run(self._key_value.close, name="metadata close")
 
     async def _commit(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
         """Plan a write, queue it, and wait until it is durable and visible."""
-        while True:
-            self._require()
-            try:
-                planned = plan(self._latest, ops, _SESSION)
-                break
-            except MetadataError:
-                tail = self._tail
-                if tail is None:
-                    raise
-                # The refusal may be caused by a write that is not durable. Wait, so that the caller, who reads again
-                # now, sees that write. If that write failed, the refusal means nothing.
-                await tail.finished.wait()
-                if tail.error is None:
-                    raise
-        kept = planned.kept
+        planned = await self._planned(ops)
+        effects, kept = planned.effects, planned.kept
         if self._unsure:
+            # Their rows are written again, and they stay in memory until that is done.
+            effects = {**{path: self._latest.get(path) for path in self._unsure}, **effects}
             kept = {**self._unsure, **kept}
             self._unsure = {}
-        write = _Write(planned.effects, kept, [self._row(path, planned.effects) for path in kept], self._epoch)
-        for path, node in planned.effects.items():
+        write = _Write(effects, kept, [_row(path, effects) for path in kept], self._epoch)
+        self._rows.planned(effects)
+        for path, node in effects.items():
+            self._visible.hold(path)
             self._overlay[path] = (node, write)
         self._tail = write
         self._gathered.append(write)
@@ -198,19 +254,50 @@ class KeyValueStore:
             raise MetadataUnavailableError(f"the metadata could not be written: {write.error}") from write.error
         return planned.results, planned.effects
 
+    async def _planned(self, ops: Sequence[Op]) -> Plan:
+        """Plan a write; nothing changes between the plan and the return."""
+        deletes = sum([isinstance(op, Delete) for op in ops])
+        while True:
+            self._require()
+            self._latest.deletes = deletes
+            try:
+                return plan(self._latest, ops, _SESSION)
+            except _NotInMemoryError as missing:
+                if missing.children:
+                    # Twice as many as needed, since some may be about to be deleted.
+                    known = len(self._visible.some_names.get(missing.path, ()))
+                    await self._rows.names(missing.path, max(16, 2 * deletes, 4 * known))
+                else:
+                    await self._rows.fetch(self._unknown(missing.path, ops))
+            except MetadataError:
+                tail = self._tail
+                if tail is None:
+                    raise
+                # The refusal may be caused by a write that is not durable. Wait, so that the caller, who reads again
+                # now, sees that write. If that write failed, the refusal means nothing.
+                await tail.finished.wait()
+                if tail.error is None:
+                    raise
+
+    def _unknown(self, missing: str, ops: Sequence[Op]) -> list[str]:
+        """Return what has to be read to plan these ops, as far as it can be told now; at least the missing node."""
+        wanted = {missing: None}
+        for op in ops if len(ops) > 1 else ():
+            if isinstance(op, Create) and op.sequential:
+                continue  # its parent is asked for
+            known = op.path in self._overlay or not paths.is_valid(op.path)
+            if not known and isinstance(self._visible.find(op.path), Unknown):
+                wanted[op.path] = None
+        return list(wanted)
+
+    def _unsettled(self) -> list[str]:
+        """Return the paths of nodes whose rows may differ from what readers see."""
+        return [*self._overlay, *self._unsure]
+
     def _hand_over(self) -> None:
         gathered, self._gathered = self._gathered, []
         for write in gathered:
             self._lane.put(write)
-
-    def _latest(self, path: str) -> Znode | None:
-        """Return the node as it will be when pending writes are durable."""
-        pending = self._overlay.get(path)
-        return self._tree.nodes.get(path) if pending is None else pending[0]
-
-    def _row(self, path: str, effects: Effects) -> tuple[bytes, bytes | None]:
-        node = effects[path] if path in effects else self._latest(path)
-        return row_key(path), None if node is None or node.owner != NOBODY else row_value(node)
 
     def _write_batch(self, writes: list[_Write]) -> int:
         """Job of the lane, off the loop: one synced batch.
@@ -245,6 +332,8 @@ class KeyValueStore:
             else:
                 self._show(write)
             write.finished.set()
+        if self._visible.is_full:
+            self._visible.age(self._unsettled())
 
     def _show(self, write: _Write) -> None:
         overlay = self._overlay
@@ -253,7 +342,10 @@ class KeyValueStore:
                 del overlay[path]
         if self._tail is write:
             self._tail = None
-        self._watches.fire(self._tree.apply(write.effects))
+        if self._rows.lists:
+            for path, node in write.effects.items():
+                self._rows.shown(path, node is not None)
+        self._watches.fire(self._visible.apply(write.effects))
 
     def _fail(self, writes: list[_Write], error: BaseException) -> None:
         self._epoch = writes[-1].epoch + 1
@@ -287,18 +379,24 @@ async def open_store(world: World, directory: str, *, create: bool = True) -> Ke
     The caller holds the directory's lock. UnsupportedLayoutError, MalformedMetadataError; OSError as the disk raises
     it, also DamagedError: nothing was changed.
     """
-    key_value, tree = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
-    return KeyValueStore(world, key_value, tree)
+    key_value = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
+    return KeyValueStore(world, key_value)
 
 
-def _open(world: World, directory: str, create: bool) -> tuple[KeyValue, Tree]:
+def _row(path: str, effects: Effects) -> tuple[bytes, bytes | None]:
+    node = effects[path]
+    return row_key(path), None if node is None or node.owner != NOBODY else row_value(node)
+
+
+def _open(world: World, directory: str, create: bool) -> KeyValue:
     key_value = world.key_value.open(
         directory, create=create, cache_bytes=CACHE_BYTES, write_buffer_bytes=WRITE_BUFFER_BYTES
     )
     for finding in key_value.noticed:
         log.warning("found when the metadata was opened", file=finding.file, found=finding.what)
     try:
-        return key_value, load(key_value)
+        prepare(key_value)
+        return key_value
     except BaseException:
         key_value.close()
         raise

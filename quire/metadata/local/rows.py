@@ -15,6 +15,7 @@ nodes have no row.
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from struct import Struct
 
 from quire.metadata import paths
@@ -41,10 +42,10 @@ def row_value(node: Znode) -> bytes:
     return _HEAD.pack(0, node.version, node.counter) + node.value
 
 
-def load(key_value: KeyValue) -> Tree:
-    """Read the whole tree; blocking. Writes the layout version into an empty map.
+def prepare(key_value: KeyValue) -> None:
+    """Check the layout version, or write it into an empty map; blocking.
 
-    UnsupportedLayoutError for a newer layout, MalformedMetadataError for rows that do not form a tree.
+    UnsupportedLayoutError for a newer layout, MalformedMetadataError if there is none.
     """
     layout = key_value.get(_LAYOUT_KEY)
     if layout is None:
@@ -57,6 +58,35 @@ def load(key_value: KeyValue) -> Tree:
         raise MalformedMetadataError(f"the layout version of the metadata is damaged: {layout!r}")
     elif (found := _LAYOUT.unpack(layout)[0]) != LAYOUT_VERSION:
         raise UnsupportedLayoutError(f"the metadata has layout version {found}; this program knows {LAYOUT_VERSION}")
+
+
+def read_node(key_value: KeyValue, path: str) -> Znode | None:
+    """Read the row of one node; blocking. The root has one only after a change. MalformedMetadataError, OSError."""
+    key = row_key(path)
+    value = key_value.get(key)
+    if value is None:
+        return EMPTY_ROOT if path == paths.ROOT else None
+    return _parse_row(key, value)[1]
+
+
+def read_names(key_value: KeyValue, folder: str, count_max: int) -> tuple[list[str], bool]:
+    """Read the names of the first children of a node, sorted, and whether these are all; blocking. OSError,
+    MalformedMetadataError."""
+    prefix = "" if folder == paths.ROOT else folder
+    depth = _DEPTH.pack(1, prefix.count("/") + 1)
+    start = depth + f"{prefix}/".encode()
+    length = len(start)
+    # The byte "0" follows "/".
+    found = list(islice(key_value.scan(start, depth + f"{prefix}0".encode()), count_max + 1))
+    try:
+        return [key[length:].decode() for key, _ in found[:count_max]], len(found) <= count_max
+    except ValueError as error:
+        raise MalformedMetadataError(f"the name of a child of {folder} is damaged") from error
+
+
+def load(key_value: KeyValue) -> Tree:
+    """Read the whole tree; blocking. As `prepare`; also MalformedMetadataError for rows that do not form a tree."""
+    prepare(key_value)
     nodes: dict[str, Znode] = {paths.ROOT: EMPTY_ROOT}
     names: dict[str, dict[str, None]] = {}
     folder, children = "", dict[str, None]()
@@ -70,8 +100,6 @@ def load(key_value: KeyValue) -> Tree:
                 folder, children = above, names.setdefault(above, {})
             children[paths.name(path)] = None
         nodes[path] = node
-    for folder, children in names.items():
-        nodes[folder] = nodes[folder]._replace(child_count=len(children))
     return Tree(nodes, names)
 
 
@@ -86,4 +114,4 @@ def _parse_row(key: bytes, value: bytes) -> tuple[str, Znode]:
     depth = 0 if path == paths.ROOT else path.count("/")
     if flags or key[: _DEPTH.size] != _DEPTH.pack(1, depth):
         raise MalformedMetadataError(f"the row of {path} in the metadata is damaged")
-    return path, Znode(value[_HEAD.size :], version, NOBODY, counter, 0)
+    return path, Znode(value[_HEAD.size :], version, NOBODY, counter)

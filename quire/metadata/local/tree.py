@@ -9,8 +9,8 @@ goes back while the parent lives. Source: ZooKeeper's cversion, counted in creat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from quire.metadata import paths
 from quire.metadata.errors import (
@@ -34,13 +34,21 @@ class Znode(NamedTuple):
     """Session that created it, if it is ephemeral; NOBODY otherwise."""
     counter: int
     """Number of children ever created here: the next sequence number."""
-    child_count: int
 
 
-EMPTY_ROOT = Znode(b"", 0, NOBODY, 0, 0)
+EMPTY_ROOT = Znode(b"", 0, NOBODY, 0)
 
 Effects: TypeAlias = dict[str, Znode | None]
 """Path to the node's new state; None: it is deleted."""
+
+
+class NodesView(Protocol):
+    """Nodes that ops are validated against. Both may raise an error of the view, which `plan` passes on."""
+
+    def get(self, path: str, /) -> Znode | None: ...
+
+    def child_count(self, path: str, /) -> int:
+        """Return the number of its children; 0 without a node."""
 
 
 class Plan(NamedTuple):
@@ -55,12 +63,12 @@ class Plan(NamedTuple):
     """Result per op: the path created, or the op's own."""
 
 
-def plan(lookup: Callable[[str], Znode | None], ops: Sequence[Op], session: int) -> Plan:
-    """Return the effects of `ops`, in order, all or nothing, on the nodes that `lookup` shows.
+def plan(view: NodesView, ops: Sequence[Op], session: int) -> Plan:
+    """Return the effects of `ops`, in order, all or nothing, on the nodes of `view`.
 
     `session` owns the ephemeral ones. Raises the first failing op's error with its `.index`.
     """
-    draft = _Draft(lookup, session)
+    draft = _Draft(view, session)
     results: list[str] = []
     for index, op in enumerate(ops):
         try:
@@ -74,11 +82,13 @@ def plan(lookup: Callable[[str], Znode | None], ops: Sequence[Op], session: int)
 class _Draft:
     """Effects of the ops so far, on top of the original nodes."""
 
-    __slots__ = ("_lookup", "_session", "effects", "kept")
+    __slots__ = ("_born", "_session", "_view", "effects", "kept")
 
-    def __init__(self, lookup: Callable[[str], Znode | None], session: int) -> None:
-        self._lookup = lookup
+    def __init__(self, view: NodesView, session: int) -> None:
+        self._view = view
         self._session = session
+        self._born: dict[str, int] = {}
+        """Children created less those deleted by the ops so far, by the path of their parent."""
         self.effects: Effects = {}
         self.kept: dict[str, None] = {}
 
@@ -92,7 +102,7 @@ class _Draft:
         if op.version not in (ANY_VERSION, node.version):
             raise BadVersionError(f"{path} has version {node.version}, not {op.version}")
         if isinstance(op, Put):
-            self.effects[path] = Znode(op.value, node.version + 1, node.owner, node.counter, node.child_count)
+            self.effects[path] = Znode(op.value, node.version + 1, node.owner, node.counter)
             if node.owner == NOBODY:
                 self.kept[path] = None
         elif isinstance(op, Delete):
@@ -102,7 +112,7 @@ class _Draft:
         return path
 
     def _node(self, path: str) -> Znode | None:
-        return self.effects[path] if path in self.effects else self._lookup(path)
+        return self.effects[path] if path in self.effects else self._view.get(path)
 
     def _existing(self, path: str) -> Znode:
         node = self._node(path)
@@ -124,25 +134,25 @@ class _Draft:
         path = f"{op.path}{above.counter:010d}" if op.sequential else op.path
         if self._node(path) is not None:
             raise NodeExistsError(f"there is a node {path} already")
-        self.effects[folder] = Znode(above.value, above.version, above.owner, above.counter + 1, above.child_count + 1)
+        self.effects[folder] = Znode(above.value, above.version, above.owner, above.counter + 1)
+        self._born[folder] = self._born.get(folder, 0) + 1
         if op.sequential:
             self.kept[folder] = None
         if op.kind is Kind.EPHEMERAL:
             assert self._session != NOBODY, "an ephemeral node needs a session"
-            self.effects[path] = Znode(op.value, 0, self._session, 0, 0)
+            self.effects[path] = Znode(op.value, 0, self._session, 0)
         else:
-            self.effects[path] = Znode(op.value, 0, NOBODY, 0, 0)
+            self.effects[path] = Znode(op.value, 0, NOBODY, 0)
             self.kept[path] = None
         return path
 
     def _delete(self, path: str, node: Znode) -> None:
         if path == paths.ROOT:
             raise InvalidPathError("the root cannot be deleted")
-        if node.child_count:
-            raise NotEmptyError(f"{path} has {node.child_count} children")
+        if node.owner == NOBODY and self._view.child_count(path) + self._born.get(path, 0) > 0:
+            raise NotEmptyError(f"{path} has children")
         folder = paths.parent(path)
-        above = self._existing(folder)
-        self.effects[folder] = Znode(above.value, above.version, above.owner, above.counter, above.child_count - 1)
+        self._born[folder] = self._born.get(folder, 0) - 1
         self.effects[path] = None
         if node.owner == NOBODY:
             self.kept[path] = None
@@ -159,6 +169,13 @@ class Tree:
         self._names: dict[str, dict[str, None]] = names or {}
         self._ephemerals: dict[int, dict[str, None]] = {}
 
+    def get(self, path: str) -> Znode | None:
+        return self.nodes.get(path)
+
+    def child_count(self, path: str) -> int:
+        """Return the number of children; 0 without a node."""
+        return len(self._names.get(path, ()))
+
     def children(self, path: str) -> list[str]:
         """Return the names of the children, sorted; NoNodeError."""
         if path not in self.nodes:
@@ -174,12 +191,14 @@ class Tree:
         these.
         """
         nodes = self.nodes
-        changed = []
+        changed: dict[str, None] = {}
         for path, node in effects.items():
             old = nodes.get(path)
             if node == old:
                 continue
-            changed.append(path)
+            changed[path] = None
+            if old is None or node is None:
+                changed[paths.parent(path)] = None
             if old is not None and (node is None or node.owner != old.owner):
                 self._forget(path, old)
             if node is None:
@@ -190,7 +209,7 @@ class Tree:
                 self._names.setdefault(paths.parent(path), {})[paths.name(path)] = None
                 if node.owner != NOBODY:
                     self._ephemerals.setdefault(node.owner, {})[path] = None
-        return changed
+        return list(changed)
 
     def _forget(self, path: str, old: Znode) -> None:
         folder = paths.parent(path)

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import trio
@@ -23,121 +22,15 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.local.rocksdb import READS_IN_STEP, KeyValueStore, open_store
 from quire.metadata.local.rows import load, row_key
 from quire.metadata.store import ANY_VERSION, Create, Kind, Node, Op, Put
-from quire.world.damage import Finding
-from quire.world.doors import Batch, NotSyncedError, World
+from quire.world.doors import NotSyncedError
 from quire.world.real import real_world
 from tests.support.refusals import raises, refuses
+from tests.unit.metadata.local.by_hand import ByHand, Run
 
 pytestmark = pytest.mark.real_clock
 
-T = TypeVar("T")
-Run = tuple[list[Any], Any, BaseException | None]
-
 LAYOUT_KEY = b"\x00layout"
 FULL = OSError(errno.ENOSPC, "full")
-
-
-class ByHand:
-    """Two doors in one: an offload whose lane runs on demand, and a map that fails on demand."""
-
-    def __init__(self) -> None:
-        self.rows: dict[bytes, bytes] = {}
-        self.batches: list[dict[bytes, bytes | None]] = []
-        """All synced batches."""
-        self.failure: BaseException | None = None
-        self.applies_what_fails = False
-        self.closed = False
-        self.events: list[str] = []
-        self._queue: list[Any] = []
-        self._job: Any = None
-        self._done: Any = None
-
-    # offload
-
-    async def run(self, job: Callable[[], T], *, name: str = "") -> T:
-        await trio.lowlevel.checkpoint()
-        return job()
-
-    def lane(self, name: str, job: Any, done: Any) -> Any:
-        self._job, self._done = job, done
-        return self
-
-    def put(self, item: Any) -> None:
-        self.events.append("write handed over")
-        self._queue.append(item)
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-        while self._queue:
-            self.step()
-
-    def work(self) -> Run:
-        """Run the job over the queue, as a thread would; `report` tells the loop."""
-        items, self._queue = self._queue, []
-        assert items, "nothing is queued"
-        try:
-            return items, self._job(items), None
-        except OSError as error:
-            return items, None, error
-
-    def report(self, run: Run) -> None:
-        self._done(*run)
-
-    def step(self) -> None:
-        self.report(self.work())
-
-    # key_value
-
-    def open(self, path: str, *, create: bool = True, cache_bytes: int = 0, write_buffer_bytes: int = 0) -> ByHand:
-        return self
-
-    def make_dirs(self, path: str) -> None:
-        pass
-
-    noticed: tuple[Finding, ...] = ()
-
-    def get(self, key: bytes) -> bytes | None:
-        return self.rows.get(key)
-
-    def batch(self) -> Batch:
-        return _Changes()
-
-    def write(self, batch: Batch, *, sync: bool) -> None:
-        assert isinstance(batch, _Changes)
-        assert sync
-        if self.failure is None or self.applies_what_fails:
-            for key, value in batch.items():
-                if value is None:
-                    self.rows.pop(key, None)
-                else:
-                    self.rows[key] = value
-        if self.failure is not None:
-            raise self.failure
-        self.batches.append(dict(batch))
-
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        return iter(sorted((key, value) for key, value in self.rows.items() if start <= key < stop))
-
-    def compact(self) -> None:
-        raise AssertionError("not used")
-
-    def close(self) -> None:
-        self.closed = True
-
-    def world(self) -> World:
-        doors: Any = self
-        return World(clock=doors, disk=doors, key_value=doors, network=doors, offload=doors, rng=Random(1))
-
-
-class _Changes(dict[bytes, bytes | None]):
-    def put(self, key: bytes, value: bytes) -> None:
-        self[key] = value
-
-    def delete(self, key: bytes) -> None:
-        self[key] = None
-
-    def delete_range(self, start: bytes, stop: bytes) -> None:
-        raise AssertionError("not used")
 
 
 class Call:
@@ -261,6 +154,7 @@ async def test_writes_of_one_turn_of_the_event_loop_are_handed_over_together_whe
 
 
 async def test_a_store_that_is_closed_writes_what_was_planned_in_this_turn(play: Play, store: KeyValueStore) -> None:
+    assert await store.get("/a") is None  # so that the write need not read it
     planned = store.create("/a")
     planned.send(None)  # one turn of the event loop: planned, not handed over yet
     await store.aclose()
@@ -313,6 +207,7 @@ async def test_a_refusal_whose_cause_failed_is_decided_again(play: Play, store: 
 
 
 async def test_a_cancelled_caller_changes_nothing_of_what_others_see(play: Play, store: KeyValueStore) -> None:
+    assert await store.get("/a") is None
     with trio.move_on_after(0):
         await store.create("/a", b"given up")
     assert await store.get("/a") is None
