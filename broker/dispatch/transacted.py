@@ -41,7 +41,7 @@ class TransactedConsumers(ManyConsumers):
                 if (entry := pending.pop(position)) is not None:  # a part of a batch
                     self._unacked -= entry.messages
                     self._replay.add(position, entry.key_hash, again=True)
-                    self._released(consumer, entry.key_hash)
+                    self._released(consumer, (entry.key_hash,))
                     break
             else:
                 unknown.append(position)

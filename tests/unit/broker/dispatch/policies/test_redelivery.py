@@ -103,7 +103,7 @@ def holding(held: PendingAcks) -> Callable[[Line], str]:
             answered = str(held.messages_of(position))
         else:
             raise step.unknown()
-        assert len(held) == len(held.items()) == len(held.positions())
+        assert len(held) == len(held.hashes()) == len(held.positions())
         state = f"{' '.join(map(named, held.positions())) or 'nothing'}, {held.messages} messages"
         return f"{answered}; {state}" if answered else state
 
