@@ -28,6 +28,7 @@ from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
+from broker.admin.stats.answers import large_answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 from broker.topics.system_names import is_system_topic
 from quire.wire.pulsar.names import TopicName
@@ -92,7 +93,7 @@ async def internal_stats(call: AdminCall) -> Response:
     name, metadata = call.topic(), call.flag("metadata")
     await at_owner(call, name)
     found = await call.administration.internal_stats(name, metadata)
-    return answer(found.as_json())
+    return await large_answer(found.as_json(lambda cursor: cursor))
 
 
 async def partitioned_internal_stats(call: AdminCall) -> Response:
