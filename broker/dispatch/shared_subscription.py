@@ -26,6 +26,10 @@ AHEAD_MAX = 64
 """Key_Shared: maximum ratio of entries read to permits while the keys that arrive are held up."""
 
 
+REACH_MIN = 16
+"""Key_Shared: entries that can be delivered, from which on several that wait are looked for, to be read at once."""
+
+
 class SharedSubscription(TransactedConsumers):
     """Subscription with round robin over the consumers of the highest priority that have permits. Chunks of a message
     stay together."""
@@ -149,7 +153,7 @@ class KeySharedSubscription(TransactedConsumers):
 
     def _replay_reach(self, position: Position, wanted: int) -> int:
         gap_max = self._read_size.gap_max
-        if not gap_max:
+        if not gap_max or wanted < REACH_MIN:
             return 1
         count_max = self.topic.context.options.read_batch_entries_max
         return self._replay.reach(position, wanted, gap_max, count_max, self._policy.ready_groups())
