@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from bench.consuming import RawConsumer, leave, receive
 from bench.procs import Used
@@ -188,7 +189,7 @@ class Rows:
             for namespace in (WITHOUT, WITH) if turn % 2 == 0 else (WITH, WITHOUT):
                 client, _ = self._client(namespace)
                 on = "on" if namespace == WITH else "off"
-                self._measure(f"publish, deduplication {on}", lambda client=client: self._published(client))
+                self._measure(f"publish, deduplication {on}", partial(self._published, client))
                 client.socket.close()
 
     # Parts of them

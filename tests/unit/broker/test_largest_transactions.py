@@ -62,7 +62,8 @@ async def test_the_end_of_many_acknowledgements_is_applied_in_steps(kind: Any, c
     assert (await room.topic()).subscriptions["s"].backlog == (0 if commit else MESSAGES)
     if not commit:
         reader.flow(MESSAGES)
-        again = [(await reader.message())[0].message_id.entryId for _ in range(MESSAGES)]
+        found = [(await reader.message())[0].message_id for _ in range(MESSAGES)]
+        again = [(each.ledgerId, each.entryId) for each in found]
         assert again == sorted(again), "in the order of the log"
         assert len(set(again)) == MESSAGES
     assert await reader.silent()
