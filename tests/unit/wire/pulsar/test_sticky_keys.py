@@ -53,7 +53,7 @@ def expected(stored: bytes) -> bytes:
 def test_a_run_of_one_form_has_the_keys_that_protobuf_reads(form: dict[str, Any]) -> None:
     for run in ([made(form)], [made(form, number) for number in range(300)]):
         assert sticky_keys(run) == list(map(expected, run))
-        assert sticky_keys(list(map(memoryview, run))) == list(map(expected, run))
+        assert sticky_keys([memoryview(each) for each in run]) == list(map(expected, run))
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(FORMS.values())), st.integers(0, 20_000)), min_size=1, max_size=40))

@@ -57,8 +57,8 @@ def waiting(command: Line) -> Callable[[Line], str]:
                 return f"{named(found[0])} and {found[1] - 1} more" if found else "nothing"
             case "reach":
                 names = step.option("groups", "-").split(",")
-                bounds = [step.option_number(name) for name in ("wanted", "gap", "most")]
-                return str(replay.reach(at(step.word()), *bounds, names if groups else (True,)))
+                wanted, gap, most = (step.option_number(name) for name in ("wanted", "gap", "most"))
+                return str(replay.reach(at(step.word()), wanted, gap, most, names if groups else (True,)))
             case "count":
                 return str(replay.count(at(step.word())))
             case "hash":
