@@ -34,14 +34,31 @@ def cpu_s(pids: list[int]) -> float:
 
 def scheduled_s(pids: list[int]) -> float:
     """Return the seconds that the living threads of these processes have run; `cpu_s` counts ticks of 10 ms."""
-    total = 0
+    return sum(_of_threads(pids).values()) / 1e9
+
+
+def _of_threads(pids: list[int]) -> dict[tuple[int, str], int]:
+    found: dict[tuple[int, str], int] = {}
     for pid in pids:
         for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             try:
-                total += int(task.read_text().split()[0])
+                found[pid, task.parent.name] = int(task.read_text().split()[0])
             except OSError:
                 continue
-    return total / 1e9
+    return found
+
+
+class Used:
+    """CPU that processes use from the making of this object on. A thread that ends meanwhile does not count."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._before = _of_threads(pids)
+
+    @property
+    def seconds(self) -> float:
+        before = self._before
+        return sum(ns - before.get(thread, 0) for thread, ns in _of_threads(self._pids).items()) / 1e9
 
 
 def pss_mb(pids: list[int]) -> float:

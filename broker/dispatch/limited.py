@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import trio
@@ -55,8 +55,8 @@ class LimitedSubscription(DelayingSubscription):
         self._unacked = 0
 
     @abstractmethod
-    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
-        """Note that the consumer holds one entry fewer of that hash."""
+    def _released(self, consumer: Consumer[Subscription], hashes: Iterable[int]) -> None:
+        """Note that the consumer holds one entry fewer of each of these hashes."""
 
     @property
     def is_blocked(self) -> bool:
@@ -139,7 +139,7 @@ class LimitedSubscription(DelayingSubscription):
             permits += given.counts[index]
             if result is FilterResult.REJECT:
                 self._replay.discard(position)
-                self._released(consumer, key_hash)
+                self._released(consumer, (key_hash,))
             else:
                 self._replay.discard(position, keep_count=True)
                 self._pending[consumer].add(position, given.counts[index], key_hash)

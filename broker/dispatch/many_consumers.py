@@ -9,44 +9,37 @@ is put aside when it is read (`delayed.delays`), and joins those to be delivered
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Generator
 from itertools import islice
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.delayed.delays import Delays
 from broker.dispatch.delaying import DELAYED_COST
-from broker.dispatch.limited import Assigned, LimitedSubscription
+from broker.dispatch.holding import HoldingSubscription
 from broker.dispatch.policies.read_size import ReadSize
-from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
 from broker.dispatch.policies.refusal import Refusal
 from broker.dispatch.ports import Host
 from broker.dispatch.stops import PumpStop
 from broker.dispatch.subscription import Subscription
-from broker.dispatch.wanted import wanted_messages
 from broker.topics.entry_screen import DELAYED
 from cursors.batch_acks import ACK_SET_WORDS_MAX, to_bits
 from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
-from quire.world.doors import Buffer
 
 RELEASED_IN_STEP = 1000
 """Entries held by consumers that are looked at before other tasks run, when a cursor was moved past some."""
 
 
-class ManyConsumers(LimitedSubscription):
+class ManyConsumers(HoldingSubscription):
     """Common part of Shared and Key_Shared: replay, pending acks, permits."""
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._replay = Redelivery(self._group_of, cursor.redeliveries)
         self._read_size = ReadSize()
         self._ahead = 1
         """Ratio of entries read to permits: above 1 while few of the entries can be delivered."""
-        self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
-        """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
-        dispatches anything."""
 
     # Consumers
 
@@ -115,8 +108,7 @@ class ManyConsumers(LimitedSubscription):
                     self._release(consumer, position)
             raise
         else:
-            for position in whole:
-                self._release(consumer, position)
+            self._release_all(consumer, whole)
             if len(fitting) < len(parts):
                 too_long = [part[0] for part in parts if part not in fitting]
                 raise InvalidAckError(too_long, "the ack_set asks for messages behind the end of the batch")
@@ -158,40 +150,6 @@ class ManyConsumers(LimitedSubscription):
             if not count % RELEASED_IN_STEP:
                 yield
 
-    def _release_part(self, consumer: Consumer[Subscription], position: Position) -> None:
-        """Reduce the messages its holder is charged for after a partial acknowledgement of a batch."""
-        words = self.cursor.ack_set(position)
-        if words is None:
-            return
-        wanted = wanted_messages(words)
-        for holder in (consumer, *self._pending):
-            pending = self._pending.get(holder)
-            fewer = None if pending is None else pending.reduce(position, wanted)
-            if fewer is not None:
-                self._unacked -= fewer
-                return
-
-    def _release(self, consumer: Consumer[Subscription], position: Position) -> None:
-        """Remove an acknowledged entry from its holder."""
-        entry = self._pending[consumer].pop(position) if consumer in self._pending else None
-        holder = consumer
-        if entry is None:
-            for other, pending in self._pending.items():
-                if (entry := pending.pop(position)) is not None:
-                    holder = other
-                    break
-            else:
-                for gone, _ in self._left_behind:
-                    if gone.pop(position) is not None:
-                        break
-        self._replay.discard(position)
-        if entry is not None:
-            self._unacked -= entry.messages
-            self._released(holder, entry.key_hash)
-
-    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
-        """Key_Shared: note that one entry fewer of that hash is held."""
-
     def ack_cumulative(self, position: Position, ack_set: tuple[int, ...]) -> None:
         raise AssertionError("refused before: cumulative acks do not go with shared subscriptions")
 
@@ -202,24 +160,23 @@ class ManyConsumers(LimitedSubscription):
         pending = self._pending.get(consumer)
         if pending is None:
             return
-        for position in positions or [position for position, _ in pending.items()]:
+        for position in positions or pending.positions():
             entry = pending.pop(position)
             if entry is not None:
                 self._unacked -= entry.messages
                 self._replay.add(position, entry.key_hash, again=True)
-                self._released(consumer, entry.key_hash)
+                self._released(consumer, (entry.key_hash,))
         self.cursor.redelivered()
 
     def held(self, consumer: Consumer[Subscription]) -> list[Position]:
         pending = self._pending.get(consumer)
-        return [] if pending is None else [position for position, _ in pending.items()]
+        return [] if pending is None else pending.positions()
 
     def _forget_deliveries(self) -> None:
         self._replay.clear()
         self._left_behind.clear()
         for consumer, pending in self._pending.items():
-            for _, entry in pending.items():
-                self._released(consumer, entry.key_hash)
+            self._released(consumer, pending.hashes())
             pending.clear()
         self._unacked = 0
         self._ahead = 1
@@ -277,7 +234,8 @@ class ManyConsumers(LimitedSubscription):
                 span = min(max(count, permits * self._replay_span()), options.read_batch_entries_max)
                 run = ledger.read_cached(position, min(span, within), options.read_batch_bytes_max, replay=True)
                 if run is None:
-                    self._start_read(position, count, replay=True)
+                    reach = self._replay_reach(position, self._entries_for(permits))
+                    self._start_read(position, max(count, reach), replay=True)
                     return PumpStop.READING
                 stuck = not self._offer(self._screened(run), replay=True)
                 continue
@@ -313,6 +271,10 @@ class ManyConsumers(LimitedSubscription):
         """Entries looked at in the cache per permit. Entries waiting for other consumers, or held by them, may lie
         between."""
         return 0
+
+    def _replay_reach(self, position: Position, wanted: int) -> int:
+        """Return the entries to read at the bookies from a waiting one on, at least 1, if so many can be delivered."""
+        return 1
 
     def _entries_for(self, permits: int) -> int:
         return self._read_size.entries(permits, self.topic.context.options.read_batch_entries_max)
@@ -363,73 +325,6 @@ class ManyConsumers(LimitedSubscription):
         per_consumer = options.key_shared_lookahead_per_consumer * max(1, len(self.consumers))
         return min(per_consumer, options.key_shared_lookahead_per_subscription)
 
-    def _hand_over(
-        self,
-        consumer: Consumer[Subscription],
-        ledger_id: int,
-        entry_ids: Sequence[int],
-        payloads: Sequence[bytes | bytearray | memoryview],
-        counts: Sequence[int],
-        hashes: Sequence[int] | None,
-    ) -> None:
-        """Send entries to a consumer, which holds them from then on."""
-        if self.rules.filters:
-            given = self._accepted(consumer, ledger_id, Assigned(entry_ids, payloads, counts, hashes))
-            if not given.entry_ids:
-                return
-            entry_ids, payloads, counts, hashes = given
-        pending = self._pending[consumer]
-        replay = self._replay
-        redelivered: list[int] | None = None
-        for index, entry_id in enumerate(entry_ids):
-            position = Position(ledger_id, entry_id)
-            pending.add(position, counts[index], hashes[index] if hashes is not None else 0)
-            if replay.knows:
-                again = replay.count(position)
-                if again:
-                    if redelivered is None:
-                        redelivered = [0] * len(entry_ids)
-                    redelivered[index] = again
-                    consumer.redelivered += counts[index]
-                    self.counts.redelivered += counts[index]
-                replay.discard(position, keep_count=True)
-        messages = sum(counts)
-        self._unacked += messages
-        if self.limit is not None:
-            self.limit.spent(messages, payloads)
-        consumer.messages_out += messages
-        self.messages_out += messages
-        first = entry_ids[0]
-        contiguous = entry_ids[-1] - first + 1 == len(entry_ids)
-        consumer.deliver(
-            ledger_id,
-            first,
-            payloads,
-            entry_ids=None if contiguous else entry_ids,
-            redelivery_counts=redelivered,
-            ack_sets=self._ack_sets(ledger_id, entry_ids),
-        )
-
-    def _hand_over_each(
-        self,
-        assigned: Iterable[tuple[Consumer[Subscription], list[int]]],
-        ledger_id: int,
-        start: int,
-        payloads: Sequence[Buffer],
-        counts: Sequence[int],
-        hashes: Sequence[int],
-    ) -> None:
-        """Send to each consumer the entries of its indexes in `payloads`."""
-        for consumer, indexes in assigned:
-            self._hand_over(
-                consumer,
-                ledger_id,
-                [start + index for index in indexes],
-                [payloads[index] for index in indexes],
-                [counts[index] for index in indexes],
-                [hashes[index] for index in indexes],
-            )
-
     def flow(self, consumer: Consumer[Subscription], permits: int) -> None:
         if permits > 0 and consumer in self._pending:
             self._policy.flow(consumer, permits, self.topic.context.options.permits_max)
@@ -437,6 +332,3 @@ class ManyConsumers(LimitedSubscription):
 
     def permits_of(self, consumer: Consumer[Subscription]) -> int:
         return self._policy.permits(consumer)
-
-    def _group_of(self, key_hash: int) -> Hashable:
-        return self._policy.group_of(key_hash)

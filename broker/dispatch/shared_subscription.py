@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.entries import key_of
@@ -19,10 +19,15 @@ from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import chunk_of
+from quire.wire.pulsar.sticky_keys import sticky_keys
 from quire.world.doors import Buffer
 
 AHEAD_MAX = 64
 """Key_Shared: maximum ratio of entries read to permits while the keys that arrive are held up."""
+
+
+REACH_MIN = 16
+"""Key_Shared: entries that can be delivered, from which on several that wait are looked for, to be read at once."""
 
 
 class SharedSubscription(TransactedConsumers):
@@ -135,12 +140,23 @@ class KeySharedSubscription(TransactedConsumers):
         self._policy.remove(consumer)
         self._replay.regroup()
 
-    def _released(self, consumer: Consumer[Subscription], key_hash: int) -> None:
-        self._policy.released(consumer, key_hash)
-        self._replay.regroup(key_hash)
+    def _released(self, consumer: Consumer[Subscription], hashes: Iterable[int]) -> None:
+        self._policy.released(consumer, hashes)
+        waiting = self._replay.hashes
+        if waiting:
+            for key_hash in hashes:
+                if key_hash in waiting:
+                    self._replay.regroup(key_hash)
 
     def _replay_span(self) -> int:
         return len(self.consumers)
+
+    def _replay_reach(self, position: Position, wanted: int) -> int:
+        gap_max = self._read_size.gap_max
+        if not gap_max or wanted < REACH_MIN:
+            return 1
+        count_max = self.topic.context.options.read_batch_entries_max
+        return self._replay.reach(position, wanted, gap_max, count_max, self._policy.ready_groups())
 
     def _hash_in_replay(self, payload: Buffer) -> int:
         return self._policy.hash_of(key_of(payload))
@@ -158,6 +174,7 @@ class KeySharedSubscription(TransactedConsumers):
         waiting = self._replay
         progress = False
         held_up = 0
+        self._read_size.sized(len(run.payloads), sum(map(len, run.payloads)))
         runs = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
         if self.held_in_transactions is not None:
             runs = self._not_held(ledger_id, runs)
@@ -170,7 +187,7 @@ class KeySharedSubscription(TransactedConsumers):
                 known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)]
                 hashes = [0 if key_hash is None else key_hash for key_hash in known]
             else:
-                hashes = [policy.hash_of(key_of(payload)) for payload in payloads]
+                hashes = policy.hashes_of(sticky_keys(payloads))
             assigned, blocked = policy.assign(hashes, counts, () if replay else waiting.hashes)
             progress = progress or bool(assigned)
             self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)

@@ -7,12 +7,19 @@ delivered again like any other; its key, by which it finds its consumer, is read
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+
+import trio
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.subscription import Subscription
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
+
+POSITIONS_IN_STEP = 500
+"""Entries of an aborted transaction that are looked at before other tasks run."""
 
 
 class TransactedConsumers(ManyConsumers):
@@ -33,26 +40,47 @@ class TransactedConsumers(ManyConsumers):
                 self._release_part(consumer, position)
 
     def deliver_again(self, positions: Sequence[Position]) -> None:
-        unknown: list[Position] = []
-        for position in positions:
-            if position >= self.cursor.read_position or self.cursor.is_acked(position):
-                continue  # it is read anyway, or was acknowledged without a transaction
-            for consumer, pending in self._pending.items():
-                if (entry := pending.pop(position)) is not None:  # a part of a batch
-                    self._unacked -= entry.messages
-                    self._replay.add(position, entry.key_hash, again=True)
-                    self._released(consumer, entry.key_hash)
-                    break
-            else:
-                unknown.append(position)
-        if unknown and self.consumers:  # the first consumer begins with a rewind
+        if len(positions) > POSITIONS_IN_STEP:
+            if self.consumers:  # the first consumer begins with a rewind
+                name = f"deliver again {self.name}"
+                self.topic.nursery.start_soon(self._deliver_many, positions, self._epoch, name=name)
+            return
+        unknown = [position for position in positions if not self._waits_again(position)]
+        if unknown and self.consumers:
             name = f"deliver again {self.name}"
-            self.topic.nursery.start_soon(self._deliver_unknown, unknown, self._epoch, name=name)
+            self.topic.nursery.start_soon(self._deliver_unknown, sorted(unknown), self._epoch, name=name)
         self.pump()
 
+    def _waits_again(self, position: Position) -> bool:
+        """Let an entry wait to be delivered again, if it is to and its key is known. Return False if its key has to be
+        read."""
+        if position >= self.cursor.read_position or self.cursor.is_acked(position):
+            return True  # it is read anyway, or was acknowledged without a transaction
+        for consumer, pending in self._pending.items():
+            if (entry := pending.pop(position)) is not None:  # a part of a batch
+                self._unacked -= entry.messages
+                self._replay.add(position, entry.key_hash, again=True)
+                self._released(consumer, (entry.key_hash,))
+                return True
+        return False
+
+    async def _deliver_many(self, positions: Sequence[Position], epoch: int) -> None:
+        """As `deliver_again`, in steps of the event loop, in the order of the log."""
+        parts: list[list[Position]] = []
+        for at in range(0, len(positions), POSITIONS_IN_STEP):
+            parts.append(sorted(positions[at : at + POSITIONS_IN_STEP]))
+            await trio.lowlevel.checkpoint()
+        ordered = merge(*parts)
+        while some := list(islice(ordered, POSITIONS_IN_STEP)):
+            if self.stopped or epoch != self._epoch:
+                return
+            await self._deliver_unknown([each for each in some if not self._waits_again(each)], epoch)
+            self.pump()
+            await trio.lowlevel.checkpoint()
+
     async def _deliver_unknown(self, positions: Sequence[Position], epoch: int) -> None:
-        """Let entries wait to be delivered again, whose keys have to be read."""
-        for position in sorted(positions):
+        """Let entries wait to be delivered again, whose keys have to be read, in this order."""
+        for position in positions:
             try:
                 run = await self.topic.ledger.read(position, 1, 1, replay=True)
             except ManagedLedgerError as error:

@@ -51,6 +51,7 @@ class BufferTopic(Protocol):
     nursery: trio.Nursery
     read_bound: Position | None
     entries_in: int
+    closing: bool
 
     def reload(self) -> None:
         """Close the topic; the next use of it opens it."""

@@ -6,7 +6,7 @@ to the cursor then; its records are kept until the cursor is durable, so a resta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -33,6 +33,7 @@ log = get_logger(__name__)
 CURSOR: Final = "__pending_ack_state"
 """Source: Pulsar's MLPendingAckStore.getTransactionPendingAckStoreCursorName."""
 COMMIT_BOUNDS_US: Final = tuple(bound * 1e3 for bound in LATENCY_MS)
+_DONE: Final = object()
 
 
 class PendingTopic(Protocol):
@@ -40,6 +41,7 @@ class PendingTopic(Protocol):
 
     name: TopicName
     nursery: trio.Nursery
+    closing: bool
 
     def reload(self) -> None:
         """Close the topic; the next use of it opens it."""
@@ -173,16 +175,37 @@ class AcksInTransactions:
         begun = trio.current_time()
         record = pending_ack_record(txn, "COMMIT" if commit else "ABORT", CUMULATIVE if is_cumulative else INDIVIDUAL)
 
-        def applied(position: Position | None) -> None:
+        def over(stored: bool) -> None:
             del self._ending[txn]
-            self._count(commit, position is not None)
-            if position is not None:
-                self._ended(txn, position, commit=commit)
-                if commit:
-                    self.commit_us.observe(round((trio.current_time() - begun) * 1e6))
+            self._count(commit, stored)
+            if stored and commit:
+                self.commit_us.observe(round((trio.current_time() - begun) * 1e6))
             done.set()
 
+        async def go_on(steps: Iterator[None]) -> None:
+            await trio.lowlevel.checkpoint()
+            for _ in steps:
+                await trio.lowlevel.checkpoint()
+                if self._topic.closing:
+                    over(False)  # the next load does it again
+                    return
+            over(True)
+
+        def applied(position: Position | None) -> None:
+            if position is None:
+                over(False)
+                return
+            # The first step at once, which is all of nearly every transaction.
+            steps = self._ended(txn, position, commit=commit)
+            if next(steps, _DONE) is _DONE:
+                over(True)
+            else:
+                self._topic.nursery.start_soon(go_on, steps, name=f"end of {txn} on {self.name}")
+
         await self._write(record, applied)
+        await done.wait()
+        if txn in self.state.open:
+            raise ServiceNotReadyError(f"the end of transaction {txn} is not applied to subscription {self.name!r}")
 
     def _count(self, commit: bool, stored: bool) -> None:
         succeeded, failed = self.commits if commit else self.aborts
@@ -192,20 +215,28 @@ class AcksInTransactions:
         else:
             self.aborts = counts
 
-    def _ended(self, txn: TxnId, position: Position, *, commit: bool) -> None:
+    def _ended(self, txn: TxnId, position: Position, *, commit: bool) -> Iterator[None]:
+        """Apply an end that is stored, an element per step of the event loop but the last."""
         self.seen_open.pop(txn, None)
-        result = self.state.commit(txn) if commit else self.state.abort(txn)
-        records = [*result.records, position]
-        if not commit:
-            if self.deliverer is not None:
-                self.deliverer.deliver_again(result.whole)
-            self.records.settle(records)
-            return
-        if self.deliverer is None:
-            acknowledge(self._cursor, result)
+        again: list[Position] = []
+        records = [position]
+        for result in self.state.committing(txn) if commit else self.state.aborting(txn):
+            records += result.records
+            if not commit:
+                again += result.whole
+            elif self.deliverer is None:
+                acknowledge(self._cursor, result)
+            else:
+                self.deliverer.commit_acks(result)
+            if txn in self.state.open:
+                yield
+        if commit:
+            self._settle_when_durable(records)
         else:
-            self.deliverer.commit_acks(result)
-        self._settle_when_durable(records)
+            # At last, because they are delivered in order.
+            if self.deliverer is not None:
+                self.deliverer.deliver_again(again)
+            self.records.settle(records)
 
     def _settle_when_durable(self, records: Sequence[Position]) -> None:
         """Drop records when the cursor has what they say."""

@@ -15,7 +15,8 @@ Source: Pulsar's PendingAckHandleImpl.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from broker.dispatch.wanted import HeldSummary
@@ -27,6 +28,8 @@ from quire.ledger.position import Position
 from quire.wire.pulsar import TransactionFormats_pb2 as formats
 from quire.wire.pulsar.TransactionFormats_pb2 import PendingAckMetadataEntry
 
+ENTRIES_IN_STEP = 1000
+"""Entries of a transaction that are let go before other tasks run, when it is ended."""
 ENDED_MAX = 10_000
 """Transactions that are over, which are remembered to refuse late acknowledgements in them."""
 
@@ -155,26 +158,44 @@ class PendingState:
 
     def commit(self, txn: TxnId) -> Result:
         """End a transaction; return what it acknowledges for good."""
-        held = self._take(txn)
-        whole = [position for position, bits in held.entries.items() if not bits]
-        parts = [(position, to_words(bits)) for position, bits in held.entries.items() if bits]
-        return Result(whole, parts, held.cumulative, held.records)
+        return _joined(self.committing(txn))
 
     def abort(self, txn: TxnId) -> Result:
         """End a transaction; return what is to be delivered again."""
-        held = self._take(txn)
-        return Result(list(held.entries), [], held.cumulative, held.records)
+        return _joined(self.aborting(txn))
 
-    def _take(self, txn: TxnId) -> HeldAcks:
+    def committing(self, txn: TxnId) -> Iterator[Result]:
+        """End a transaction in steps: yield what each acknowledges for good, of at most ENTRIES_IN_STEP entries. The
+        rest is held. Its records are in the last one, when it is over."""
+        for taken, cumulative, records in self._taken(txn):
+            whole = [position for position, bits in taken if not bits]
+            parts = [(position, to_words(bits)) for position, bits in taken if bits]
+            yield Result(whole, parts, cumulative, records)
+
+    def aborting(self, txn: TxnId) -> Iterator[Result]:
+        """As `committing`: yield what is to be delivered again."""
+        for taken, cumulative, records in self._taken(txn):
+            yield Result([position for position, _ in taken], [], cumulative, records)
+
+    def _taken(self, txn: TxnId) -> Iterator[tuple[list[tuple[Position, int]], Ack | None, list[Position]]]:
+        """Let go of the entries of a transaction in steps, and of itself in the last one. Yields entries with their
+        bitmaps, what it acknowledged cumulatively (once), and its records (at the end)."""
         self._ended[txn] = None
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
-        held = self.open.pop(txn, None)
-        if held is None:
-            return HeldAcks()
-        for position in held.entries:
-            self._recompute(position)
-        return held
+        held = self.open.get(txn) or HeldAcks()
+        cumulative = held.cumulative
+        while True:
+            taken = list(islice(held.entries.items(), ENTRIES_IN_STEP))
+            for position, _ in taken:
+                del held.entries[position]
+                self._recompute(position)
+            if not held.entries:
+                self.open.pop(txn, None)
+                yield taken, cumulative, held.records
+                return
+            yield taken, cumulative, []
+            cumulative = None
 
     def _recompute(self, position: Position) -> None:
         """Learn what is held of an entry by the transactions that are left."""
@@ -264,6 +285,16 @@ class PendingState:
         if not result.records:
             return Result([], [], None, [record])
         return result if entry.pending_ack_op == formats.COMMIT else Result([], [], None, result.records)
+
+
+def _joined(results: Iterable[Result]) -> Result:
+    """Return what all steps of an end say."""
+    found = Result([], [], None, [])
+    for whole, parts, cumulative, records in results:
+        found.whole.extend(whole)
+        found.parts.extend(parts)
+        found = found._replace(cumulative=found.cumulative or cumulative, records=records)
+    return found
 
 
 def _taken(bits: int, ack: Ack) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,7 @@ from bookie.journal.group_writer import GroupWriter
 from bookie.journal.seal import ReplayPlan, Sealed
 from bookie.journal.writer import Journal
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.holding import HoldingSubscription
 from broker.dispatch.many_consumers import ManyConsumers
 from broker.dispatch.policies.key_shared import KeyShared
 from broker.dispatch.policies.shared import Shared
@@ -376,20 +377,21 @@ def _permit_leaked() -> list[Patch]:
 
 def _unacked_leaked() -> list[Patch]:
     """An acknowledged entry stays in the count of unacknowledged messages of its subscription."""
-    release: Callable[[ManyConsumers, Consumer[Subscription], Position], None] = ManyConsumers._release
+    release: Callable[[HoldingSubscription, Consumer[Subscription], Sequence[Position]], None]
+    release = HoldingSubscription._release_all
 
-    def leaking(self: ManyConsumers, consumer: Consumer[Subscription], position: Position) -> None:
+    def leaking(self: HoldingSubscription, consumer: Consumer[Subscription], positions: Sequence[Position]) -> None:
         before = self._unacked
-        release(self, consumer, position)
+        release(self, consumer, positions)
         self._unacked = before
 
-    return [(ManyConsumers, "_release", leaking)]
+    return [(HoldingSubscription, "_release_all", leaking)]
 
 
 def _key_not_released() -> list[Patch]:
     """A key stays with a consumer that has acknowledged all entries of it."""
 
-    def keep(self: KeyShared[Any], consumer: object, key_hash: int) -> None:
+    def keep(self: KeyShared[Any], consumer: object, hashes: Iterable[int]) -> None:
         return
 
     return [(KeyShared, "released", keep)]

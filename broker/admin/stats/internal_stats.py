@@ -1,6 +1,7 @@
 """Internal state of a topic for operators and readers that plan work: ledgers, end, cursors.
 
-`take` is one synchronous step, so the list of ledgers, the last confirmed entry and the cursors are consistent. Names
+`take` is one synchronous step, so the list of ledgers, the last confirmed entry and the positions of cursors are
+consistent. With more than CURSORS_IN_STEP cursors, what else they have is of a moment before. Names
 of the JSON are the original's; values that Quire does not keep are 0, -1 or an empty text.
 Source: the original's PersistentTopicInternalStats, ManagedLedgerInternalStats and ManagedLedgerImpl, which shows the
 open ledger in the list without entries and size, and with them as currentLedgerEntries and currentLedgerSize.
@@ -10,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple
+
+import trio
 
 from broker.dispatch.subscription import Subscription
 from broker.topics.topic import Topic
@@ -26,7 +30,8 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 
 NONE = -1
-
+CURSORS_IN_STEP = 100
+"""Cursors that are looked at before other tasks run."""
 log = get_logger(__name__)
 
 STATES = {
@@ -145,10 +150,10 @@ class InternalStats(NamedTuple):
     compacted_ledger: tuple[int, int, int] = (NONE, NONE, NONE)
     """The same of the compacted ledger."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return a dict with the original's names, ready to be encoded."""
+    def as_json(self, cursor: Callable[[CursorStats], object] = CursorStats.as_json) -> dict[str, object]:
+        """Return a dict with the original's names, ready to be encoded. `cursor`: returns the part about a cursor."""
         return {
-            **self.log_as_json(),
+            **self.log_as_json(cursor),
             "schemaLedgers": [
                 {"ledgerId": ledger_id, "entries": entries, "size": size, "offloaded": False, "underReplicated": False}
                 for ledger_id, entries, size in self.schema_ledgers
@@ -162,7 +167,7 @@ class InternalStats(NamedTuple):
             },
         }
 
-    def log_as_json(self) -> dict[str, object]:
+    def log_as_json(self, cursor: Callable[[CursorStats], object] = CursorStats.as_json) -> dict[str, object]:
         """Return the part about the log alone. Source: the original's ManagedLedgerInternalStats."""
         return {
             "entriesAddedCounter": self.entries_added,
@@ -189,10 +194,12 @@ class InternalStats(NamedTuple):
                 }
                 for ledger in self.ledgers
             ],
-            "cursors": {name: cursor.as_json() for name, cursor in self.cursors},
+            "cursors": {name: cursor(each) for name, each in self.cursors},
             "properties": dict(self.properties),
         }
 
+
+NOTHING: Mapping[str, CursorStats] = MappingProxyType({})
 
 Read = Callable[[int], Awaitable[LedgerMetadata | None]]
 """Return the metadata of a ledger; None: there is none."""
@@ -210,7 +217,9 @@ async def gather(topic: Topic, read: Read, schema_ledgers: Iterable[int], *, sho
     view = None if topic.compaction is None else topic.compaction.view
     compacted = None if view is None else await shape(view.ledger_id)
     topic.check_open()
-    taken = take(topic, known, show_metadata=show_metadata)
+    earlier = await _many_cursors(topic)
+    topic.check_open()
+    taken = take(topic, known, show_metadata=show_metadata, earlier=earlier)
     return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted or (NONE, NONE, NONE))
 
 
@@ -231,11 +240,30 @@ async def _metadata_of(ledger: ManagedLedger, read: Read, *, show_metadata: bool
     return known
 
 
-def take(topic: Topic, metadata: Mapping[int, LedgerMetadata], *, show_metadata: bool) -> InternalStats:
+async def _many_cursors(topic: Topic) -> dict[str, CursorStats]:
+    """Return the state of the cursors, taken in short steps, if there are too many for one step; else nothing."""
+    found: dict[str, CursorStats] = {}
+    cursors = list(topic.ledger.cursors.items())
+    if len(cursors) > CURSORS_IN_STEP:
+        for count, (name, cursor) in enumerate(cursors, 1):
+            found[name] = _cursor(topic.ledger, cursor, topic.subscriptions.get(name))
+            if not count % CURSORS_IN_STEP:
+                await trio.lowlevel.checkpoint()
+    return found
+
+
+def take(
+    topic: Topic,
+    metadata: Mapping[int, LedgerMetadata],
+    *,
+    show_metadata: bool,
+    earlier: Mapping[str, CursorStats] = NOTHING,
+) -> InternalStats:
     """Return the state of one moment; nothing is awaited.
 
-    `metadata` is the known metadata of ledgers, by id; it may lack some."""
-    return take_log(topic.ledger, topic.subscriptions, metadata, show_metadata=show_metadata)
+    `metadata` is the known metadata of ledgers, by id; it may lack some. `earlier`: cursors that were looked at a
+    moment before; only their positions are taken now."""
+    return take_log(topic.ledger, topic.subscriptions, metadata, show_metadata=show_metadata, earlier=earlier)
 
 
 def take_log(
@@ -244,11 +272,18 @@ def take_log(
     metadata: Mapping[int, LedgerMetadata],
     *,
     show_metadata: bool,
+    earlier: Mapping[str, CursorStats] = NOTHING,
 ) -> InternalStats:
     """As `take`, of a log with the subscriptions that read it."""
     appends, current = ledger.appends, max(ledger.index.current_id, NONE)
     size = _current_size(ledger)
-    cursors = tuple((name, _cursor(ledger, cursor, subscriptions.get(name))) for name, cursor in ledger.cursors.items())
+    cursors = tuple(
+        (
+            name,
+            _moved(earlier[name], cursor) if name in earlier else _cursor(ledger, cursor, subscriptions.get(name)),
+        )
+        for name, cursor in ledger.cursors.items()
+    )
     return InternalStats(
         entries_added=ledger.entries_added,
         entry_count=ledger.entry_count,
@@ -286,6 +321,14 @@ def _current_size(ledger: ManagedLedger) -> int:
         return 0
     first, last = writer.last_confirmed + 1, writer.last_pushed
     return writer.length - (sum(map(len, writer.sealed(first, last))) if first <= last else 0)
+
+
+def _moved(earlier: CursorStats, cursor: Cursor) -> CursorStats:
+    """Return the state of a cursor with its current positions."""
+    mark_delete, read_position = cursor.mark_delete, cursor.read_position
+    if mark_delete == earlier.mark_delete and read_position == earlier.read_position:
+        return earlier
+    return earlier._replace(mark_delete=mark_delete, read_position=read_position)
 
 
 def _cursor(ledger: ManagedLedger, cursor: Cursor, subscription: Subscription | None) -> CursorStats:

@@ -6,12 +6,14 @@ name. Source: Pulsar's PartitionedTopicStatsImpl and TopicStatsImpl.add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 _OLDEST = ("earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog")
 """Times of which the smallest counts; 0: unknown."""
 _LARGEST = ("oldestBacklogMessageAgeSeconds", "lastExpireTimestamp", "topicEpoch")
+IN_STEP = 50
+"""Subscriptions that are merged before other tasks run."""
 _MERGED = ("subscriptions", "subscriptionProperties")
 
 
@@ -24,19 +26,40 @@ def merged(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     >>> merged([one, other])
     {'subscriptions': {'s': {'msgBacklog': 5}, 't': {}}}
     """
+    steps = merging(partitions)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: dict[str, Any] = done.value
+            return value
+
+
+def merging(partitions: Iterable[Mapping[str, Any]]) -> Generator[None, None, dict[str, Any]]:
+    """As `merged`, in short steps: yields after some subscriptions."""
     found: dict[str, Any] = {}
     for partition in partitions:
         for name, value in partition.items():
-            found[name] = _joined(name, found[name], value) if name in found else value
+            if name not in found:
+                found[name] = value
+            elif name in _MERGED and isinstance(found[name], Mapping) and isinstance(value, Mapping):
+                found[name] = yield from _merging(found[name], value)
+            else:
+                found[name] = _joined(name, found[name], value)
+        yield
+    return found
+
+
+def _merging(one: Mapping[str, Any], other: Mapping[str, Any]) -> Generator[None, None, dict[str, Any]]:
+    found = dict(one)
+    for count, (key, each) in enumerate(other.items(), 1):
+        found[key] = merged([one[key], each]) if _both(one, key, each) else each
+        if not count % IN_STEP:
+            yield
     return found
 
 
 def _joined(name: str, one: Any, other: Any) -> Any:
-    if name in _MERGED and isinstance(one, Mapping) and isinstance(other, Mapping):
-        return {
-            **one,
-            **{key: merged([one[key], each]) if _both(one, key, each) else each for key, each in other.items()},
-        }
     if isinstance(one, list) and isinstance(other, list):
         return [*one, *other]
     if isinstance(one, bool) or isinstance(other, bool):

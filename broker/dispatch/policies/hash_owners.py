@@ -31,12 +31,14 @@ class Ring(Generic[S]):
     A member's points depend on its name and on which of the members of that name it is. So after a reconnection in
     another order the same members own the same hashes. Where points collide, the member that came first owns."""
 
-    __slots__ = ("_members", "_owners", "_per_member", "_points")
+    __slots__ = ("_at", "_members", "_owners", "_per_member", "_points")
 
     def __init__(self, per_member: int) -> None:
         self._per_member = per_member
         self._points: list[int] = []
         """All points in use, sorted."""
+        self._at: list[S] = []
+        """Owner of each of them, and behind the last one that of the first."""
         self._owners: dict[int, list[S]] = {}
         self._members: dict[str, list[S | None]] = {}
         """Members by name. The places of removed members are reused."""
@@ -52,6 +54,7 @@ class Ring(Generic[S]):
                 insort(self._points, point)
             elif member not in owners:
                 owners.append(member)
+        self._list_owners()
 
     def remove(self, member: S) -> None:
         name, index = next((name, places.index(member)) for name, places in self._members.items() if member in places)
@@ -67,14 +70,20 @@ class Ring(Generic[S]):
             if not owners:
                 del self._owners[point]
                 del self._points[bisect_left(self._points, point)]
+        self._list_owners()
+
+    def _list_owners(self) -> None:
+        self._at = [self._owners[point][0] for point in self._points]
+        self._at += self._at[:1]
 
     def owner(self, key_hash: int) -> S | None:
         """Return the owner of the first point at or behind `key_hash`, around the end; None if there are no members."""
-        points = self._points
-        if not points:
-            return None
-        at = bisect_left(points, key_hash)
-        return self._owners[points[at] if at < len(points) else points[0]][0]
+        return self._at[bisect_left(self._points, key_hash)] if self._at else None
+
+    def owners(self, hashes: Sequence[int]) -> Sequence[S | None]:
+        """Return `owner` of each hash."""
+        at, points = self._at, self._points
+        return [at[bisect_left(points, key_hash)] for key_hash in hashes] if at else [None] * len(hashes)
 
     def _points_of(self, name: str, index: int) -> list[int]:
         return [murmur(f"{name}\0{index}\0{point}") % RING_SIZE + 1 for point in range(self._per_member)]
@@ -120,3 +129,7 @@ class Ranges(Generic[S]):
             return None
         _, end, member = self._ranges[at]
         return member if key_hash <= end else None
+
+    def owners(self, hashes: Sequence[int]) -> Sequence[S | None]:
+        """Return `owner` of each hash."""
+        return list(map(self.owner, hashes))

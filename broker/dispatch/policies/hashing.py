@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import mmh3
 
 
 def murmur(data: bytes | str) -> int:
     """Return Murmur3 (x86, 32 bits, seed 0) without its sign bit; text as UTF-8."""
     return mmh3.hash(data, 0, False) & 0x7FFF_FFFF
+
+
+def murmurs(keys: Iterable[bytes]) -> list[int]:
+    """Return `murmur` of each key."""
+    hash_of = mmh3.hash
+    return [hash_of(key, 0, False) & 0x7FFF_FFFF for key in keys]

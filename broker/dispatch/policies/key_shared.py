@@ -16,11 +16,11 @@ shrink and holders only appear: no later entry of a run overtakes an earlier one
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from broker.dispatch.policies.hash_owners import RING_SIZE, Ranges, Ring, range_hash
-from broker.dispatch.policies.hashing import murmur
+from broker.dispatch.policies.hashing import murmur, murmurs
 from broker.dispatch.policies.permits import Permits, Slot
 from broker.dispatch.policies.refusal import Refusal, Why
 from broker.errors import ConsumerAssignError
@@ -33,7 +33,7 @@ class KeyShared(Permits[C]):
     """Assignment of entries to consumers by the hashes of their keys. The mode is that of the first consumer, until all
     have left."""
 
-    __slots__ = ("_holders", "_known", "_ordered", "_owners", "_points")
+    __slots__ = ("_holders", "_ordered", "_owners", "_points")
 
     def __init__(self, points: int = 100) -> None:
         """Take the points of each consumer on the ring."""
@@ -41,8 +41,6 @@ class KeyShared(Permits[C]):
         self._points = points
         self._owners: Ring[Slot[C]] | Ranges[Slot[C]] = Ring(points)
         self._ordered = True
-        self._known: dict[int, Slot[C] | None] = {}
-        """Known owners by hash, since the last consumer joined or left."""
         self._holders: dict[int, Slot[C]] = {}
         """Holders of unacknowledged entries by hash. Not kept when any order is allowed."""
 
@@ -70,7 +68,6 @@ class KeyShared(Permits[C]):
         else:
             self._owners.add(slot, name)
         self._slots[consumer] = slot
-        self._known.clear()
 
     @property
     def is_ordered(self) -> bool:
@@ -81,7 +78,6 @@ class KeyShared(Permits[C]):
         """Remove a consumer. The caller delivers again what it held, in order."""
         slot = self._slots.pop(consumer)
         self._owners.remove(slot)
-        self._known.clear()
         for key_hash in slot.held:
             del self._holders[key_hash]
 
@@ -96,47 +92,50 @@ class KeyShared(Permits[C]):
             return murmur(key) % RING_SIZE + 1
         return range_hash(key)
 
+    def hashes_of(self, keys: Iterable[bytes]) -> list[int]:
+        """Return `hash_of` each key."""
+        if isinstance(self._owners, Ring):
+            return [hashed % RING_SIZE + 1 for hashed in murmurs(keys)]
+        return list(map(range_hash, keys))
+
     def assign(
-        self, hashes: Sequence[int], counts: Sequence[int], waiting: Container[int] = ()
+        self, hashes: Sequence[int], counts: Sequence[int], waiting: Collection[int] = ()
     ) -> tuple[list[tuple[C, list[int]]], list[int]]:
         """Assign a run of entries with these hashes and counts of messages (at least 1) to consumers.
 
         A hash of 0 stands for an entry that is not to be delivered. `waiting` are hashes of which an older entry waits
         to be delivered again. Returns the indexes per consumer, in order, and the indexes that no consumer may have
         now."""
-        given: dict[C, list[int]] = {}
+        given: dict[Slot[C], list[int]] = {}
         blocked: list[int] = []
-        holders = self._holders
-        ordered = self._ordered
-        for index, key_hash in enumerate(hashes):
+        holder_of, ordered = self._holders.get, self._ordered
+        for index, slot in enumerate(self._owners.owners(hashes)):
+            key_hash = hashes[index]
+            if slot is None or slot.permits <= 0 or slot.paused:
+                if key_hash:
+                    blocked.append(index)
+                continue
             if not key_hash:
                 continue
-            slot = self._owner(key_hash)
-            if slot is None or slot.permits <= 0 or slot.paused:
-                blocked.append(index)
-                continue
             if ordered:
-                if key_hash in waiting:
+                holder = holder_of(key_hash)
+                if (holder is not None and holder is not slot) or (waiting and key_hash in waiting):
                     blocked.append(index)
                     continue
-                holder = holders.get(key_hash)
                 if holder is None:
-                    holders[key_hash] = slot
+                    self._holders[key_hash] = slot
                     slot.held[key_hash] = 1
-                elif holder is slot:
-                    slot.held[key_hash] += 1
                 else:
-                    blocked.append(index)
-                    continue
+                    slot.held[key_hash] += 1
             slot.permits -= counts[index]
-            indexes = given.get(slot.consumer)
+            indexes = given.get(slot)
             if indexes is None:
-                given[slot.consumer] = [index]
+                given[slot] = [index]
             else:
                 indexes.append(index)
-        return list(given.items()), blocked
+        return [(slot.consumer, indexes) for slot, indexes in given.items()], blocked
 
-    def refusal(self, key_hash: int, waiting: Container[int] = ()) -> Refusal[C] | None:
+    def refusal(self, key_hash: int, waiting: Collection[int] = ()) -> Refusal[C] | None:
         """Return why `assign` gives an entry of this hash to no consumer; None if it gives it to one."""
         slot = self._owner(key_hash)
         if slot is None:
@@ -165,17 +164,20 @@ class KeyShared(Permits[C]):
         """Return the groups of which something can be delivered now."""
         return (slot for slot in self._slots.values() if slot.is_ready)
 
-    def released(self, consumer: C, key_hash: int) -> None:
-        """Note that the consumer no longer holds one entry of this hash: acknowledged, or to be delivered again."""
-        slot = self._holders.get(key_hash)
-        if slot is None or slot.consumer != consumer:
+    def released(self, consumer: C, hashes: Iterable[int]) -> None:
+        """Note that the consumer holds one entry fewer of each of these hashes: acknowledged, or to be delivered
+        again."""
+        slot = self._slots.get(consumer)
+        if slot is None:
             return
-        held = slot.held[key_hash] - 1
-        if held:
-            slot.held[key_hash] = held
-        else:
-            del slot.held[key_hash]
-            del self._holders[key_hash]
+        held = slot.held
+        for key_hash in hashes:
+            left = held.get(key_hash, 0) - 1
+            if left > 0:
+                held[key_hash] = left
+            elif not left:
+                del held[key_hash]
+                del self._holders[key_hash]
 
     def draining(self) -> dict[int, int]:
         """Return the draining hashes, whose entries another consumer than the owner still holds, and how many it
@@ -187,8 +189,4 @@ class KeyShared(Permits[C]):
         }
 
     def _owner(self, key_hash: int) -> Slot[C] | None:
-        try:
-            return self._known[key_hash]
-        except KeyError:
-            slot = self._known[key_hash] = self._owners.owner(key_hash)
-            return slot
+        return self._owners.owner(key_hash)

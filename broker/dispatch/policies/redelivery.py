@@ -6,12 +6,18 @@ in bounded steps. Acks and trimming remove entries from the middle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, ItemsView, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import repeat, starmap
 from typing import NamedTuple
 
 from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
+
+_MESSAGES = 33
+"""Place of the messages in the number of an entry; the hash is below."""
+_ONE = 1 << _MESSAGES
+_HASH = _ONE - 1
 
 
 class PendingAck(NamedTuple):
@@ -21,16 +27,16 @@ class PendingAck(NamedTuple):
     key_hash: int
 
 
-_PLAIN = PendingAck(1, 0)
-
-
 class PendingAcks:
-    """Entries that one consumer was sent and has not acknowledged, in the order in which they were sent."""
+    """Entries that one consumer was sent and has not acknowledged, in the order in which they were sent.
+
+    An entry is one number: its messages, and below them its hash, of at most 33 bits."""
 
     __slots__ = ("_entries", "messages")
 
     def __init__(self) -> None:
-        self._entries: dict[Position, PendingAck] = {}
+        self._entries: dict[tuple[int, int], int] = {}
+        """By position."""
         self.messages = 0
         """Messages in all of them."""
 
@@ -39,43 +45,83 @@ class PendingAcks:
 
     def add(self, position: Position, messages: int, key_hash: int) -> None:
         """Add a sent entry. One that is held already is held once, as last sent."""
-        before = self._entries.get(position)
-        if before is not None:
-            self.messages -= before.messages
-        self._entries[position] = _PLAIN if messages == 1 and not key_hash else PendingAck(messages, key_hash)
-        self.messages += messages
+        self.messages += messages - (self._entries.get(position, 0) >> _MESSAGES)
+        self._entries[position] = messages << _MESSAGES | key_hash
+
+    def add_run(
+        self,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        messages: int,
+        counts: Sequence[int],
+        hashes: Sequence[int] | None,
+    ) -> None:
+        """Add sent entries of one ledger, as `add` does, with `messages` in all. No hashes: keys do not matter."""
+        entries = self._entries
+        keys = zip(repeat(ledger_id), entry_ids, strict=False)
+        packed: Iterable[int]
+        if messages == len(entry_ids):
+            packed = repeat(_ONE) if hashes is None else [_ONE | key_hash for key_hash in hashes]
+        elif hashes is None:
+            packed = [count << _MESSAGES for count in counts]
+        else:
+            packed = [count << _MESSAGES | key_hash for count, key_hash in zip(counts, hashes, strict=True)]
+        grown = len(entries) + len(entry_ids)
+        entries.update(zip(keys, packed, strict=False))
+        if len(entries) == grown:
+            self.messages += messages
+        else:  # some were held already
+            self.messages = sum(each >> _MESSAGES for each in entries.values())
 
     def pop(self, position: Position) -> PendingAck | None:
         """Remove an entry and return it; None if it was not held."""
-        entry = self._entries.pop(position, None)
-        if entry is not None:
-            self.messages -= entry.messages
-        return entry
+        packed = self._entries.pop(position, 0)
+        if not packed:
+            return None
+        self.messages -= packed >> _MESSAGES
+        return PendingAck(packed >> _MESSAGES, packed & _HASH)
+
+    def pop_all(self, positions: Iterable[Position]) -> tuple[list[int], int, list[Position]]:
+        """Remove entries; return the hashes and the messages of those that were held, and the others."""
+        pop = self._entries.pop
+        hashes: list[int] = []
+        others: list[Position] = []
+        messages = 0
+        for position in positions:
+            packed = pop(position, 0)
+            if packed:
+                hashes.append(packed & _HASH)
+                messages += packed >> _MESSAGES
+            else:
+                others.append(position)
+        self.messages -= messages
+        return hashes, messages, others
 
     def reduce(self, position: Position, messages: int) -> int | None:
         """Reduce a partly acknowledged entry to at most `messages`; return the reduction, None if the entry is not
         held."""
-        entry = self._entries.get(position)
-        if entry is None:
+        packed = self._entries.get(position, 0)
+        if not packed:
             return None
-        fewer = entry.messages - messages
+        fewer = (packed >> _MESSAGES) - messages
         if fewer <= 0:
             return 0
-        self._entries[position] = PendingAck(messages, entry.key_hash)
+        self._entries[position] = messages << _MESSAGES | packed & _HASH
         self.messages -= fewer
         return fewer
 
     def messages_of(self, position: Position) -> int | None:
         """Return the messages held of the entry; None if it is not held."""
-        entry = self._entries.get(position)
-        return None if entry is None else entry.messages
+        packed = self._entries.get(position, 0)
+        return packed >> _MESSAGES if packed else None
 
     def positions(self) -> list[Position]:
         """Return the positions of all entries, in the order in which they were sent."""
-        return list(self._entries)
+        return list(starmap(Position, self._entries))
 
-    def items(self) -> ItemsView[Position, PendingAck]:
-        return self._entries.items()
+    def hashes(self) -> list[int]:
+        """Return the hashes of all entries, in that order."""
+        return [packed & _HASH for packed in self._entries.values()]
 
     def clear(self) -> None:
         self._entries.clear()
@@ -214,6 +260,30 @@ class Redelivery:
         while count < count_max and (ledger_id, entry_id + count) in entries:
             count += 1
         return first, count
+
+    def reach(
+        self, first: Position, wanted: int, gap_max: int, count_max: int, groups: Iterable[Hashable] = (True,)
+    ) -> int:
+        """Return how many entries of the log, from a waiting one on, are worth one read.
+
+        Args:
+            first: the waiting entry.
+            wanted: entries of `groups` that can be delivered, this one included.
+            gap_max: entries between two of them that are read in vain.
+            count_max: bound of the answer, which is at least 1.
+        """
+        ready = set(groups)
+        ledger_id, start = first
+        waits = self._entries.get
+        last = at = start
+        end = start + count_max - 1
+        while wanted > 1 and at < end and at - last <= gap_max:
+            at += 1
+            key_hash = waits(Position(ledger_id, at))
+            if key_hash is not None and self._group_of(key_hash) in ready:
+                last = at
+                wanted -= 1
+        return last - start + 1
 
     def _head(self, group: Hashable) -> Position | None:
         heads = self._heads.get(group)

@@ -38,7 +38,7 @@ class Stats:
         self.last_confirmed = Position(7, 3)
         self._json = {"of": name.full, "metadata": metadata, "lastConfirmedEntry": "7:3"}
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self, cursor: object = None) -> dict[str, object]:
         return self._json
 
 

@@ -42,7 +42,7 @@ def owner(policy: KeyShared[str], key_hash: int) -> str | None:
     assigned, _ = policy.assign([key_hash], [1])
     if not assigned:
         return None
-    policy.released(assigned[0][0], key_hash)
+    policy.released(assigned[0][0], (key_hash,))
     return assigned[0][0]
 
 
@@ -104,10 +104,10 @@ def test_a_hash_that_moved_waits_until_the_one_before_has_acknowledged_everythin
     join(policy, "c")
     assert policy.draining() == {key_hash: 2}
     assert policy.assign([key_hash], [1]) == ([], [0])
-    policy.released(before, key_hash)
+    policy.released(before, (key_hash,))
     assert is_blocked(policy, key_hash)
     assert policy.draining() == {key_hash: 1}
-    policy.released(before, key_hash)
+    policy.released(before, (key_hash,))
     assert policy.draining() == {}
     assert not is_blocked(policy, key_hash)
     assert policy.assign([key_hash], [1]) == ([("c", [0])], [])
@@ -144,7 +144,7 @@ def test_with_any_order_allowed_nothing_drains_and_nothing_waits() -> None:
     join(policy, "c", ANY_ORDER)
     assert not is_blocked(policy, key_hash)
     assert policy.assign([key_hash], [1], waiting={key_hash}) == ([("c", [0])], [])
-    policy.released(before, key_hash)
+    policy.released(before, (key_hash,))
     policy.remove(before)
     assert policy.draining() == {}
 
@@ -190,10 +190,10 @@ def test_the_mode_may_change_when_all_have_left() -> None:
 
 def test_news_of_strangers_and_of_what_is_not_held_is_ignored() -> None:
     policy = with_permits("a", "b")
-    policy.released("a", 5)
+    policy.released("a", (5,))
     ((holder, _),) = policy.assign([5], [1])[0]
-    policy.released("b" if holder == "a" else "a", 5)
-    policy.released("nobody", 5)
+    policy.released("b" if holder == "a" else "a", (5,))
+    policy.released("nobody", (5,))
     assert policy.assign([5], [1])[0] == [(holder, [0])]
 
 
@@ -223,8 +223,9 @@ class Model:
 
     def leave(self, name: str) -> None:
         if name in self.pending:
-            for position, entry in self.pending.pop(name).items():
-                self.replay.add(position, entry.key_hash, again=True)
+            pending = self.pending.pop(name)
+            for position, key_hash in zip(pending.positions(), pending.hashes(), strict=True):
+                self.replay.add(position, key_hash, again=True)
             self.policy.remove(name)
             self.replay.regroup()
             self.replay.settle(1 << 16)
@@ -237,7 +238,7 @@ class Model:
         """Acknowledge, or return, the `count` entries that were held longest."""
         if name not in self.pending:
             return
-        for position, _ in list(self.pending[name].items())[:count]:
+        for position in self.pending[name].positions()[:count]:
             entry = self.pending[name].pop(position)
             assert entry is not None
             if again:
@@ -245,7 +246,7 @@ class Model:
             else:
                 self.acked.add(position.entry_id)
                 self.replay.discard(position)
-            self.policy.released(name, entry.key_hash)
+            self.policy.released(name, (entry.key_hash,))
             self.replay.regroup(entry.key_hash)
 
     def pump(self, run: int = 7) -> None:
@@ -301,10 +302,10 @@ class Model:
         for older in range(entry):
             if self.hashes[older] == key_hash and older not in self.acked:
                 assert Position(1, older) not in self.replay, "an older one of the hash waits"
-                held = [each for each, pending in self.pending.items() if Position(1, older) in dict(pending.items())]
+                held = [each for each, pending in self.pending.items() if Position(1, older) in pending.positions()]
                 assert held == [name], "an older one of the hash is elsewhere"
         for pending in self.pending.values():
-            assert position not in dict(pending.items()), "nobody else has it"
+            assert position not in pending.positions(), "nobody else has it"
         self.pending[name].add(position, 1 + entry % 3, key_hash)
         self.trace.append((name, entry))
 

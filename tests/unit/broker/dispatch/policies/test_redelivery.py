@@ -55,6 +55,10 @@ def waiting(command: Line) -> Callable[[Line], str]:
                 else:
                     found = replay.first_run(step.number())
                 return f"{named(found[0])} and {found[1] - 1} more" if found else "nothing"
+            case "reach":
+                names = step.option("groups", "-").split(",")
+                wanted, gap, most = (step.option_number(name) for name in ("wanted", "gap", "most"))
+                return str(replay.reach(at(step.word()), wanted, gap, most, names if groups else (True,)))
             case "count":
                 return str(replay.count(at(step.word())))
             case "hash":
@@ -103,7 +107,7 @@ def holding(held: PendingAcks) -> Callable[[Line], str]:
             answered = str(held.messages_of(position))
         else:
             raise step.unknown()
-        assert len(held) == len(held.items()) == len(held.positions())
+        assert len(held) == len(held.hashes()) == len(held.positions())
         state = f"{' '.join(map(named, held.positions())) or 'nothing'}, {held.messages} messages"
         return f"{answered}; {state}" if answered else state
 

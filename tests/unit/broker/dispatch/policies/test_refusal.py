@@ -42,7 +42,7 @@ def test_key_shared_refuses_what_it_does_not_assign(
         elif kind == "pause":
             policy.pause(str(what), bool(value))
         elif kind == "released":
-            policy.released(str(what), value)
+            policy.released(str(what), (value,))
         else:
             refused = policy.refusal(int(what), waiting)
             given_to, blocked = policy.assign([int(what)], [value], waiting)

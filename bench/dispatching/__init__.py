@@ -1,0 +1,1 @@
+"""Delivery by one standalone server: the rows of `scripts/bench dispatch`."""
