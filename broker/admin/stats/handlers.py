@@ -19,9 +19,10 @@ from broker.admin.positions.every import on_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.admin.stats.partitioned import merged
+from broker.admin.stats.partitioned import merging
 from broker.admin.stats.topic_stats import Asked, take
 from broker.errors import IsPartitionedError, NotPartitionedError, ServiceNotReadyError, TopicNotFoundError
+from broker.slices import run_through
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.wire.pulsar.names import TopicName
@@ -59,7 +60,7 @@ async def of_partitioned(call: AdminCall) -> Response:
             partitions[each.full] = await _of_partition(call, each, asked)
         except TopicNotFoundError:
             pass  # it was never used
-    found = merged(partitions.values())
+    found = await run_through(merging(partitions.values()))
     shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
     return answer({**found, "metadata": {"partitions": count, "deleted": False}, "partitions": shown})
 

@@ -6,7 +6,7 @@ name. Source: Pulsar's PartitionedTopicStatsImpl and TopicStatsImpl.add.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 _OLDEST = ("earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog")
@@ -24,10 +24,22 @@ def merged(partitions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     >>> merged([one, other])
     {'subscriptions': {'s': {'msgBacklog': 5}, 't': {}}}
     """
+    steps = merging(partitions)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: dict[str, Any] = done.value
+            return found
+
+
+def merging(partitions: Iterable[Mapping[str, Any]]) -> Generator[None, None, dict[str, Any]]:
+    """Do as `merged`, with one partition in each step."""
     found: dict[str, Any] = {}
     for partition in partitions:
         for name, value in partition.items():
             found[name] = _joined(name, found[name], value) if name in found else value
+        yield
     return found
 
 
