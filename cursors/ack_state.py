@@ -257,7 +257,7 @@ class AckState:
         return taken
 
     def stored_redeliveries(self) -> list[Position]:
-        """Return the entries whose redelivery counts are to be stored. Counts of acknowledged ones among them are dropped."""
+        """Return the entries whose redelivery counts are to be stored, and drop counts of acknowledged ones."""
         counts = self.redeliveries
         if counts is None:
             return []
