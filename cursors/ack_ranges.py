@@ -201,12 +201,14 @@ class AckRanges:
         self.count -= bitmap.bit_count()
         self.partial_chunks -= bitmap not in (0, FULL)
 
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the set as (ledger id, first entry, last entry), ascending, not touching each other."""
+    def ranges(self, after: tuple[int, int] = (-1, -1)) -> Iterator[tuple[int, int, int]]:
+        """Yield the set behind an entry as (ledger id, first entry, last entry), ascending, not touching each other."""
         for ledger_id in self.ledgers():
+            if ledger_id < after[0]:
+                continue
             chunks = self._ledgers[ledger_id]
             end = ((max(chunks) + 1) << _SHIFT) - 1
-            at = self.first_present(ledger_id, 0, end)
+            at = self.first_present(ledger_id, after[1] + 1 if ledger_id == after[0] else 0, end)
             while at is not None:
                 missing = self.first_missing(ledger_id, at)
                 yield ledger_id, at, missing - 1

@@ -257,12 +257,12 @@ class AckState:
         return taken
 
     def stored_redeliveries(self) -> list[Position]:
-        """Return the entries whose redelivery counts are to be stored. Counts of acknowledged ones are dropped."""
+        """Return the entries whose redelivery counts are to be stored, and drop counts of acknowledged ones."""
         counts = self.redeliveries
         if counts is None:
             return []
         if counts.values:
-            counts.forget_where(self.is_acked)
+            counts.forget_some(self.is_acked)
         return counts.to_store()
 
     def rewrite(self) -> None:

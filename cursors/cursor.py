@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from cursors.ack_state import AckState
 from cursors.batch_acks import ACK_SET_WORDS_MAX, BATCH_SIZE_MAX, to_bits, to_words
@@ -231,9 +232,14 @@ class Cursor:
         """Confirmed entries that are not acknowledged; exact."""
         return self._state.backlog()
 
-    def ack_ranges(self) -> list[tuple[int, int, int]]:
-        """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending."""
-        return list(self._state.ranges.ranges())
+    def ack_ranges(self, after: tuple[int, int] = (-1, -1), count_max: int | None = None) -> list[tuple[int, int, int]]:
+        """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending.
+
+        Args:
+            after: entry behind which the first range begins.
+            count_max: maximum number of ranges; None: no limit.
+        """
+        return list(islice(self._state.ranges.ranges(after), count_max))
 
     def range_count(self, limit: int) -> int:
         """Return the number of those ranges; counting stops above `limit`."""

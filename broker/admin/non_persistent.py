@@ -32,7 +32,7 @@ from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall, string_map
 from broker.admin.resource import answer
 from broker.admin.stats.clients import consumer, incoming, outgoing, publisher, times, wall_ms
-from broker.admin.stats.partitioned import merged
+from broker.admin.stats.partitioned import merging
 from broker.admin.topics import in_bundle
 from broker.background import for_all
 from broker.errors import (
@@ -46,6 +46,7 @@ from broker.errors import (
 )
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import decode_report
+from broker.slices import run_through
 from broker.topics.exclusive import epoch_of
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.non_persistent.topic import NonPersistentTopic
@@ -176,7 +177,7 @@ async def partitioned_stats(call: AdminCall) -> Response:
             partitions[each.full] = _stats(topic)
     shown = partitions if call.flag(PER_PARTITION) else {}
     metadata = {"partitions": count, "deleted": False}
-    return answer({**merged(partitions.values()), "metadata": metadata, "partitions": shown})
+    return answer({**await run_through(merging(partitions.values())), "metadata": metadata, "partitions": shown})
 
 
 async def subscriptions(call: AdminCall) -> Response:

@@ -37,6 +37,8 @@ from broker.admin.permissions.access import check_access
 from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
+from broker.slices import run_through
+from quire.service.json_steps import encoding
 from quire.service.log import get_logger
 from quire.service.web.parameters import ParameterError
 
@@ -119,6 +121,8 @@ class Resource(BaseRoute):
             with trio.fail_after(self._service.deadline_s):
                 await check_access(call, self.pattern)
                 response = await handler(call)
+                if isinstance(response, JsonAnswer):
+                    response = await response.encoded()
         except RedirectError as error:
             return Response(status_code=error.status, headers={"Location": str(error)})
         except AdminError as error:
@@ -197,6 +201,21 @@ def text(value: str) -> Response:
     return Response(value, media_type="application/json")
 
 
+class JsonAnswer(Response):
+    """200 with a JSON body, which is encoded in short steps when the handler has returned it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(media_type="application/json")
+        self._value = value
+
+    async def encoded(self) -> Response:
+        """Return the response with its body. Raises ValueError or TypeError for a value that JSON does not have."""
+        return Response(await run_through(encoding(self._value)), media_type=self.media_type)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (await self.encoded())(scope, receive, send)
+
+
 def answer(value: Any) -> Response:
     """Return 200 with a JSON body."""
-    return JSONResponse(value)
+    return JsonAnswer(value)

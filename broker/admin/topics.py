@@ -27,7 +27,6 @@ from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.admin.stats.answers import large_answer
 from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
 from broker.topics.system_names import is_system_topic
 from quire.service.web.parameters import Flag, OneOf
@@ -91,7 +90,7 @@ async def internal_stats(call: AdminCall) -> Response:
     name, metadata = call.topic(), call.flag(METADATA)
     await at_owner(call, name)
     found = await call.administration.internal_stats(name, metadata)
-    return await large_answer(found.as_json(lambda cursor: cursor))
+    return answer(found.as_json(lambda cursor: cursor))
 
 
 async def partitioned_internal_stats(call: AdminCall) -> Response:

@@ -25,6 +25,7 @@ from broker.dispatch.subscription import Subscription
 from broker.entry_filters.entry_filter import FilteredEntry, FilterResult
 from broker.errors import ServiceNotReadyError
 from broker.topics.topic import Topic
+from cursors.batch_acks import to_bits
 from managed_ledger.entry_run import EntryRun
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
@@ -42,6 +43,9 @@ class Counted:
 
     entries: int = 0
     messages: int = 0
+    """All messages of these entries, also those of a batch that are acknowledged."""
+    unacked: int = 0
+    """Messages that the subscription still gets: without the acknowledged ones of a batch."""
     markers: int = 0
     """Entries that servers have written for servers."""
     results: dict[FilterResult, list[int]] = field(default_factory=lambda: {each: [0, 0] for each in FilterResult})
@@ -117,6 +121,7 @@ def _count(counted: Counted, subscription: Subscription, run: EntryRun) -> int:
             except PulsarWireError:
                 counted.entries += 1
                 counted.messages += 1
+                counted.unacked += 1
                 continue
             if metadata.HasField("marker_type"):
                 counted.markers += 1
@@ -124,6 +129,8 @@ def _count(counted: Counted, subscription: Subscription, run: EntryRun) -> int:
                 messages = max(1, metadata.num_messages_in_batch)
                 counted.entries += 1
                 counted.messages += messages
+                wanted = subscription.cursor.ack_set(place)
+                counted.unacked += messages if wanted is None else min(messages, to_bits(wanted).bit_count())
                 of_result = counted.results[_result(subscription, place, metadata, stored)]
                 of_result[0] += 1
                 of_result[1] += messages

@@ -19,7 +19,7 @@ from broker.admin.openapi.parameters import PER_PARTITION
 from broker.admin.positions.every import on_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
-from broker.admin.stats.answers import large_answer
+from broker.admin.resource import answer
 from broker.admin.stats.partitioned import merging
 from broker.admin.stats.topic_stats import Asked, take
 from broker.errors import IsPartitionedError, NotPartitionedError, ServiceNotReadyError, TopicNotFoundError
@@ -45,7 +45,7 @@ async def of_topic(call: AdminCall) -> Response:
     async def work(topic: Topic) -> dict[str, Any]:
         return await _taken(topic, asked)
 
-    return await large_answer(await on_topic(call, work))
+    return answer(await on_topic(call, work))
 
 
 async def of_partitioned(call: AdminCall) -> Response:
@@ -63,7 +63,7 @@ async def of_partitioned(call: AdminCall) -> Response:
             pass  # it was never used
     found = await run_through(merging(partitions.values()))
     shown = partitions if call.flag(PER_PARTITION) else {}
-    return await large_answer({**found, "metadata": {"partitions": count, "deleted": False}, "partitions": shown})
+    return answer({**found, "metadata": {"partitions": count, "deleted": False}, "partitions": shown})
 
 
 async def _of_partition(call: AdminCall, name: TopicName, asked: Asked) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Internal state of a topic for operators and readers that plan work: ledgers, end, cursors.
 
 `take` is one synchronous step, so the list of ledgers, the last confirmed entry and the positions of cursors are
-consistent. With more than CURSORS_IN_STEP cursors, what else they have is of a moment before. Names
+consistent. With more than CURSORS_IN_STEP cursors, what else they have is of a moment before; of a cursor with many
+ranges of acknowledged entries, those behind the first RANGES_IN_STEP are read afterwards. Names
 of the JSON are the original's; values that Quire does not keep are 0, -1 or an empty text.
 Source: the original's PersistentTopicInternalStats, ManagedLedgerInternalStats and ManagedLedgerImpl, which shows the
 open ledger in the list without entries and size, and with them as currentLedgerEntries and currentLedgerSize.
@@ -9,7 +10,7 @@ open ledger in the list without entries and size, and with them as currentLedger
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,6 +33,9 @@ from quire.service.log import get_logger
 NONE = -1
 CURSORS_IN_STEP = 100
 """Cursors that are looked at before other tasks run."""
+RANGES_IN_STEP = 500
+"""Ranges of acknowledged entries read in one step of the event loop."""
+
 log = get_logger(__name__)
 
 STATES = {
@@ -85,8 +89,12 @@ class CursorStats(NamedTuple):
     """-1: none, the position is in the cursor's node."""
     cursor_ledger_last_entry: int
     """-1: none, or unknown."""
-    ranges: tuple[tuple[int, int, int], ...]
-    """Acknowledged above the mark-delete position: (ledger id, first, last), inclusive."""
+    deleted: str
+    """Entries acknowledged above the mark-delete position, as ranges; see `last_range`."""
+    ranges_count: int
+    """Number of these ranges."""
+    last_range: Position | None
+    """Last entry of the last range in `deleted` if there may be more behind it."""
     state: str
     active: bool
     """Sign that it reads the tail, which is kept in the cache for it."""
@@ -95,7 +103,6 @@ class CursorStats(NamedTuple):
     properties: tuple[tuple[str, int], ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        deleted = ",".join(f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in self.ranges)
         return {
             "markDeletePosition": str(self.mark_delete),
             "readPosition": str(self.read_position),
@@ -104,12 +111,12 @@ class CursorStats(NamedTuple):
             "messagesConsumedCounter": self.consumed,
             "cursorLedger": self.cursor_ledger_id,
             "cursorLedgerLastEntry": self.cursor_ledger_last_entry,
-            "individuallyDeletedMessages": f"[{deleted}]",
+            "individuallyDeletedMessages": f"[{self.deleted}]",
             "lastLedgerSwitchTimestamp": "",
             "state": self.state,
             "active": self.active,
             "numberOfEntriesSinceFirstNotAckedMessage": self.entries_since_first_unacked,
-            "totalNonContiguousDeletedMessagesRange": len(self.ranges),
+            "totalNonContiguousDeletedMessagesRange": self.ranges_count,
             "subscriptionHavePendingRead": self.waiting_read or self.reading,
             "subscriptionHavePendingReplayRead": False,
             "properties": dict(self.properties),
@@ -220,13 +227,33 @@ async def gather(topic: Topic, read: Read, schema_ledgers: Iterable[int], *, sho
     earlier = await _many_cursors(topic)
     topic.check_open()
     taken = take(topic, known, show_metadata=show_metadata, earlier=earlier)
-    return taken._replace(schema_ledgers=tuple(schemas), compacted_ledger=compacted or (NONE, NONE, NONE))
+    cursors = await _with_all_ranges(topic.ledger, taken)
+    return taken._replace(
+        schema_ledgers=tuple(schemas), compacted_ledger=compacted or (NONE, NONE, NONE), cursors=cursors
+    )
 
 
 async def stats_of_log(ledger: ManagedLedger, read: Read, *, show_metadata: bool) -> InternalStats:
     """Return the state of a log that is no topic's."""
     known = await _metadata_of(ledger, read, show_metadata=show_metadata)
-    return take_log(ledger, {}, known, show_metadata=show_metadata)
+    taken = take_log(ledger, {}, known, show_metadata=show_metadata)
+    return taken._replace(cursors=await _with_all_ranges(ledger, taken))
+
+
+async def _with_all_ranges(ledger: ManagedLedger, taken: InternalStats) -> tuple[tuple[str, CursorStats], ...]:
+    """Return the cursors with their further ranges, which are read in short steps and so are of later moments."""
+    found: list[tuple[str, CursorStats]] = []
+    for name, stats in taken.cursors:
+        cursor, last, parts, count = ledger.cursors.get(name), stats.last_range, [stats.deleted], stats.ranges_count
+        while last is not None and cursor is not None:
+            await trio.lowlevel.checkpoint()
+            more = cursor.ack_ranges(last, RANGES_IN_STEP)
+            if more:
+                parts.append(_ranges_text(more))
+            count += len(more)
+            last = _last_of(more)
+        found.append((name, stats._replace(deleted=",".join(parts), ranges_count=count, last_range=None)))
+    return tuple(found)
 
 
 async def _metadata_of(ledger: ManagedLedger, read: Read, *, show_metadata: bool) -> dict[int, LedgerMetadata]:
@@ -335,6 +362,7 @@ def _cursor(ledger: ManagedLedger, cursor: Cursor, subscription: Subscription | 
     store = cursor.store
     ledger_id = NONE if store is None else store.ledger_id
     before = ledger.previous_position(cursor.read_position)
+    ranges = cursor.ack_ranges(count_max=RANGES_IN_STEP)
     return CursorStats(
         mark_delete=cursor.mark_delete,
         read_position=cursor.read_position,
@@ -343,12 +371,28 @@ def _cursor(ledger: ManagedLedger, cursor: Cursor, subscription: Subscription | 
         consumed=ledger.entries_added - cursor.backlog(),
         cursor_ledger_id=ledger_id,
         cursor_ledger_last_entry=NONE,
-        ranges=tuple(cursor.ack_ranges()),
+        deleted=_ranges_text(ranges),
+        ranges_count=len(ranges),
+        last_range=_last_of(ranges),
         state="NoLedger" if ledger_id == NONE else "Open",
         active=cursor.active,
         entries_since_first_unacked=ledger.count_between(cursor.mark_delete, before),
         properties=tuple(cursor.properties.items()),
     )
+
+
+def _ranges_text(ranges: Iterable[tuple[int, int, int]]) -> str:
+    """Format ranges as the original does, without the first entry of each.
+
+    >>> _ranges_text([(3, 1, 4), (5, 0, 0)])
+    '(3:0..3:4],(5:-1..5:0]'
+    """
+    return ",".join([f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in ranges])
+
+
+def _last_of(ranges: Sequence[tuple[int, int, int]]) -> Position | None:
+    """Return the last entry of as many ranges as are read in a step; None for fewer, which are the last ones."""
+    return Position(ranges[-1][0], ranges[-1][2]) if len(ranges) == RANGES_IN_STEP else None
 
 
 def _text(metadata: LedgerMetadata) -> str:

@@ -2,9 +2,9 @@
 
 Counters begin when the topic is loaded; rates are those of `broker.measures`. A value that Quire does not keep is left
 out, never made up: throttled and draining hashes, times of the first delivery, the creation of a topic, replication.
-`msgBacklog` counts entries, as the original does; where a precise backlog is asked for it counts messages, if the
-backlog is small enough to be read (subscriptionBacklogScanMaxEntries). A backlog in bytes is exact for whole ledgers,
-and by the mean entry for part of one. -1 is the original's "unknown".
+`msgBacklog` counts entries, as the original does; where a precise backlog is asked for it counts messages that are
+not acknowledged, if the backlog is small enough to be read (subscriptionBacklogScanMaxEntries). A backlog in bytes is
+exact for whole ledgers, and by the mean entry for part of one. -1 is the original's "unknown".
 
 Source: Pulsar's TopicStatsImpl, SubscriptionStatsImpl, ConsumerStatsImpl, PublisherStatsImpl.
 """
@@ -121,7 +121,7 @@ async def _subscription(subscription: Subscription, asked: Asked) -> dict[str, A
     backlog = cursor.backlog()
     if asked.precise_backlog and backlog:
         counted = await count_backlog(subscription)
-        backlog = cursor.backlog() if counted.aborted else counted.messages
+        backlog = cursor.backlog() if counted.aborted else counted.unacked
     earliest = 0
     if asked.earliest_time and cursor.backlog():
         earliest = await time_of(topic.ledger, cursor.next_unacked(cursor.mark_delete)) or 0

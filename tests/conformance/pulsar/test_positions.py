@@ -311,7 +311,7 @@ def test_redelivery_counts_survive_the_last_consumer_and_a_kill(tmp_path: Path) 
 
 
 def test_a_backlog_is_counted_in_entries_and_messages(admin: Admin, client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, batch_index_ack_enabled=True)
     ids = publish(client, topic, 3)
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=500)
     for payload in numbers(3, 8):
@@ -325,6 +325,12 @@ def test_a_backlog_is_counted_in_entries_and_messages(admin: Admin, client: puls
     assert found["firstMessageId"] == f"{ids[0].ledger_id()}:{ids[0].entry_id()}"
     found = admin.ask("POST", topic, "/subscription/s/analyzeBacklog", json=as_json(ids[2])).json()
     assert (found["entries"], found["filterAcceptedMessages"]) == (2, 6)
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, batch_index_ack_enabled=True)
+    messages = [consumer.receive(RECEIVE_MS) for _ in range(7)]
+    consumer.acknowledge(messages[3])
+    consumer.close()
+    precise = admin.get(topic, "/stats?getPreciseBacklog=true")["subscriptions"]["s"]
+    assert precise["msgBacklog"] == 6, "without the acknowledged message of the batch"
 
 
 def test_the_age_of_messages_and_subscriptions_is_set_for_a_namespace_and_a_topic(

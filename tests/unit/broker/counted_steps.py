@@ -1,4 +1,4 @@
-"""Counts the calls of a function, for tests of requests of the largest size."""
+"""Counts what is done in one step of the event loop, for tests of requests of the largest size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ import trio
 
 CALLS_MAX = 30_000
 """Maximum number of calls of functions in one step; they take less than 10 ms."""
+
+
+class Counted(trio.abc.Instrument):
+    """Largest increase of `now` in one step of the loop."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.now = 0
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.most = max(self.most, self.now)
 
 
 class Steps(trio.abc.Instrument):

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 import trio
 
+from broker.admin.stats import partitioned
 from broker.metrics import register
 from broker.ownership.bundles import RING_END, Bundle
 from broker.ownership.load_reports import Meter
@@ -24,7 +25,9 @@ from quire.service.metrics import Metrics, Samples
 from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.steps import Steps
+from tests.unit.broker.counted_steps import Counted
 from tests.unit.broker.peers import Room, in_broker
+from tests.unit.broker.rest import rest_of
 
 TOPICS = 10_000
 STEP_MAX_S = 0.010
@@ -32,19 +35,6 @@ STEP_MAX_S = 0.010
 
 async def receive() -> dict[str, Any]:
     raise AssertionError("a scrape has no body")
-
-
-class Counted(trio.abc.Instrument):
-    """Largest increase of `now` in one step of the loop."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.now = 0
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.most = max(self.most, self.now)
 
 
 async def with_topics(room: Room, count: int) -> None:
@@ -162,6 +152,26 @@ async def test_no_walk_over_all_topics_looks_at_more_of_them_in_a_step_than_it_m
         counted.most = 0
         with patch.object(Bundle, "has", counting):
             await walk(room)
+
+    async with in_broker(instruments=[counted]) as room:
+        await test(room)
+    assert 0 < counted.most <= 100
+
+
+async def test_statistics_of_many_partitions_are_added_up_in_steps() -> None:
+    counted = Counted()
+    joined = partitioned._joined
+
+    def counting(name: str, one: Any, other: Any) -> Any:
+        counted.now += 1
+        return joined(name, one, other)
+
+    async def test(room: Room) -> None:
+        await room.broker.administration.create_partitioned_topic(TopicName.parse("persistent://public/default/p"), 20)
+        async with rest_of(room) as rest:
+            with patch.object(partitioned, "_joined", counting):
+                found = await rest.get("/admin/v2/persistent/public/default/p/partitioned-stats")
+        assert len(found["partitions"]) == 20
 
     async with in_broker(instruments=[counted]) as room:
         await test(room)

@@ -6,11 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import trio
 
 from broker.admin.administration import LATEST
+from broker.admin.stats import internal_stats
 from broker.admin.stats.internal_stats import take
 from broker.errors import IsPartitionedError
+from cursors.cursor import Cursor
 from quire.ledger.position import Position
 from quire.metadata import ledger_codec
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
@@ -19,6 +22,7 @@ from quire.wire.pulsar.MLDataFormats_pb2 import OffloadContext
 from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import SUB, C, entry
 from tests.support.waiting import until
+from tests.unit.broker.counted_steps import Counted
 from tests.unit.broker.peers import TOPIC, Peer, Room
 
 NAME = TopicName.parse(TOPIC)
@@ -138,7 +142,7 @@ async def test_a_cursor_tells_where_it_is_and_what_it_has(room: Room, peer: Peer
     ledger = ids[0].ledgerId
     cursor = found["s"]
     assert (cursor.mark_delete, cursor.read_position) == (Position(ledger, 0), Position(ledger, 8))
-    assert cursor.ranges == ((ledger, 2, 3), (ledger, 5, 5))
+    assert (cursor.ranges_count, cursor.last_range) == (2, None)
     assert (cursor.consumed, cursor.entries_since_first_unacked) == (4, 7)
     assert (cursor.active, cursor.waiting_read, cursor.reading) == (True, True, False)
     assert cursor.cursor_ledger_id >= 0
@@ -152,6 +156,36 @@ async def test_a_cursor_tells_where_it_is_and_what_it_has(room: Room, peer: Peer
     assert shown["s"]["individuallyDeletedMessages"] == f"[({ledger}:1..{ledger}:3],({ledger}:4..{ledger}:5]]"
     assert shown["s"]["totalNonContiguousDeletedMessagesRange"] == 2
     assert shown["idle"]["individuallyDeletedMessages"] == "[]"
+
+
+async def test_many_ranges_of_a_cursor_are_shown_whole_and_read_in_steps(
+    room: Room, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await publish(peer, 16)
+    await peer.subscribe(subType=SUB.Shared, permits=100)
+    await peer.payloads(16)
+    await peer.answered_ack(*ids[1::2])
+    in_step = Counted()
+    read = Cursor.ack_ranges
+
+    def counting(cursor: Cursor, *given: Any, **named: Any) -> list[tuple[int, int, int]]:
+        found = read(cursor, *given, **named)
+        in_step.now += len(found)
+        return found
+
+    monkeypatch.setattr(internal_stats, "RANGES_IN_STEP", 3)
+    monkeypatch.setattr(Cursor, "ack_ranges", counting)
+    trio.lowlevel.add_instrument(in_step)
+    await trio.lowlevel.checkpoint()
+    stats = (await room.broker.administration.internal_stats(NAME)).as_json()
+    await trio.lowlevel.checkpoint()
+    trio.lowlevel.remove_instrument(in_step)
+    shown: Any = stats["cursors"]
+    places = [(each.ledgerId, each.entryId) for each in ids[1::2]]
+    ranges = ",".join(f"({ledger}:{entry - 1}..{ledger}:{entry}]" for ledger, entry in places)
+    assert shown["s"]["individuallyDeletedMessages"] == f"[{ranges}]"
+    assert shown["s"]["totalNonContiguousDeletedMessagesRange"] == 8
+    assert 0 < in_step.most <= 3
 
 
 async def test_the_json_has_every_name_that_tools_read(room: Room) -> None:

@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import gc
-import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
-from broker.admin.stats.answers import pieces
 from quire.ledger.position import EARLIEST
 from tests.unit.broker.counted_steps import CALLS_MAX, Steps
 from tests.unit.broker.peers import Room, in_broker
@@ -89,19 +85,3 @@ def without_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-plain = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)
-values = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40)
-
-
-@given(values)
-def test_what_is_encoded_in_pieces_reads_as_what_is_encoded_at_once(value: Any) -> None:
-    assert json.loads("".join(pieces(value))) == value
-
-
-def test_no_piece_has_more_than_a_hundred_numbers_and_texts() -> None:
-    value: dict[str, Any] = {"wide": {str(number): number for number in range(1000)}, "long": list(range(1000))}
-    value["deep"] = [[1] * 99] * 9
-    assert json.loads("".join(pieces(value))) == value
-    assert max(len(piece) for piece in pieces(value)) < 1500
