@@ -9,13 +9,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-
 from bench.servers import ADD_OPENS
 from quire.servers.zookeeper.process import find_java
 from tests.interop.java import START_DEADLINE_S
 from tests.support import waiting
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import Authority
 from tests.support.credentials import BASIC, PASSWORD, SECRET, TLS, TOKEN, USERS, token
 from tests.support.server import StandaloneProcess, free_port
 
@@ -31,7 +29,7 @@ class Secured:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.authority = Authority(folder)
-        self.server = as_java_reads(self.authority.issue("localhost", file="server"))
+        self.server = self.authority.issue("localhost", file="server", rsa=True)
         self.ports = [free_port() for _ in range(4)]
         self.url = f"pulsar+ssl://localhost:{self.ports[2]}"
         self.web = f"https://localhost:{self.ports[3]}"
@@ -77,7 +75,6 @@ class Secured:
             "transactionCoordinatorEnabled": "true",
             "systemTopicEnabled": "true",
             "topicLevelPoliciesEnabled": "true",
-            "forceDeleteNamespaceAllowed": "true",
             "acknowledgmentAtBatchIndexLevelEnabled": "true",
             "loadBalancerEnabled": "false",
         }
@@ -92,7 +89,7 @@ class Secured:
         made["basic"] = self._password("admin", PASSWORD)
         made["lowly"] = self._password("old", "myPassword")
         for name, role in (("certified", "operator"), ("member", "member")):
-            pair = as_java_reads(self.authority.issue(common_name=role, file=name))
+            pair = self.authority.issue("client.localhost", common_name=role, file=name, rsa=True)
             made[name] = f"{AUTH}AuthenticationTls tlsCertFile:{pair.certificate},tlsKeyFile:{pair.key}"
         return made
 
@@ -115,14 +112,6 @@ class Secured:
     def pulsar(self) -> SecuredPulsar:
         """Return Apache Pulsar with this configuration file, not started."""
         return SecuredPulsar(self)
-
-
-def as_java_reads(pair: Pair) -> Pair:
-    """Rewrite the key of a pair as PKCS#8, the one form that the original reads."""
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), None)
-    form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    pair.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, none))
-    return pair
 
 
 class SecuredQuire(StandaloneProcess):

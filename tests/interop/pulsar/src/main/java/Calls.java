@@ -13,6 +13,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -66,8 +67,8 @@ public final class Calls {
             words.remove(0);
         }
         String[] parts = words.remove(0).split("\\.");
-        List<String> given = words.stream().map(this::filled).toList();
         try {
+            List<String> given = words.stream().map(this::filled).toList();
             Object target = parts[0].equals("client") ? roles.deeds(role) : section(roles.admin(role), parts[0]);
             Class<?> declared = parts[0].equals("client") ? Deeds.class
                 : PulsarAdmin.class.getMethod(parts[0]).getReturnType();
@@ -76,6 +77,8 @@ public final class Calls {
                 kept.put(name, found);
             }
             return "returned " + Values.json(found);
+        } catch (NoSuchElementException missing) {
+            return "threw " + missing.getMessage();
         } catch (InvocationTargetException | ExecutionException | CompletionException thrown) {
             return "threw " + named(thrown);
         }
@@ -117,6 +120,7 @@ public final class Calls {
             cause.printStackTrace();
         }
         String name = cause.getClass().getSimpleName();
+        System.err.println("    " + cause.getMessage());
         return cause instanceof PulsarAdminException refused ? name + " " + refused.getStatusCode() : name;
     }
 
@@ -127,11 +131,11 @@ public final class Calls {
         while (matcher.find()) {
             String path = matcher.group(2);
             Object value = kept.get(matcher.group(1));
+            if (value == null) {
+                throw new NoSuchElementException("no " + matcher.group(1));
+            }
             for (String step : path.isEmpty() ? new String[0] : path.substring(1).split("\\.")) {
                 value = Values.part(value, step);
-            }
-            if (value == null) {
-                throw new IllegalStateException(matcher.group() + " was not kept");
             }
             matcher.appendReplacement(made, Matcher.quoteReplacement(Values.text(value)));
         }
