@@ -116,11 +116,10 @@ public final class Calls {
             || cause instanceof ExecutionException || cause instanceof CompletionException)) {
             cause = cause.getCause();
         }
+        String name = cause.getClass().getSimpleName();
         if (System.getenv("QUIRE_INTEROP_TRACES") != null) {
             cause.printStackTrace();
         }
-        String name = cause.getClass().getSimpleName();
-        System.err.println("    " + cause.getMessage());
         return cause instanceof PulsarAdminException refused ? name + " " + refused.getStatusCode() : name;
     }
 
