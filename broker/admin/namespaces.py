@@ -18,6 +18,7 @@ GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle",
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -265,7 +266,7 @@ async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:
 
 
 async def split(call: AdminCall) -> None:
-    bundle, then_unload = await _bundle(call), call.flag("unload")
+    bundle, then_unload = await _bundle_to_split(call), call.flag("unload")
     algorithm = call.request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY
     if algorithm not in SPLIT_ALGORITHMS:
         raise PreconditionError(
@@ -289,7 +290,7 @@ async def hash_positions(call: AdminCall) -> Response:
     found = {name.full: hash_of(name) for name in names if bundle.has(name)}
     wanted = call.request.query_params.getlist("topics")
     shown = {full: place for full, place in found.items() if not wanted or full in wanted}
-    return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "hashPositions": shown})
+    return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "topicHashPositions": shown})
 
 
 async def _split_here(call: AdminCall, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
@@ -315,6 +316,23 @@ def _positions(body: Any) -> tuple[int, ...]:
 
 async def _bundle(call: AdminCall) -> Bundle:
     return (await call.cluster.namespaces.bundles(call.namespace())).bundle(call.part("bundle"))
+
+
+async def _bundle_to_split(call: AdminCall) -> Bundle:
+    """Return the bundle of the path, or for `LARGEST` the one with the most topics; `HOT` needs rates of bundles."""
+    wanted = call.part("bundle")
+    bundles = await call.cluster.namespaces.bundles(call.namespace())
+    if wanted == "HOT":
+        raise PreconditionError(
+            "a bundle is not found by its rates: name it, or split LARGEST, the one with most topics"
+        )
+    if wanted != "LARGEST":
+        return bundles.bundle(wanted)
+    names = await call.administration.topics_of_namespace(call.namespace())
+    counts = Counter(bundles.find(TopicName.parse(each)).range for each in names)
+    if not counts:
+        raise PreconditionError(f"namespace {call.namespace()} has no topics, so no bundle is the largest")
+    return bundles.bundle(max(sorted(counts), key=counts.__getitem__))
 
 
 async def _owner(call: AdminCall, bundle: Bundle) -> Owner | None:

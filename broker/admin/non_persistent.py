@@ -146,7 +146,7 @@ async def unload(call: AdminCall) -> None:
 
 
 async def stats(call: AdminCall) -> Response:
-    return answer(_stats(await _topic(call)))
+    return answer(_stats(await _topic(call), call.broker_id))
 
 
 async def internal_stats(call: AdminCall) -> Response:
@@ -170,10 +170,12 @@ async def partitioned_stats(call: AdminCall) -> Response:
             except TopicNotFoundError:
                 pass  # it is not used
         elif topic is not None:
-            partitions[each.full] = _stats(topic)
+            partitions[each.full] = _stats(topic, call.broker_id)
     shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
     metadata = {"partitions": count, "deleted": False}
-    return answer({**merged(partitions.values()), "metadata": metadata, "partitions": shown})
+    found = merged(partitions.values())
+    found.pop("ownerBroker", None)
+    return answer({**found, "metadata": metadata, "partitions": shown})
 
 
 async def subscriptions(call: AdminCall) -> Response:
@@ -245,7 +247,7 @@ async def _every(administration: Administration, name: TopicName) -> list[TopicN
     return [name.with_partition(index) for index in range(count)] or [name]
 
 
-def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
+def _stats(topic: NonPersistentTopic, broker_id: str) -> dict[str, Any]:
     """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
     now, rates, access = trio.current_time(), topic.context.measures.of(topic), topic.access
     exclusive = None if access is None or access.holder is None else access.holder.producer
@@ -272,7 +274,7 @@ def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
         ],
         "subscriptions": subscriptions,
         "replication": {},
-        "ownerBroker": topic.context.service_url.partition("://")[2],
+        "ownerBroker": broker_id,
     }
 
 

@@ -349,6 +349,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
         *transaction_routes(at),
+        NotServed("/admin/v2/non-persistent/", 405, "is not allowed: a non-persistent topic stores nothing"),
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),
         NotServed("/lookup/"),
