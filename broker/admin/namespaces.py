@@ -11,7 +11,8 @@ PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no 
 PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
                                                           204; body: positions of specified_positions_divide; 307, 404,
                                                           412
-GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle","hashPositions":{name:hash}}
+GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle",
+                                                       "topicHashPositions":{name:hash}}
 
 `{namespace}` stands for namespaces/{tenant}/{namespace}. Source: Pulsar's NamespacesBase.
 """
@@ -323,9 +324,7 @@ async def _bundle_to_split(call: AdminCall) -> Bundle:
     wanted = call.part("bundle")
     bundles = await call.cluster.namespaces.bundles(call.namespace())
     if wanted == "HOT":
-        raise PreconditionError(
-            "a bundle is not found by its rates: name it, or split LARGEST, the one with most topics"
-        )
+        raise PreconditionError("the bundle with the highest rates is not known: name one, or LARGEST for most topics")
     if wanted != "LARGEST":
         return bundles.bundle(wanted)
     names = await call.administration.topics_of_namespace(call.namespace())

@@ -25,6 +25,7 @@ import trio
 from starlette.responses import Response
 
 from broker.admin.administration import Administration
+from broker.admin.errors import MalformedRequestError
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.handlers import forget_topic
 from broker.admin.redirects import at_owner
@@ -198,7 +199,7 @@ async def subscriptions(call: AdminCall) -> Response:
 
 async def create_subscription(call: AdminCall) -> None:
     """Refuse the request, as the original does."""
-    raise IsPartitionedError("Create subscription on non-persistent topic can only be done through client")
+    raise MalformedRequestError("Create subscription on non-persistent topic can only be done through client")
 
 
 async def delete_subscription(call: AdminCall) -> None:

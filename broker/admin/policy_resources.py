@@ -103,7 +103,7 @@ _UNSET_OF_NAMESPACE: Final[Mapping[str, object]] = {
     "subscriptionTypesEnabled": [],
     "dispatcherPauseOnAckStatePersistent": False,
 }
-"""Values that a namespace shows of those not set: Pulsar's Java client fails at an empty answer to the numbers and flags."""
+"""Values that a namespace shows of those not set. Pulsar's Java client fails at an empty answer for a number."""
 _IN_QUERY: Final = frozenset(("subscriptionExpirationTime",))
 """Resources of a topic whose value Pulsar's clients send as a parameter of their name, without a body."""
 _NOT_OF_TOPIC: Final = {
@@ -155,6 +155,8 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
             return answer(policy.json((await call.cluster.policies.fresh(name)).value(policy)))
         own = await own_policies(call, name)
         found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
+        if found is None and resource == "dispatcherPauseOnAckStatePersistent":
+            found = False
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:

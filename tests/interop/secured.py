@@ -135,7 +135,9 @@ class SecuredPulsar:
     def __enter__(self) -> SecuredPulsar:
         assert "QUIRE_INTEROP_PULSAR_SERVER" in os.environ, "run this by scripts/test --interop"
         made = os.environ["QUIRE_INTEROP_PULSAR_SERVER"]
-        drivers = [f"-Dbookkeeper.metadata.{each.lower()}.drivers={_DRIVERS}{each}Driver" for each in ("Bookie", "Client")]
+        drivers = [
+            f"-Dbookkeeper.metadata.{each.lower()}.drivers={_DRIVERS}{each}Driver" for each in ("Bookie", "Client")
+        ]
         command = [find_java(), *_MEMORY, *ADD_OPENS, *drivers, "-cp", f"{made}/classes:{made}/lib/*"]
         command += ["-Dlog4j.configurationFile=log4j2-server.xml", "org.apache.pulsar.PulsarStandaloneStarter"]
         command += ["--config", str(self._secured.conf), "-nss", "-nfw"]

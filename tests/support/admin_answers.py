@@ -1,9 +1,9 @@
 """Answers of PulsarAdmin and of Pulsar's Java client to the calls of tests/golden/admin-client/calls.txt, in a form in
 which two servers compare.
 
-The program `Calls` prints each call with `returned` and JSON, or `threw` and a class. An answer is some lines. `~` before
-a call: a line for each value in what it returned, with its place and its type. `*`: with its place and the value. Without
-either: one line of JSON with sorted keys. Values that differ between runs are masked.
+The program `Calls` prints each call with `returned` and JSON, or `threw` and a class. An answer is some lines. `~`
+before a call: a line for each value in what it returned, with its place and its type. `*`: with its place and the
+value. Without either: one line of JSON with sorted keys. Values that differ between runs are masked.
 """
 
 from __future__ import annotations

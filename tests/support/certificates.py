@@ -45,7 +45,12 @@ class Authority:
         since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
         kind = trustme.KeyType.RSA if rsa else trustme.KeyType.ECDSA
         made = self._made.issue_cert(
-            *names, common_name=common_name, organization_unit_name=unit, not_before=since, not_after=until, key_type=kind
+            *names,
+            common_name=common_name,
+            organization_unit_name=unit,
+            not_before=since,
+            not_after=until,
+            key_type=kind,
         )
         pair = Pair(self._folder / f"{file}.cert.pem", self._folder / f"{file}.key.pem")
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))

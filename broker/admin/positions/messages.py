@@ -164,8 +164,9 @@ async def _message(topic: Topic, position: Position) -> Response:
 
 
 def transaction_headers(topic: Topic, position: Position, entry: bytes) -> dict[str, str]:
-    """Return whether the transaction of an entry was aborted, and whether consumers may not have the entry yet: Pulsar's
-    clients leave such messages out unless they are asked for."""
+    """Return whether the transaction of an entry was aborted, and whether consumers may not have the entry yet.
+
+    Pulsar's clients leave such messages out unless they are asked for."""
     held, bound = topic.screen.transactions, topic.read_bound
     found = {"txn-uncommitted": _shown(bound is not None and position > bound)}
     if read_metadata(entry).HasField("txnid_most_bits"):

@@ -1,10 +1,6 @@
-import java.io.FileInputStream;
-import java.io.InputStreamReader;
-import java.io.Reader;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Type;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -14,7 +10,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
-import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
@@ -38,12 +33,8 @@ public final class Calls {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Properties settings = new Properties();
-        try (Reader file = new InputStreamReader(new FileInputStream(arguments[0]), StandardCharsets.UTF_8)) {
-            settings.load(file);
-        }
         Map<String, Integer> seen = new HashMap<>();
-        try (Roles roles = new Roles(settings)) {
+        try (Roles roles = Roles.of(arguments[0])) {
             Calls calls = new Calls(roles);
             for (String line : Files.readAllLines(Path.of(arguments[1]))) {
                 if (line.isBlank() || line.startsWith("#")) {
