@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.servers import ADD_OPENS
@@ -105,9 +106,15 @@ class Secured:
         path.write_text("".join(f"{line}\n" for line in lines))
         return path
 
-    def quire(self) -> SecuredQuire:
-        """Return Quire with this configuration file, not started."""
-        return SecuredQuire(self)
+    @contextmanager
+    def served(self) -> Iterator[SecuredQuire]:
+        """Run Quire with this configuration file; at the end check its log."""
+        server = SecuredQuire(self)
+        try:
+            yield server.start()
+        finally:
+            server.kill()
+        server.check_log()
 
     def pulsar(self) -> SecuredPulsar:
         """Return Apache Pulsar with this configuration file, not started."""
