@@ -24,6 +24,7 @@ _VOLATILE = re.compile(
     re.IGNORECASE,
 )
 """Names of values that differ between two runs, or with the size of what a server adds to a message."""
+_TRANSACTION = re.compile(r"\(\d+,\d+\)")
 
 
 def answers(printed: str, ports: dict[int, str]) -> Answers:
@@ -33,6 +34,7 @@ def answers(printed: str, ports: dict[int, str]) -> Answers:
         kind, _, text = line.partition(" ")
         for port, named in ports.items():
             text = text.replace(f"localhost:{port}", f"localhost:{{{named}}}")
+        text = _TRANSACTION.sub("(transaction)", text)
         made[name] = [line] if kind == "threw" else list(_lines(name, json.loads(text)))
     return made
 
