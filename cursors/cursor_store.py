@@ -268,6 +268,8 @@ class CursorStore:
         if writer is None:
             return  # an append raises the failure that was reported before it
         self._log.warning("cursor ledger failed", ledger=writer.ledger_id, reason=str(error))
+        if self._switched is not None and not self._switched.is_set():
+            return  # its successor is being created already, or the node is rewritten: two writes would collide
         if self._busy:
             self._waiting = self._in_flight + self._waiting
             self._in_flight = []
@@ -281,32 +283,32 @@ class CursorStore:
         self._services.nursery.start_soon(self._switch, switched, name=f"new ledger for cursor {self._name}")
 
     async def _switch(self, switched: trio.Event) -> None:
+        writer: Writer | None = None
         try:
-            await self._make_ledger()
+            writer = await self._make_ledger()
         finally:
             switched.set()
             if self._switched is switched:
                 self._switched = None
+        if writer is not None and self._broken is None:
+            self._begin(writer)  # after the switch has ended, because its first entry may fail, too
 
-    async def _make_ledger(self) -> None:
-        """Create a ledger, name it in the node, write the first entry. Retried for `retry_timeout_s`."""
+    async def _make_ledger(self) -> Writer | None:
+        """Create a ledger and name it in the node, for up to `retry_timeout_s`; None: given up, or broken."""
         deadline = trio.current_time() + self._services.config.retry_timeout_s
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._services.world.rng)
         while self._broken is None:
             try:
-                writer = await self.node.new_ledger(self._require_state())
+                return await self.node.new_ledger(self._require_state())
             except _TAKEN as error:
                 self._fence(f"its node was changed by another: {error}")
             except (LedgerError, MetadataError) as error:
                 pause_s = backoff.next()
                 if trio.current_time() + pause_s > deadline:
                     self._give_up(error)
-                    return
+                    return None
                 await trio.sleep(pause_s)
-            else:
-                if self._broken is None:
-                    self._begin(writer)
-                return
+        return None
 
     def _begin(self, writer: Writer) -> None:
         self._leave()
@@ -334,8 +336,7 @@ class CursorStore:
         self.changed()
 
     def _delete_useless_ledgers(self) -> None:
-        useless = self.node.useless_ledger_ids()
-        if useless:
+        if useless := self.node.useless_ledger_ids():
             self._services.nursery.start_soon(self.node.delete_ledgers, useless, name=f"old ledgers of {self._name}")
 
     async def change_node(self, change: Callable[[CursorNode], CursorNode]) -> None:
@@ -371,8 +372,7 @@ class CursorStore:
 
     def stop(self, error: CursorError) -> None:
         """Stop writing; report `error` to the waiting callers."""
-        if self._broken is None:
-            self._broken = error
+        self._broken = self._broken or error
         self._leave()
         self._in_flight, self._waiting = self._in_flight + self._waiting, []
         self._finish(self._broken)
