@@ -29,7 +29,7 @@ def server(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder: Path = tmp_path_factory.mktemp("server")
     (folder / "secret.key").write_bytes(SECRET)
     (folder / "own").write_text(token("broker"))
-    conf = {
+    conf: dict[str, object] = {
         "authenticationEnabled": "true",
         "authenticationProviders": f"{TOKEN},{OPEN_ID}",
         "tokenSecretKey": f"file://{folder}/secret.key",
@@ -96,7 +96,7 @@ def test_a_client_that_the_issuer_does_not_know_is_refused(
 def test_credentials_of_an_issuer_for_the_broker_itself_are_refused_by_name(issuer: Issuer, tmp_path: Path) -> None:
     plugin = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
     (tmp_path / "secret.key").write_bytes(SECRET)
-    conf = {
+    conf: dict[str, object] = {
         "authenticationEnabled": "true",
         "authenticationProviders": TOKEN,
         "tokenSecretKey": f"file://{tmp_path}/secret.key",

@@ -21,7 +21,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProc
     folder: Path = tmp_path_factory.mktemp("secured")
     (folder / "secret.key").write_bytes(SECRET)
     (folder / "own").write_text(token("broker"))
-    conf = {
+    conf: dict[str, object] = {
         "authenticationEnabled": "true",
         "authenticationProviders": TOKEN,
         "tokenSecretKey": f"file://{folder}/secret.key",
