@@ -1,4 +1,4 @@
-"""What the admin REST shows of the last message and of clients, as PulsarAdmin reads it."""
+"""Answers about the last message and about clients, as PulsarAdmin reads them."""
 
 from __future__ import annotations
 
