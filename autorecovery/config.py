@@ -20,7 +20,7 @@ class OldLedgerKeys:
         choices=("CRC32", "MAC", "CRC32C", "DUMMY"),
         doc="Digest of ledgers in the oldest format, whose metadata does not contain it.",
     )
-    password: str = conf_key("passwd", "", doc="Password of ledgers in the oldest format, see digestType.")
+    password: str = conf_key("passwd", "", doc="Password of ledgers in the oldest format, see digestType.", secret=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

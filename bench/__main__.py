@@ -7,7 +7,7 @@ import sys
 
 MEASUREMENTS = {
     "vs": "Quire and Apache Pulsar, both standalone and durable, in one interleaved run",
-    "tls": "a raw flood over TLS beside one without, on Quire and Apache Pulsar",
+    "tls": "a raw flood over TLS, and with authentication and authorization, beside one without; Apache Pulsar too",
     "cluster": "a broker, three bookies and ZooKeeper, and the repair of ledgers, beside Apache Pulsar's same",
     "spark": "the Spark source and sink beside the official Python client, alone, in one interleaved run",
     "topics": "20,000 topics on one server: memory per topic, stop, and serving them all again",

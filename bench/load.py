@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -23,11 +24,13 @@ Result = dict[str, float]
 class Measurement:
     """Arguments of a workload, and the meter around its measured part."""
 
-    def __init__(self, port: int, pids: list[int], seconds: float, tag: str) -> None:
+    def __init__(self, port: int, pids: list[int], seconds: float, tag: str, token: bytes = b"") -> None:
         self.port = port
         self.pids = pids
         self.seconds = seconds
         self.tag = tag
+        self.token = token
+        """Token of the client's role; empty: it has none."""
 
     @property
     def url(self) -> str:
@@ -44,7 +47,9 @@ class Measurement:
         return {"rate": count / taken, "cpu_us": (cpu_s(self.pids) - cpu) / count * 1e6}
 
     def client(self) -> pulsar.Client:
-        return pulsar.Client(self.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        authentication = pulsar.AuthenticationToken(self.token.decode()) if self.token else None
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        return pulsar.Client(self.url, logger=logger, authentication=authentication)
 
 
 def percentiles(seconds: list[float]) -> Result:
@@ -55,8 +60,12 @@ def percentiles(seconds: list[float]) -> Result:
 def raw(size: int, *, tls: bool = False) -> Callable[[Measurement], Result]:
     def work(run: Measurement) -> Result:
         topic = run.topic(f"raw{size}")
-        flood("127.0.0.1", run.port, topic, size, 1000, min(1.0, run.seconds / 3), tls=tls)
-        return run.measure(lambda: flood("127.0.0.1", run.port, topic, size, 1000, run.seconds, tls=tls)[0])
+
+        def fill(seconds: float) -> int:
+            return flood("127.0.0.1", run.port, topic, size, 1000, seconds, tls=tls, token=run.token)[0]
+
+        fill(min(1.0, run.seconds / 3))
+        return run.measure(lambda: fill(run.seconds))
 
     return work
 
@@ -225,7 +234,7 @@ def warm(run: Measurement) -> Result:
     number = 0
     while time.perf_counter() < end:
         topic = run.topic(f"warm{number % 4}")
-        flood("127.0.0.1", run.port, topic, 1024 if number % 2 else 100, 1000, 1.5)
+        flood("127.0.0.1", run.port, topic, 1024 if number % 2 else 100, 1000, 1.5, token=run.token)
         client.subscribe(run.topic("warm-read"), "s").close()
         produce(client, run.topic("warm-read"), 1024, batched=bool(number % 2), count=3000)
         consumer = client.subscribe(run.topic("warm-read"), "s")
@@ -262,9 +271,11 @@ def main() -> None:
     parser.add_argument("--pids", default="")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--tag", default=str(time.time_ns()))
+    parser.add_argument("--token-file", type=Path, help="file with the token of the client's role")
     given = parser.parse_args()
     pids = [int(pid) for pid in given.pids.split(",") if pid]
-    print(json.dumps(WORKLOADS[given.workload](Measurement(given.port, pids, given.seconds, given.tag))))
+    token = b"" if given.token_file is None else given.token_file.read_bytes().strip()
+    print(json.dumps(WORKLOADS[given.workload](Measurement(given.port, pids, given.seconds, given.tag, token))))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from crc32c import crc32c
 
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
+TRIES = 20
+TRY_AGAIN_S = 0.5
 SENT_MAX = 256 << 10
 """Bytes sent at once; with TLS all of them are encrypted first."""
 _U32 = struct.Struct("!I")
@@ -44,11 +46,15 @@ def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "
 PONG = frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 
 
+class NotReadyError(RuntimeError):
+    """The server does not serve the topic at this moment. A retry after another lookup helps."""
+
+
 class RawClient:
     """A blocking connection that speaks just enough of the protocol."""
 
-    def __init__(self, host: str, port: int, *, tls: bool = False) -> None:
-        """Connect. With `tls` any certificate is accepted."""
+    def __init__(self, host: str, port: int, *, tls: bool = False, token: bytes = b"") -> None:
+        """Connect. With `tls` any certificate is accepted. `token`: of the client's role; empty: it has none."""
         self.socket = socket.create_connection((host, port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
@@ -59,7 +65,12 @@ class RawClient:
         self.request(
             pb.BaseCommand(
                 type=pb.BaseCommand.CONNECT,
-                connect=pb.CommandConnect(client_version="raw", protocol_version=20, auth_method_name="none"),
+                connect=pb.CommandConnect(
+                    client_version="raw",
+                    protocol_version=20,
+                    auth_method_name="token" if token else "none",
+                    auth_data=token or None,
+                ),
             ),
             pb.BaseCommand.CONNECTED,
         )
@@ -73,6 +84,8 @@ class RawClient:
                 self.socket.sendall(frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
             elif answer.type == expected:
                 return answer
+            elif answer.type == pb.BaseCommand.ERROR and answer.error.error == pb.ServiceNotReady:
+                raise NotReadyError(answer.error.message)
             else:
                 raise RuntimeError(f"unexpected answer: {answer}")
 
@@ -93,7 +106,18 @@ class RawClient:
         return taken
 
     def producer(self, topic: str, producer_id: int = 1) -> str:
-        """Look the topic up, open a producer on it, return its name."""
+        """Look the topic up, open a producer on it, return its name. A server that has just started, or is slow, may
+        have to be asked again."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self._producer(topic, producer_id)
+            except NotReadyError:
+                if not left:
+                    raise
+                time.sleep(TRY_AGAIN_S)
+        raise AssertionError("a try returns or raises")
+
+    def _producer(self, topic: str, producer_id: int) -> str:
         for command, expected in (
             (
                 pb.BaseCommand(
@@ -121,10 +145,18 @@ class RawClient:
 
 
 def flood(
-    host: str, port: int, topic: str, size: int, window: int, seconds: float, *, tls: bool = False
+    host: str,
+    port: int,
+    topic: str,
+    size: int,
+    window: int,
+    seconds: float,
+    *,
+    tls: bool = False,
+    token: bytes = b"",
 ) -> tuple[int, float]:
     """Keep `window` messages of `size` bytes unanswered for `seconds`; return counted receipts and seconds taken."""
-    client = RawClient(host, port, tls=tls)
+    client = RawClient(host, port, tls=tls, token=token)
     client.producer(topic)
     frames = [send_frame(1, number, b"x" * size) for number in range(window)]
     starts = [0]

@@ -139,7 +139,7 @@ async def _until(store: MetadataStore, path: str, condition: Callable[[], Awaita
 
 async def _wait_for_auditor(cluster: LocalCluster) -> None:
     """Wait until auto recovery has started, which its election shows. Raises trio.TooSlowError."""
-    async with metadata_store(cluster.state.addresses) as store:
+    async with metadata_store(cluster.state.addresses, cluster.security) as store:
 
         async def elected() -> bool:
             return await read_auditor(store) is not None
@@ -155,7 +155,7 @@ def _marks(store: MetadataStore) -> UnderreplicatedLedgers:
 async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> None:
     """Mark all ledgers, with auto recovery disabled, once the bookie's session has ended. Raises trio.TooSlowError if
     it does not end."""
-    async with metadata_store(cluster.state.addresses) as store:
+    async with metadata_store(cluster.state.addresses, cluster.security) as store:
 
         async def gone() -> bool:
             return lost.address not in await bookies.available(store)
@@ -170,7 +170,7 @@ async def _mark(cluster: LocalCluster, lost: Node, ledger_ids: list[int]) -> Non
 
 async def _repaired(cluster: LocalCluster) -> float:
     """Enable auto recovery; return the seconds until nothing is marked. Raises RuntimeError if that takes too long."""
-    async with metadata_store(cluster.state.addresses) as store:
+    async with metadata_store(cluster.state.addresses, cluster.security) as store:
         marks = _marks(store)
         begun = time.perf_counter()
         await marks.enable()

@@ -202,9 +202,11 @@ class Loaded(Protocol):
     def pids(self) -> list[int]: ...
 
 
-def run_load(server: Loaded, workload: str, seconds: float) -> dict[str, float]:
+def run_load(server: Loaded, workload: str, seconds: float, token_file: Path | None = None) -> dict[str, float]:
+    """Run a workload on a server; return its figures. `token_file`: has the token of the client's role."""
     command = [sys.executable, "-m", "bench.load", workload, "--port", str(server.port)]
     command += ["--pids", ",".join(map(str, server.pids)), "--seconds", str(seconds)]
+    command += [] if token_file is None else ["--token-file", str(token_file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(f"{workload} on {server.name} failed:\n{done.stderr}")

@@ -12,25 +12,29 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from broker.admin.openapi.parameters import AUTHORITATIVE
 from broker.admin.redirects import redirect
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer, text
 from broker.errors import ServiceNotReadyError
 from broker.ownership.lookup import Connect, Redirect
 from broker.ownership.urls import plain
+from quire.service.web.parameters import Parameter
+
+_LISTENER = Parameter("listenerName", "Listener whose addresses are wanted; there are none but the default.")
 
 
 async def owner(call: AdminCall) -> Response:
     name = call.topic()
-    query, headers = call.request.query_params, call.request.headers
-    if listener := query.get("listenerName") or headers.get("x-pulsar-listenername"):
+    headers = call.request.headers
+    if listener := call.given(_LISTENER) or headers.get("x-pulsar-listenername"):
         raise ServiceNotReadyError(f"the broker do not have {listener} listener")  # clients look for these words
     # Raises if the namespace does not exist. The topic itself may be made by its first user.
     await call.administration.partitions(name)
     service = call.service
     found = Connect(service.broker_url(), service.web_url(), True, service.broker_url_tls(), service.web_url_tls())
     if call.service.cluster is not None:
-        answered = await call.service.cluster.ownership.lookup(name, authoritative=call.flag("authoritative"))
+        answered = await call.service.cluster.ownership.lookup(name, authoritative=call.flag(AUTHORITATIVE))
         if isinstance(answered, Redirect):
             raise redirect(call, answered)
         if not answered.mine:

@@ -10,14 +10,35 @@ Source: Pulsar's ResetCursorData and MessageIdImpl.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from broker.admin.errors import MalformedRequestError
-from broker.admin.requests import INT32_MAX, INT64_MAX, integer
+from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES
 from quire.ledger.position import EARLIEST, LATEST, Position
+from quire.service.web.shapes import Either, OneText, Record, Truth, Whole
 from quire.wire.pulsar.names import TopicName
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_INDEX = Whole(-1, INT32_MAX)
+_PLACE = Whole(-1, INT64_MAX)
+_BODY = Either(
+    (
+        OneText(tuple(_WORDS)),
+        Record(
+            {
+                "ledgerId": _PLACE,
+                "entryId": _PLACE,
+                "partitionIndex": _INDEX,
+                "batchIndex": _INDEX,
+                "isExcluded": Truth(),
+                "excluded": Truth(),
+                "properties": PROPERTIES,
+            },
+            needed=("ledgerId", "entryId"),
+        ),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +50,27 @@ class GivenId:
     """Message of the batch there; -1: the whole entry."""
     excluded: bool = False
     """Sign that the next message is meant."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of a subscription that begins there."""
 
 
 def parse(body: object) -> GivenId:
     """Return the message id of a body; an empty body means the latest. Raises MalformedRequestError."""
     if body is None:
         return GivenId(LATEST)
-    if isinstance(body, str):
-        if body not in _WORDS:
-            raise MalformedRequestError(f"{body[:100]!a} is neither a message id, nor `earliest`, nor `latest`")
-        return GivenId(_WORDS[body])
-    if not isinstance(body, dict):
-        raise MalformedRequestError("a message id must be an object with ledgerId and entryId")
-    found = Position(_id(body, "ledgerId"), _id(body, "entryId"))
-    indexes = [
-        integer(body.get(name, -1), name, minimum=-1, maximum=INT32_MAX) for name in ("partitionIndex", "batchIndex")
-    ]
-    excluded = body.get("isExcluded", body.get("excluded", False))
-    if not isinstance(excluded, bool):
-        raise MalformedRequestError("isExcluded must be true or false")
-    return GivenId(found, indexes[1], excluded)
+    found = _BODY.check(body, "a message id", MalformedRequestError)
+    if isinstance(found, str):
+        return GivenId(_WORDS[found])
+    return GivenId(
+        Position(found["ledgerId"], found["entryId"]),
+        found.get("batchIndex", -1),
+        found.get("isExcluded", found.get("excluded", False)),
+        found.get("properties", {}),
+    )
 
 
-def position(body: object) -> Position:
-    """Return the entry to deliver next; an empty body means the latest. Raises MalformedRequestError."""
-    found = parse(body)
+def next_entry(found: GivenId) -> Position:
+    """Return the entry to deliver next."""
     if found.position in (EARLIEST, LATEST) or not found.excluded:
         return found.position
     return Position(found.position.ledger_id, found.position.entry_id + 1)
@@ -68,7 +85,3 @@ def message_id(found: Position, name: TopicName, batch_index: int = -1) -> dict[
         "batchIndex": batch_index,
         "batchSize": 0,
     }
-
-
-def _id(body: dict[str, object], name: str) -> int:
-    return integer(body.get(name), name, minimum=-1, maximum=INT64_MAX)

@@ -37,6 +37,7 @@ from broker.admin.errors import (
     PreconditionError,
     Statuses,
 )
+from broker.admin.openapi.parameters import AUTHORITATIVE, FORCE
 from broker.admin.permissions.handlers import used
 from broker.admin.policies import Checked, check_policy
 from broker.admin.redirects import redirect, redirect_to
@@ -57,7 +58,8 @@ from broker.ownership.lookup import Connect
 from broker.ownership.peers import topic_in
 from broker.ownership.values import Owner, decode_owner, encode_bundles
 from broker.security.authorization.grants import GrantsError, read_grants
-from broker.topics.delayed_delivery import NAMESPACE_DELAYED, delayed_delivery
+from broker.topics import policy_values
+from broker.topics.delayed_delivery import DELAYED_SHAPE, NAMESPACE_DELAYED, delayed_delivery
 from broker.topics.policy_values import (
     DEDUPLICATION,
     NAMESPACE_RETENTION,
@@ -75,6 +77,8 @@ from broker.topics.policy_values import (
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic_policies.catalog import checked_namespace
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import Flag, OneOf, Parameter, Texts
+from quire.service.web.shapes import Anything, Body, ByName, Listing, Record, Text, Truth, Whole
 from quire.wire.pulsar.names import DOMAINS, NamespaceName, TopicName
 
 CHECKED: Final[Mapping[str, Checked]] = {
@@ -87,8 +91,30 @@ CHECKED: Final[Mapping[str, Checked]] = {
     SUBSCRIPTION_EXPIRATION: subscription_expiration,
 }
 """Policies that a namespace may be made with."""
+_UNLOAD = Flag("unload", "Unload the new bundles, too.")
+_DESTINATION = Parameter("destinationBroker", "Broker that gets the bundle, such as host:8080.")
+_ALGORITHM = OneOf("splitAlgorithmName", "Way in which a bundle is split.", SPLIT_ALGORITHMS, RANGE_EQUALLY)
+_TOPICS = Texts("topics", "Full names of the topics that are wanted.")
+_POSITIONS = Listing(Whole(0, RING_END))
 BUNDLES_MAX = 1 << 16
 """Maximum number of bundles of a new namespace: each is a node, a lease and a line in memory."""
+_OBJECT = ByName(Anything())
+_POLICIES = Body(
+    Record(
+        {
+            "bundles": Record({"numBundles": Whole(0, BUNDLES_MAX)}),
+            "replication_clusters": Listing(Text()),
+            PERSISTENCE: policy_values.PERSISTENCE_SHAPE,
+            NAMESPACE_RETENTION: policy_values.RETENTION_SHAPE,
+            DEDUPLICATION: Truth(),
+            SNAPSHOT_INTERVAL: policy_values.NOT_NEGATIVE,
+            NAMESPACE_DELAYED: DELAYED_SHAPE,
+            NAMESPACE_TTL: policy_values.NOT_NEGATIVE,
+            SUBSCRIPTION_EXPIRATION: policy_values.NOT_NEGATIVE,
+            **schema_policies.NAMESPACE_CHOICES,
+        }
+    )
+)
 DELETIONS_MAX = 10
 """Rounds in which topics are deleted that were being made when their namespace was marked as deleted."""
 GIVEN_UP_S = 10.0
@@ -107,12 +133,10 @@ async def get(call: AdminCall) -> Response:
 
 async def create(call: AdminCall) -> None:
     namespace, body = call.namespace(), await call.json()
-    if body is None:
-        body = {}
-    if not isinstance(body, dict):
-        raise MalformedRequestError("namespace policies must be a JSON object")
+    body = _OBJECT.check({} if body is None else body, "namespace policies", MalformedRequestError)
     given = {key: value for key, value in body.items() if value is not None}
     _check_bundles(given.get("bundles"))
+    _POLICIES.check(given, "namespace policies", PreconditionError)
     problem = create_problem(given)
     if problem is not None:
         raise PreconditionError(problem)
@@ -123,9 +147,6 @@ async def create(call: AdminCall) -> None:
         raise ForbiddenError(f"Invalid cluster id: {', '.join(missing)}")
     if not replication:
         given.pop("replication_clusters", None)
-    for key, choices in schema_policies.NAMESPACE_CHOICES.items():
-        if key in given:
-            schema_policies.checked(given[key], key, choices)
     for key, checked in CHECKED.items():
         if key in given:
             given[key] = check_policy(call, checked, given[key])
@@ -150,7 +171,7 @@ def _check_bundles(data: object) -> None:
 
 
 async def delete(call: AdminCall) -> None:
-    namespace, force = call.namespace(), call.flag("force")
+    namespace, force = call.namespace(), call.flag(FORCE)
     if force and not call.cluster.force_delete_namespace:
         raise NotPermittedError("Broker doesn't allow forced deletion of namespaces")
     if force:
@@ -237,7 +258,7 @@ UNLOADING: Statuses = {NoSuchBundleError: 412}
 
 async def unload(call: AdminCall) -> None:
     cluster, bundle = call.cluster, await _bundle(call)
-    destination = call.request.query_params.get("destinationBroker")
+    destination = call.given(_DESTINATION)
     if destination and destination not in await living(call):
         raise PreconditionError(f"destinationBroker: there is no broker {destination[:100]!a}")
     if not cluster.broker_id:
@@ -248,7 +269,7 @@ async def unload(call: AdminCall) -> None:
         return
     if owner is None:
         # It is first taken by the broker that should have it, which offers it to the destination.
-        found = await cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
+        found = await cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag(AUTHORITATIVE))
         if not (isinstance(found, Connect) and found.mine):
             raise redirect(call, found)
     elif not owner.is_at(call.service.broker_url()):
@@ -267,9 +288,9 @@ async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:
 
 
 async def split(call: AdminCall) -> None:
-    bundle, then_unload = await _bundle_to_split(call), call.flag("unload")
-    algorithm = call.request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY
-    if algorithm not in SPLIT_ALGORITHMS:
+    bundle, then_unload = await _bundle_to_split(call), call.flag(_UNLOAD)
+    algorithm = call.given(_ALGORITHM) or _ALGORITHM.default
+    if algorithm not in _ALGORITHM.choices:
         raise PreconditionError(
             f"Unsupported namespace bundle split algorithm, supported algorithms are {SPLIT_ALGORITHMS}"
         )
@@ -278,7 +299,7 @@ async def split(call: AdminCall) -> None:
         await _split_here(call, bundle, algorithm, positions)
         return
     # A bundle without an owner is first taken by the broker that should have it.
-    found = await call.cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag("authoritative"))
+    found = await call.cluster.ownership.lookup(topic_in(bundle), authoritative=call.flag(AUTHORITATIVE))
     if not (isinstance(found, Connect) and found.mine):
         raise redirect(call, found)
     await call.cluster.ownership.split(bundle, algorithm=algorithm, unload=then_unload, positions=positions)
@@ -289,7 +310,7 @@ async def hash_positions(call: AdminCall) -> Response:
     bundle = await _bundle(call)
     names = map(TopicName.parse, await call.administration.topics_of_namespace(call.namespace()))
     found = {name.full: hash_of(name) for name in names if bundle.has(name)}
-    wanted = call.request.query_params.getlist("topics")
+    wanted = call.texts(_TOPICS)
     shown = {full: place for full, place in found.items() if not wanted or full in wanted}
     return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "topicHashPositions": shown})
 
@@ -310,9 +331,7 @@ async def _split_here(call: AdminCall, bundle: Bundle, algorithm: str, positions
 def _positions(body: Any) -> tuple[int, ...]:
     if body is None:
         return ()
-    if not isinstance(body, list) or not all(isinstance(each, int) and 0 <= each <= RING_END for each in body):
-        raise MalformedRequestError("positions must be a list of hashes, 0 to 4294967295")
-    return tuple(body)
+    return tuple(_POSITIONS.check(body, "positions", MalformedRequestError))
 
 
 async def _bundle(call: AdminCall) -> Bundle:

@@ -26,6 +26,7 @@ from starlette.responses import Response
 
 from broker.admin.administration import Administration
 from broker.admin.errors import MalformedRequestError
+from broker.admin.openapi.parameters import FORCE, PER_PARTITION
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.handlers import forget_topic
 from broker.admin.redirects import at_owner
@@ -51,10 +52,12 @@ from broker.topics.non_persistent.subscription import NonPersistentSubscription
 from broker.topics.non_persistent.topic import NonPersistentTopic
 from quire.metadata.errors import NoNodeError
 from quire.metadata.store import MetadataStore
+from quire.service.web.parameters import Flag
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NON_PERSISTENT, NamespaceName, TopicName
 
 HERE: Final = "quireHere"
+_HERE: Final = Flag(HERE, "Answer those of this broker only. Sent by brokers.")
 
 
 class NamesElsewhere:
@@ -90,7 +93,7 @@ class NamesElsewhere:
 
 
 async def names(call: AdminCall) -> Response:
-    namespace, here = call.namespace(), call.flag(HERE)
+    namespace, here = call.namespace(), call.flag(_HERE)
     await call.administration.check_namespace(TopicName.parse(f"{NON_PERSISTENT}://{namespace}/x"))
     direct = call.administration.direct
     found = direct.names(namespace) if here else await direct.names_everywhere(namespace)
@@ -118,7 +121,7 @@ async def create(call: AdminCall) -> None:
 
 
 async def delete(call: AdminCall) -> None:
-    name, force = call.topic(), call.flag("force")
+    name, force = call.topic(), call.flag(FORCE)
     await at_owner(call, name)
     if await call.administration.partitions(name):
         raise IsPartitionedError(f"topic {name.full} is partitioned")
@@ -172,7 +175,7 @@ async def partitioned_stats(call: AdminCall) -> Response:
                 pass  # it is not used
         elif topic is not None:
             partitions[each.full] = _stats(topic, call.broker_id)
-    shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
+    shown = partitions if call.flag(PER_PARTITION) else {}
     metadata = {"partitions": count, "deleted": False}
     found = merged(partitions.values())
     found.pop("ownerBroker", None)
@@ -203,7 +206,7 @@ async def create_subscription(call: AdminCall) -> None:
 
 
 async def delete_subscription(call: AdminCall) -> None:
-    name, subscription, force = call.topic(), call.subscription(), call.flag("force")
+    name, subscription, force = call.topic(), call.subscription(), call.flag(FORCE)
     await at_owner(call, name)
     deleted: list[TopicName] = []
 

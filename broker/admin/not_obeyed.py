@@ -31,6 +31,8 @@ from broker.admin.resource import Handler, Resource, answer
 from broker.errors import NotAllowedError
 from broker.topics.topic import Topic
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import Flag
+from quire.service.web.shapes import Listing, Text, Truth
 
 NO_OFFLOAD: Final = "there is no tiered storage"
 _OF_NAMESPACE: Final[tuple[tuple[str, str, str, Any], ...]] = (
@@ -47,6 +49,9 @@ _LOCAL: Final = {
     "antiAffinity": "bundles are placed by their load alone",
 }
 """Resources whose values Pulsar keeps beside the policies."""
+_MIGRATED: Final = Flag("migrated", "Move the topics to another cluster; refused.")
+_CLUSTER_NAMES: Final = Listing(Text())
+_WANTED: Final = Truth()
 _DELETABLE: Final = ("offloadDeletionLagMs", "allowedTopicPropertyKeysForMetrics")
 
 
@@ -84,9 +89,7 @@ async def _get_clusters(call: AdminCall, key: str) -> Response:
 
 async def _set_clusters(call: AdminCall, key: str) -> None:
     await _policies(call)
-    given = await call.json()
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        raise MalformedRequestError("the body must be a list of clusters")
+    given = _CLUSTER_NAMES.check(await call.json(), "the body", MalformedRequestError)
     if any(each != call.cluster.cluster_name for each in given):
         raise PreconditionError(f"not obeyed by this broker: {key} (there is no replication between clusters)")
 
@@ -108,7 +111,7 @@ async def _set_resource_group(call: AdminCall) -> None:
 
 async def _migrate(call: AdminCall) -> None:
     await _policies(call)
-    if call.request.query_params.get("migrated", "").lower() == "true" or await call.json() is True:
+    if call.flag(_MIGRATED) or await call.json() is True:
         raise PreconditionError("not obeyed by this broker: migrated (topics are not moved to another cluster)")
 
 
@@ -139,9 +142,8 @@ async def _replicated(call: AdminCall) -> Response:
 
 
 async def _replicate(call: AdminCall) -> None:
-    name, wanted = call.subscription(), await call.json()
-    if not isinstance(wanted, bool):
-        raise MalformedRequestError("the body must be true or false")
+    name = call.subscription()
+    wanted = _WANTED.check(await call.json(), "the body", MalformedRequestError)
 
     async def work(topic: Topic) -> None:
         subscription_of(topic, name)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, Statuses
+from broker.admin.openapi.parameters import FORCE
 from broker.admin.permissions.handlers import forget_topic
-from broker.admin.requests import INT32_MAX, AdminCall, integer, string_map
+from broker.admin.requests import INT32_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
 from broker.errors import (
     BeingDeletedError,
@@ -23,7 +24,14 @@ from broker.errors import (
     PartitionCountError,
     TopicNotFoundError,
 )
+from quire.service.web.parameters import Flag
+from quire.service.web.shapes import Either, Record, Whole
 from quire.wire.pulsar.names import PERSISTENT
+
+_LOOKED_UP = Flag("checkAllowAutoCreation", "Create the topic if the configuration says so. Sent by clients.")
+_COUNT = Whole(-INT32_MAX - 1, INT32_MAX)
+"""Number of partitions. The broker checks the bounds, also that there is at least one."""
+_BODY = Either((_COUNT, Record({"partitions": _COUNT, "properties": PROPERTIES}, needed=("partitions",))))
 
 CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412, PartitionCountError: 406}
 """Statuses of PUT that differ from those of other resources."""
@@ -51,7 +59,7 @@ async def count(call: AdminCall) -> Response:
     With `checkAllowAutoCreation`, which a client's HTTP lookup sends, a missing topic is created if the configuration
     makes topics partitioned, and refused if the configuration forbids automatic creation. Without it nothing is
     created."""
-    name, looked_up = call.topic(), call.flag("checkAllowAutoCreation")
+    name, looked_up = call.topic(), call.flag(_LOOKED_UP)
     count = await (call.service.client_partitions(name) if looked_up else call.administration.partitions(name))
     if name.domain == PERSISTENT and not (looked_up or count or await call.administration.exists(name)):
         raise TopicNotFoundError(f"topic {name.full} does not exist")
@@ -61,17 +69,12 @@ async def count(call: AdminCall) -> Response:
 
 
 async def delete(call: AdminCall) -> None:
-    name, force = call.topic(), call.flag("force")
+    name, force = call.topic(), call.flag(FORCE)
     await call.administration.delete_partitioned_topic(name, force)
     await forget_topic(call, name)
 
 
 def _count(body: object) -> tuple[int, dict[str, str]]:
     """Return the number of partitions, and the properties, of a body."""
-    properties: object = None
-    if isinstance(body, dict):
-        properties = body.get("properties")
-        body = body.get("partitions")
-    # The broker checks the bounds, also that there is at least one.
-    found = integer(body, "the number of partitions", minimum=-INT32_MAX - 1, maximum=INT32_MAX)
-    return found, string_map(properties, "properties")
+    found = _BODY.check(body, "the number of partitions", MalformedRequestError)
+    return (found, {}) if isinstance(found, int) else (found["partitions"], found.get("properties", {}))

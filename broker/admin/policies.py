@@ -27,14 +27,14 @@ Source: Pulsar's NamespacesBase, PersistentTopics, AdminResource.validatePersist
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.openapi.parameters import APPLIED, INT64_MAX, IS_GLOBAL
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
@@ -62,6 +62,7 @@ from broker.topics.policy_values import (
     switch,
 )
 from broker.topics.topic_policies.catalog import MESSAGE_TTL
+from quire.service.web.parameters import WholeNumber
 from quire.wire.pulsar.names import PERSISTENT, TopicName
 
 Checked = Callable[[object], Any]
@@ -71,7 +72,9 @@ Shown = Callable[[AdminCall, Held], Any]
 Given = Callable[[AdminCall], Awaitable[object]]
 """Return the value that a request sets."""
 
-_NUMBER = re.compile("-?[0-9]{1,18}")
+_BAD_REQUEST: Final = frozenset((persistence, retention))
+"""Checks whose refusals the original calls bad requests."""
+_TTL = WholeNumber("messageTTL", "Seconds; 0: messages do not expire.", -INT64_MAX, INT64_MAX, needed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def _of_namespace(key: str, checked: Checked) -> Handlers:
 def _of_topic(key: str, checked: Checked, shown: Shown, given: Given = AdminCall.json) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
-        if call.flag("applied"):
+        if call.flag(APPLIED):
             return answer(shown(call, await call.cluster.policies.fresh(name)))
         found = (await own_policies(call, name) or {}).get(key)
         return None if found is None else answer(found)
@@ -134,7 +137,7 @@ async def delete_own(call: AdminCall) -> None:
 
 async def _get_delayed_of_topic(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         return answer(delayed_as_shown((await call.cluster.policies.fresh(name)).delayed_delivery()))
     found = delayed_of_topic(await own_policies(call, name))
     return None if found is None else answer(found)
@@ -168,7 +171,7 @@ async def policy_topic(call: AdminCall) -> TopicName:
 
 async def own_policies(call: AdminCall, name: TopicName) -> Json | None:
     """Return the policies that a topic has itself: for this cluster, or with ?isGlobal=true for all clusters."""
-    return await call.cluster.policies.get(name, is_global=call.flag("isGlobal"))
+    return await call.cluster.policies.get(name, is_global=call.flag(IS_GLOBAL))
 
 
 async def change_own(
@@ -178,7 +181,7 @@ async def change_own(
     be done where there are none.
 
     Raises RedirectError if another broker has to do it."""
-    is_global = call.flag("isGlobal")
+    is_global = call.flag(IS_GLOBAL)
     if removes and await call.cluster.policies.get(name, is_global=is_global) is None:
         return
     await at_owner(call, await call.cluster.policies.log_of(name))
@@ -190,11 +193,8 @@ async def _value(call: AdminCall, checked: Checked) -> Any:
 
 
 async def _ttl_of_query(call: AdminCall) -> object:
-    """Return the number of seconds, which a request about a topic has in its query. Raises MalformedRequestError."""
-    text = call.request.query_params.get("messageTTL", "")
-    if not _NUMBER.fullmatch(text):
-        raise MalformedRequestError("messageTTL must be a number of seconds")
-    return int(text)
+    """Return the number of seconds, which a request about a topic has in its query. Raises ParameterError."""
+    return call.whole(_TTL)
 
 
 def _ttl_of(call: AdminCall, held: Held) -> int:
@@ -212,7 +212,7 @@ def check_policy(call: AdminCall, checked: Checked, value: object, *, alone: boo
     try:
         found = checked(value)
     except PolicyError as error:
-        if alone and checked in (persistence, retention):
+        if alone and checked in _BAD_REQUEST:
             raise MalformedRequestError(str(error)) from error
         raise PreconditionError(str(error)) from error
     most = call.cluster.ensemble_max

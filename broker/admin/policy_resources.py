@@ -26,7 +26,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.errors import MalformedRequestError, NotThereError, PreconditionError
+from broker.admin.openapi.parameters import APPLIED
 from broker.admin.policies import Handlers, change_own, check_policy, own_policies, policy_topic, with_policy
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
@@ -37,8 +38,9 @@ from broker.topics.quotas.quota import fits
 from broker.topics.topic_policies import catalog
 from broker.topics.topic_policies.catalog import SUBSCRIPTION_POLICIES, Policy
 from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, QUOTA_TYPES
-from broker.topics.topic_policies.source import position_of
+from broker.topics.topic_policies.source import is_change_events, position_of
 from quire.service.unsupported.policies import create_problem
+from quire.service.web.parameters import OneOf, Parameter
 
 OF_TOPIC: Final[dict[str, Policy[Any]]] = {
     "maxProducers": catalog.MAX_PRODUCERS,
@@ -112,6 +114,8 @@ _NOT_OF_TOPIC: Final = {
     "shadowTopics": "shadowTopics",
 }
 """Resources of policies that are not obeyed, with their keys."""
+_QUOTA_TYPE: Final = OneOf("backlogQuotaType", "Quota that is meant.", QUOTA_TYPES, DESTINATION_STORAGE)
+_SINCE: Final = Parameter("since", "Position from which on changes are wanted, ledger:entry.")
 _QUOTAS: Final = dict(zip(QUOTA_TYPES, (catalog.BACKLOG_SIZE_QUOTA, catalog.BACKLOG_TIME_QUOTA), strict=True))
 
 Change = Callable[[Json], Json]
@@ -151,8 +155,8 @@ async def _given(call: AdminCall, resource: str) -> object:
 def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
-        if call.flag("applied"):
-            return answer(policy.json((await call.cluster.policies.fresh(name)).value(policy)))
+        if call.flag(APPLIED):
+            return answer(policy.to_json((await call.cluster.policies.fresh(name)).value(policy)))
         own = await own_policies(call, name)
         found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
         if found is None and resource == "dispatcherPauseOnAckStatePersistent":
@@ -212,10 +216,7 @@ async def _change_namespace(call: AdminCall, change: Change) -> None:
 
 
 def _quota_type(call: AdminCall) -> str:
-    found = call.request.query_params.get("backlogQuotaType") or DESTINATION_STORAGE
-    if found not in QUOTA_TYPES:
-        raise MalformedRequestError(f"backlogQuotaType must be one of {', '.join(QUOTA_TYPES)}, not {found[:100]!a}")
-    return found
+    return call.choice(_QUOTA_TYPE)
 
 
 async def _given_quota(call: AdminCall, kind: str, key: str, retention: Mapping[str, Any] | None) -> Any:
@@ -231,9 +232,9 @@ async def _given_quota(call: AdminCall, kind: str, key: str, retention: Mapping[
 
 async def _topic_quotas(call: AdminCall) -> Response:
     name = await policy_topic(call)
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         held = await call.cluster.policies.fresh(name)
-        return answer({kind: policy.json(held.value(policy)) for kind, policy in _QUOTAS.items()})
+        return answer({kind: policy.to_json(held.value(policy)) for kind, policy in _QUOTAS.items()})
     return answer((await own_policies(call, name) or {}).get(catalog.BACKLOG_SIZE_QUOTA.topic) or {})
 
 
@@ -272,11 +273,11 @@ async def _delete_namespace_quota(call: AdminCall) -> None:
 
 async def _get_subscription_rate(call: AdminCall) -> Response | None:
     name, subscription = await policy_topic(call), call.subscription()
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         rate = (await call.cluster.policies.fresh(name)).subscription_dispatch_rate(subscription)
-        return answer(catalog.SUBSCRIPTION_DISPATCH_RATE.json(rate))
+        return answer(catalog.SUBSCRIPTION_DISPATCH_RATE.to_json(rate))
     found = catalog.subscription_dispatch_rate(await own_policies(call, name), subscription)
-    return None if found is None else answer(catalog.SUBSCRIPTION_DISPATCH_RATE.json(found))
+    return None if found is None else answer(catalog.SUBSCRIPTION_DISPATCH_RATE.to_json(found))
 
 
 async def _put_subscription_rate(call: AdminCall) -> None:
@@ -321,10 +322,12 @@ def _refused_of_topic(key: str) -> Handlers:
 
 async def _changes(call: AdminCall) -> Response:
     """Answer a broker that wants to know what a log of this broker says."""
-    name, text = call.topic(), call.request.query_params.get("since")
+    name, text = call.topic(), call.given(_SINCE)
     since = None if text is None else position_of(text)
     if text is not None and since is None:
         raise MalformedRequestError(f"since must be ledger:entry, not {text[:100]!a}")
+    if not is_change_events(name):
+        raise NotThereError(f"topic {name.full} holds no policies of topics")
     await at_owner(call, name)
     found = await call.cluster.policies.changes_here(name, since)
     return answer({"whole": found.whole, "upto": str(found.upto), "policies": dict(found.policies), "more": found.more})

@@ -30,11 +30,14 @@ from broker.topics.producer_access import EPOCH_PROPERTY
 from broker.topics.topic import Topic
 from broker.transactions.txn_id import SNAPSHOT_PROPERTY
 from managed_ledger.errors import ManagedLedgerError
+from quire.service.web.parameters import Parameter
 
 BYTES_MAX = 32 << 10
 """Bytes of the names and values of the properties of a topic, a subscription or a namespace."""
 RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
 """Names that brokers use for themselves."""
+
+_KEY = Parameter("key", "Name of the property.")
 
 Change = Callable[[dict[str, str]], dict[str, str]]
 
@@ -78,7 +81,7 @@ async def put(call: AdminCall) -> None:
 
 
 async def delete(call: AdminCall) -> None:
-    key = call.request.query_params.get("key") or ""
+    key = call.given(_KEY) or ""
     if not key or key in RESERVED:
         raise PreconditionError("key must be the name of a property of the topic")
     await _change(call, lambda before: {name: value for name, value in before.items() if name != key})

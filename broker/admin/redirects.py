@@ -11,6 +11,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode
 
 from broker.admin.errors import RedirectError
+from broker.admin.openapi.parameters import AUTHORITATIVE
 from broker.admin.raw_paths import raw_path
 from broker.admin.requests import AdminCall
 from broker.errors import ServiceNotReadyError
@@ -29,7 +30,7 @@ async def at_owner(call: AdminCall, name: TopicName) -> None:
         return
     if name.partition < 0 and await call.administration.partitions(name):
         return
-    found = await cluster.ownership.lookup(name, authoritative=call.flag("authoritative"))
+    found = await cluster.ownership.lookup(name, authoritative=call.flag(AUTHORITATIVE))
     if isinstance(found, Connect) and found.mine:
         return
     raise redirect(call, found)

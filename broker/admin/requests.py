@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from broker.admin.errors import (
     MediaTypeError,
     NotServedError,
 )
+from broker.admin.openapi.parameters import INT32_MAX, INT64_MAX
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.raw_paths import raw_path, unescape
 from broker.ownership.local import Owning
@@ -26,6 +28,8 @@ from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
 from broker.topics.policies import TopicPolicies
 from quire.metadata.store import MetadataStore
+from quire.service.web.parameters import Flag, OneOf, Parameter, PathNumber, Texts, WholeNumber
+from quire.service.web.shapes import ByName, Text
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, check_subscription_name
 
@@ -35,8 +39,9 @@ REQUESTS_MAX = 200
 """Concurrent requests; the next one is refused and may be retried."""
 PATH_SHOWN_MAX = 300
 """Characters of a path shown in the log and in answers."""
-INT32_MAX = (1 << 31) - 1
-INT64_MAX = (1 << 63) - 1
+PROPERTIES = ByName(Text())
+"""Body or field with properties."""
+__all__ = ["INT32_MAX", "INT64_MAX", "AdminCall", "ClusterService", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,10 @@ class AdminCall:
         """Return a parameter of the path, unescaped. Raises InvalidNameInPathError."""
         return unescape(self.parts[name])
 
+    def number(self, parameter: PathNumber) -> int:
+        """Return a number of the path. Raises InvalidNameInPathError, ParameterError."""
+        return parameter.parse(self.part(parameter.name))
+
     def tenant(self) -> str:
         """Return the tenant of the path. Raises InvalidNameInPathError."""
         return self._entity("tenant")
@@ -176,14 +185,25 @@ class AdminCall:
 
     # The query
 
-    def flag(self, name: str) -> bool:
-        """Return a flag: `true` or `false` in any case, false if absent.
+    def flag(self, flag: Flag) -> bool:
+        """Return a flag. Raises ParameterError."""
+        return flag.of(self.request.query_params)
 
-        Raises MalformedRequestError for anything else, since a request that deletes must not guess."""
-        text = self.request.query_params.get(name, "false").lower()
-        if text not in ("true", "false"):
-            raise MalformedRequestError(f"{name} must be true or false, not {text[:100]!a}")
-        return text == "true"
+    def choice(self, parameter: OneOf) -> str:
+        """Return one of some texts. Raises ParameterError."""
+        return parameter.of(self.request.query_params)
+
+    def whole(self, parameter: WholeNumber) -> int | None:
+        """Return a number; None if it is not given. Raises ParameterError."""
+        return parameter.of(self.request.query_params)
+
+    def given(self, parameter: Parameter) -> str | None:
+        """Return a text as it was given; None if it was not."""
+        return parameter.text(self.request.query_params)
+
+    def texts(self, parameter: Texts) -> list[str]:
+        """Return all texts of a parameter."""
+        return parameter.all(self.request.query_params)
 
     # The body
 
@@ -198,7 +218,7 @@ class AdminCall:
         if kind and kind != "application/json" and not kind.endswith("+json"):
             raise MediaTypeError(f"the body must be JSON (Content-Type: application/json), not {kind[:100]!a}")
         try:
-            value = json.loads(body, parse_constant=_refuse_constant)
+            value = json.loads(body, parse_constant=_refuse_constant, parse_float=_finite)
             if b"\\u" in body:
                 # A lone half of a surrogate pair: legal JSON, but text that cannot be stored or answered.
                 json.dumps(value, ensure_ascii=False).encode()
@@ -222,22 +242,17 @@ class AdminCall:
         return bytes(body)
 
 
-def integer(value: object, what: str, *, minimum: int, maximum: int) -> int:
-    """Return an integer of a body. Raises MalformedRequestError if it is none or out of bounds (bounds are
-    inclusive)."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise MalformedRequestError(f"{what} must be an integer, not {str(value)[:100]!a}")
-    if not minimum <= value <= maximum:
-        raise MalformedRequestError(f"{what} must be between {minimum} and {maximum}, not {str(value)[:100]!a}")
-    return value
-
-
 def string_map(value: object, what: str) -> dict[str, str]:
     """Return the properties of a body; {} for None. Raises MalformedRequestError."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise MalformedRequestError(f"{what} must be an object with strings")
+    return {} if value is None else PROPERTIES.check(value, what, MalformedRequestError)
+
+
+def _finite(text: str) -> float:
+    """Return a number with a fraction or an exponent. Raises ValueError for one that is too large: it would become
+    Infinity, which no JSON can answer."""
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text[:40]} is out of range")
     return value
 
 

@@ -15,6 +15,7 @@ nothing half done, and asking again shows how it ended.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import trio
@@ -23,12 +24,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from broker.admin.errors import AdminError, NotServedError, OverloadedError, RedirectError, Statuses, status_of
+from broker.admin.errors import (
+    AdminError,
+    MalformedRequestError,
+    NotServedError,
+    OverloadedError,
+    RedirectError,
+    Statuses,
+    status_of,
+)
 from broker.admin.permissions.access import check_access
 from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
 from quire.service.log import get_logger
+from quire.service.web.parameters import ParameterError
 
 Handler = Callable[[AdminCall], Awaitable[Response | None]]
 
@@ -67,6 +77,16 @@ class Resource(BaseRoute):
         return self._pattern.pattern
 
     @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers by method."""
+        return self._handlers
+
+    @property
+    def statuses(self) -> Mapping[str, Statuses]:
+        """Return the statuses that differ from the usual ones, by method."""
+        return self._statuses
+
+    @property
     def methods(self) -> list[str]:
         """Return the methods that are served."""
         return sorted(self._handlers)
@@ -103,6 +123,8 @@ class Resource(BaseRoute):
             return Response(status_code=error.status, headers={"Location": str(error)})
         except AdminError as error:
             return reason(error.status, str(error))
+        except ParameterError as error:
+            return reason(MalformedRequestError.status, str(error))
         except BrokerError as error:
             return reason(status_of(error, self._statuses.get(request.method, {})), str(error) or type(error).__name__)
         except trio.TooSlowError:
@@ -146,6 +168,30 @@ class NotServed(BaseRoute):
 def reason(status: int, text: str, *, headers: dict[str, str] | None = None) -> Response:
     """Return an unsuccessful answer as the original formats it."""
     return JSONResponse({"reason": text}, status_code=status, headers=headers)
+
+
+class AcceptedAnswer(JSONResponse):
+    """202 with a JSON body."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value, status_code=HTTPStatus.ACCEPTED)
+
+
+class NoContent(Response):
+    """204 of a GET that does something."""
+
+    def __init__(self) -> None:
+        super().__init__(status_code=HTTPStatus.NO_CONTENT)
+
+
+class Empty(Response):
+    """200 without a body, where the original answers a change so."""
+
+
+class Payload(Response):
+    """200 with the payload of an entry."""
+
+    media_type = "application/octet-stream"
 
 
 def text(value: str) -> Response:

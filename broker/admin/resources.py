@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from broker.admin import (
@@ -28,11 +27,13 @@ from broker.admin import (
 )
 from broker.admin.cluster import brokers, clusters, isolation, racks
 from broker.admin.errors import Statuses
+from broker.admin.openapi import served
+from broker.admin.openapi.reach import Late
 from broker.admin.permissions import handlers as permissions
 from broker.admin.policies import Handlers
 from broker.admin.positions import analysis, compaction, life, messages, of_namespace
 from broker.admin.positions import subscriptions as moves_of_subscriptions
-from broker.admin.requests import AdminCall, Service
+from broker.admin.requests import Service
 from broker.admin.resource import Handler, NotServed, Resource
 from broker.admin.stats import handlers as stats
 from broker.admin.stats import stored
@@ -151,13 +152,13 @@ def isolation_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
 def _of_transactions(module: str, name: str) -> Handler:
     """Return a handler of transactions, whose module is imported at the first request."""
 
-    async def run(call: AdminCall) -> Response | None:
+    def find() -> Handler:
         from broker.admin.transactions import coordinators, participants
 
         handler: Handler = getattr(coordinators if module == "coordinators" else participants, name)
-        return await handler(call)
+        return handler
 
-    return run
+    return Late(find)
 
 
 def transaction_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
@@ -349,6 +350,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
         *transaction_routes(at),
+        at(served.PATH, GET=served.Description().get),
         NotServed("/admin/v2/non-persistent/", 405, "is not allowed: a non-persistent topic stores nothing"),
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),

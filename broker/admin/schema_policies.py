@@ -19,6 +19,7 @@ from typing import Final
 from starlette.responses import Response
 
 from broker.admin.errors import PreconditionError
+from broker.admin.openapi.parameters import APPLIED
 from broker.admin.policies import change_own, own_policies, policy_topic, with_policy
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Handler, answer
@@ -32,6 +33,7 @@ from broker.topics.schemas.strategies import (
     TOPIC_ENFORCED,
     TOPIC_STRATEGY,
 )
+from quire.service.web.shapes import OneText, Shape, Truth
 
 
 async def get_strategy(call: AdminCall) -> Response:
@@ -51,37 +53,37 @@ async def get_auto_update(call: AdminCall) -> Response:
 
 async def get_enforced(call: AdminCall) -> Response:
     policies = await call.cluster.namespaces.policies(call.namespace())
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         return answer(call.administration.schemas.defaults.enforces(policies, None))
     return answer(policies.get(NAMESPACE_ENFORCED) is True)
 
 
-def _put(key: str, choices: tuple[str, ...] | None) -> Handler:
-    """Return the handler that stores one of `choices`, or true or false, for a namespace."""
+def _put(key: str, shape: Shape) -> Handler:
+    """Return the handler that stores a value for a namespace."""
 
     async def put(call: AdminCall) -> None:
-        namespace, value = call.namespace(), checked(await call.json(), key, choices)
+        namespace, value = call.namespace(), shape.check(await call.json(), key, PreconditionError)
         await call.cluster.namespaces.update_policies(namespace, lambda policies: with_policy(policies, key, value))
 
     return put
 
 
-NAMESPACE_CHOICES: Final[Mapping[str, tuple[str, ...] | None]] = {
-    NAMESPACE_STRATEGY: STRATEGIES,
-    NAMESPACE_AUTO_UPDATE_STRATEGY: AUTO_UPDATE_STRATEGIES,
-    NAMESPACE_AUTO_UPDATE: None,
-    NAMESPACE_ENFORCED: None,
+NAMESPACE_CHOICES: Final[Mapping[str, Shape]] = {
+    NAMESPACE_STRATEGY: OneText(STRATEGIES),
+    NAMESPACE_AUTO_UPDATE_STRATEGY: OneText(AUTO_UPDATE_STRATEGIES),
+    NAMESPACE_AUTO_UPDATE: Truth(),
+    NAMESPACE_ENFORCED: Truth(),
 }
-"""Values of the policies of a namespace; None: true or false."""
-put_strategy = _put(NAMESPACE_STRATEGY, STRATEGIES)
-put_auto_update_strategy = _put(NAMESPACE_AUTO_UPDATE_STRATEGY, AUTO_UPDATE_STRATEGIES)
-post_auto_update = _put(NAMESPACE_AUTO_UPDATE, None)
-post_enforced = _put(NAMESPACE_ENFORCED, None)
+"""Values of the policies of a namespace."""
+put_strategy = _put(NAMESPACE_STRATEGY, NAMESPACE_CHOICES[NAMESPACE_STRATEGY])
+put_auto_update_strategy = _put(NAMESPACE_AUTO_UPDATE_STRATEGY, NAMESPACE_CHOICES[NAMESPACE_AUTO_UPDATE_STRATEGY])
+post_auto_update = _put(NAMESPACE_AUTO_UPDATE, Truth())
+post_enforced = _put(NAMESPACE_ENFORCED, Truth())
 
 
 async def get_topic_strategy(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         return answer(
             call.administration.schemas.rules_of(name, await call.cluster.policies.fresh(name)).strategy.value
         )
@@ -91,14 +93,14 @@ async def get_topic_strategy(call: AdminCall) -> Response | None:
 
 async def get_topic_enforced(call: AdminCall) -> Response | None:
     name = await policy_topic(call)
-    if call.flag("applied"):
+    if call.flag(APPLIED):
         return answer(call.administration.schemas.rules_of(name, await call.cluster.policies.fresh(name)).enforced)
     return answer(bool((await own_policies(call, name) or {}).get(TOPIC_ENFORCED)))
 
 
-def _put_topic(key: str, choices: tuple[str, ...] | None) -> Handler:
+def _put_topic(key: str, shape: Shape) -> Handler:
     async def put(call: AdminCall) -> None:
-        name, value = await policy_topic(call), checked(await call.json(), key, choices)
+        name, value = await policy_topic(call), shape.check(await call.json(), key, PreconditionError)
         await change_own(call, name, lambda policies: with_policy(policies, key, value))
 
     return put
@@ -113,18 +115,7 @@ def _delete_topic(key: str) -> Handler:
     return delete
 
 
-put_topic_strategy = _put_topic(TOPIC_STRATEGY, STRATEGIES)
+put_topic_strategy = _put_topic(TOPIC_STRATEGY, OneText(STRATEGIES))
 delete_topic_strategy = _delete_topic(TOPIC_STRATEGY)
-post_topic_enforced = _put_topic(TOPIC_ENFORCED, None)
+post_topic_enforced = _put_topic(TOPIC_ENFORCED, Truth())
 delete_topic_enforced = _delete_topic(TOPIC_ENFORCED)
-
-
-def checked(value: object, key: str, choices: tuple[str, ...] | None) -> str | bool:
-    """Return a value that may be stored. Raises PreconditionError."""
-    if choices is None:
-        if not isinstance(value, bool):
-            raise PreconditionError(f"{key} must be true or false, not {str(value)[:100]!a}")
-        return value
-    if not isinstance(value, str) or value not in choices:
-        raise PreconditionError(f"{key} must be one of {', '.join(choices)}, not {str(value)[:100]!a}")
-    return value

@@ -20,18 +20,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError
-from broker.admin.requests import AdminCall, string_map
-from broker.admin.resource import answer
+from broker.admin.openapi.parameters import FORCE, INT64_MAX
+from broker.admin.requests import PROPERTIES, AdminCall
+from broker.admin.resource import AcceptedAnswer, answer
 from broker.errors import IncompatibleSchemaError, InvalidSchemaError, NoSchemaError
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.registry import VersionPlace
 from broker.topics.schemas.schema import SCHEMA_BYTES_MAX, Schema, SchemaType, Version
+from quire.service.web.parameters import PathNumber
+from quire.service.web.shapes import OneText, Record, Text
 from quire.wire.pulsar.names import TopicName
 
+_VERSION = PathNumber("version", "Version of a schema.", -INT64_MAX, INT64_MAX)
+_BODY = Record(
+    {"type": OneText(tuple(SchemaType.__members__)), "schema": Text(), "properties": PROPERTIES}, needed=("type",)
+)
 BODY_BYTES_MAX = 2 * SCHEMA_BYTES_MAX
 """Maximum bytes of a body: a definition that is escaped is longer."""
 
@@ -42,10 +49,8 @@ async def get(call: AdminCall) -> Response:
 
 
 async def get_version(call: AdminCall) -> Response:
-    name, text = await _topic(call), call.part("version")
-    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 19:
-        raise MalformedRequestError(f"{text[:100]!a} is not the number of a version")
-    return _answer(name, await call.administration.schemas.version(name, int(text)))
+    name, number = await _topic(call), call.number(_VERSION)
+    return _answer(name, await call.administration.schemas.version(name, number))
 
 
 async def get_all(call: AdminCall) -> Response:
@@ -68,7 +73,7 @@ async def post(call: AdminCall) -> Response:
     return answer({"version": {"version": await schemas.register(name, schema, rules)}})
 
 
-async def compatibility(call: AdminCall) -> Response:
+async def compatibility(call: AdminCall) -> AcceptedAnswer:
     name, schema = await _topic(call), await _schema(call)
     schemas = call.administration.schemas
     strategy = (await schemas.rules(name)).strategy
@@ -80,7 +85,7 @@ async def compatibility(call: AdminCall) -> Response:
     except IncompatibleSchemaError:
         compatible = False
     value = {"compatibility": compatible, "schemaCompatibilityStrategy": strategy.value}
-    return JSONResponse(value, status_code=202)
+    return AcceptedAnswer(value)
 
 
 async def version(call: AdminCall) -> Response:
@@ -89,7 +94,7 @@ async def version(call: AdminCall) -> Response:
 
 
 async def delete(call: AdminCall) -> Response:
-    name, force = await _topic(call), call.flag("force")
+    name, force = await _topic(call), call.flag(FORCE)
     schemas = call.administration.schemas
     if force:
         await schemas.delete_all(name)
@@ -107,18 +112,13 @@ async def _topic(call: AdminCall) -> TopicName:
 async def _schema(call: AdminCall) -> Schema:
     """Return the schema of a body."""
     body = await call.json(BODY_BYTES_MAX)
-    if not isinstance(body, dict):
-        raise MalformedRequestError('the body must be an object with "type" and "schema"')
-    kind, text = body.get("type"), body.get("schema", "")
-    if not isinstance(kind, str) or kind not in SchemaType.__members__:
-        raise MalformedRequestError(f"{str(kind)[:100]!a} is no type of a schema")
-    if not isinstance(text, str):
-        raise MalformedRequestError("schema must be a text")
+    given = _BODY.check(body, "a schema", MalformedRequestError)
+    kind, text = given["type"], given.get("schema", "")
     try:
         data = key_value.from_text(text) if kind == SchemaType.KEY_VALUE.name else text.encode()
     except KeyValueError as error:
         raise InvalidSchemaError(str(error)) from error
-    return Schema(SchemaType[kind], data, string_map(body.get("properties"), "properties"))
+    return Schema(SchemaType[kind], data, given.get("properties", {}))
 
 
 def _answer(name: TopicName, found: Version | None) -> Response:

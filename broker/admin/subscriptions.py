@@ -13,14 +13,18 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.errors import NotServedError, PreconditionError
-from broker.admin.message_ids import position
+from broker.admin.message_ids import next_entry, parse
+from broker.admin.openapi.parameters import FORCE
 from broker.admin.positions import compaction
 from broker.admin.properties import check_size
 from broker.admin.redirects import at_owner
-from broker.admin.requests import AdminCall, string_map
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.topics.compaction.leftovers import COMPACTION_CURSOR
 from broker.topics.system_names import is_system_cursor
+from quire.service.web.parameters import Flag
+
+_REPLICATED = Flag("replicated", "Replicate it to other clusters; refused.")
 
 
 async def names(call: AdminCall) -> Response:
@@ -33,18 +37,19 @@ async def create(call: AdminCall) -> None:
     name, subscription = call.topic(), call.subscription()
     if is_system_cursor(subscription):
         raise PreconditionError(f"{subscription} is reserved for brokers")
-    if call.flag("replicated"):
+    if call.flag(_REPLICATED):
         raise NotServedError("replicated subscriptions are not served")
     body = await call.json()
-    start = position(body)
-    properties = string_map(body.get("properties"), "properties") if isinstance(body, dict) else {}
-    check_size(properties)
+    given = parse(body)
+    check_size(given.properties)
     await at_owner(call, name)
-    await call.administration.create_subscription(name, subscription, start, tuple(properties.items()))
+    await call.administration.create_subscription(
+        name, subscription, next_entry(given), tuple(given.properties.items())
+    )
 
 
 async def delete(call: AdminCall) -> None:
-    name, subscription, force = call.topic(), call.subscription(), call.flag("force")
+    name, subscription, force = call.topic(), call.subscription(), call.flag(FORCE)
     if subscription == COMPACTION_CURSOR:
         await compaction.drop(call)
         return

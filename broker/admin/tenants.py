@@ -18,9 +18,13 @@ from starlette.responses import Response
 from broker.admin import namespaces
 from broker.admin.cluster import clusters
 from broker.admin.errors import MalformedRequestError, NotPermittedError, PreconditionError
+from broker.admin.openapi.parameters import FORCE
 from broker.admin.permissions.handlers import used
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
+from quire.service.web.shapes import Listing, Record, Text
+
+_BODY = Record({"allowedClusters": Listing(Text()), "adminRoles": Listing(Text())})
 
 
 async def names(call: AdminCall) -> Response:
@@ -45,7 +49,7 @@ async def update(call: AdminCall) -> None:
 
 async def delete(call: AdminCall) -> None:
     tenant, cluster = call.tenant(), call.cluster
-    if call.flag("force"):
+    if call.flag(FORCE):
         if not cluster.force_delete_tenant:
             raise NotPermittedError("Broker doesn't allow forced deletion of tenants")
         for namespace in await cluster.namespaces.names(tenant):
@@ -58,20 +62,10 @@ async def _info(call: AdminCall) -> dict[str, Any]:
     body = await call.json()
     if body is None:
         raise PreconditionError("Clusters can not be empty")
-    if not isinstance(body, dict):
-        raise MalformedRequestError("a tenant must be a JSON object with allowedClusters and adminRoles")
-    allowed, roles = _strings(body, "allowedClusters"), _strings(body, "adminRoles")
+    given = _BODY.check(body, "a tenant", MalformedRequestError)
+    allowed, roles = (list(dict.fromkeys(given.get(each, ()))) for each in _BODY.fields)
     if not allowed or not all(name.strip() for name in allowed):
         raise PreconditionError("Clusters can not be empty")
     if missing := sorted(set(allowed) - set(await clusters.known(call))):
         raise PreconditionError(f"Clusters do not exist: {', '.join(missing)}")
     return {**body, "allowedClusters": allowed, "adminRoles": roles}
-
-
-def _strings(body: dict[str, Any], name: str) -> list[str]:
-    found = body.get(name)
-    if found is None:
-        return []
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise MalformedRequestError(f"{name} must be a list of strings")
-    return list(dict.fromkeys(found))

@@ -17,17 +17,16 @@ A call about a topic that is not partitioned goes to its owner with 307.
 
 from __future__ import annotations
 
-import re
-
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, NotServedError, Statuses
+from broker.admin.errors import NotServedError, Statuses
 from broker.admin.message_ids import message_id
+from broker.admin.openapi.parameters import BUNDLE, FORCE, METADATA, TIMESTAMP
 from broker.admin.permissions.handlers import forget_topic
 from broker.admin.positions.every import on_topic
 from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
-from broker.admin.requests import INT64_MAX, AdminCall
+from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.dispatch.last_message import last_message
 from broker.errors import (
@@ -40,6 +39,7 @@ from broker.errors import (
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
+from quire.service.web.parameters import Flag, OneOf
 from quire.wire.pulsar.names import TopicName
 
 CREATING: Statuses = {BeingDeletedError: 409, NotAllowedError: 412}
@@ -47,8 +47,8 @@ DELETING: Statuses = {IsPartitionedError: 409}
 """Statuses of PUT and DELETE that differ from those of other resources.
 Source: Pulsar's validateNonPartitionTopicNameAsync and PersistentTopics.deleteTopic."""
 
-_MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
-_TIMESTAMP = re.compile("-?[0-9]{1,19}")
+_MODE = OneOf("mode", "Topics that are wanted.", ("PERSISTENT", "NON_PERSISTENT", "ALL"), "PERSISTENT")
+_SYSTEM_TOPICS = Flag("includeSystemTopic", "Answer the topics of the brokers themselves, too.")
 
 
 async def names(call: AdminCall) -> Response:
@@ -56,15 +56,13 @@ async def names(call: AdminCall) -> Response:
 
 
 async def partitioned_names(call: AdminCall) -> Response:
-    if "bundle" in call.request.query_params:
+    if call.given(BUNDLE) is not None:
         raise NotServedError("listing of partitioned topics by bundle is not served: their partitions have bundles")
     return answer(await call.administration.partitioned_topics_of_namespace(call.namespace()))
 
 
 async def names_by_mode(call: AdminCall) -> Response:
-    mode = call.request.query_params.get("mode", "PERSISTENT")
-    if mode not in _MODES:
-        raise MalformedRequestError(f"mode must be one of {', '.join(_MODES)}, not {mode[:100]!a}")
+    mode = call.choice(_MODE)
     # Asked in any case, for 404 if the namespace does not exist.
     found = await _shown(call)
     stored = [] if mode == "NON_PERSISTENT" else found
@@ -79,7 +77,7 @@ async def create(call: AdminCall) -> None:
 
 
 async def delete(call: AdminCall) -> None:
-    name, force = call.topic(), call.flag("force")
+    name, force = call.topic(), call.flag(FORCE)
     await at_owner(call, name)
     await call.administration.delete_topic(name, force)
     await forget_topic(call, name)
@@ -99,7 +97,7 @@ async def check_unused(call: AdminCall) -> None:
 
 
 async def internal_stats(call: AdminCall) -> Response:
-    name, metadata = call.topic(), call.flag("metadata")
+    name, metadata = call.topic(), call.flag(METADATA)
     await at_owner(call, name)
     found = await call.administration.internal_stats(name, metadata)
     return answer(found.as_json())
@@ -119,11 +117,9 @@ async def partitioned_internal_stats(call: AdminCall) -> Response:
 
 
 async def message_id_at(call: AdminCall) -> Response:
-    name, text = call.topic(), call.part("timestamp")
-    if not _TIMESTAMP.fullmatch(text) or abs(int(text)) > INT64_MAX:
-        raise MalformedRequestError(f"{text[:100]!a} is not a number of milliseconds since 1970")
+    name, at = call.topic(), call.number(TIMESTAMP)
     await at_owner(call, name)
-    return answer(message_id(await call.administration.message_id_at(name, int(text)), name))
+    return answer(message_id(await call.administration.message_id_at(name, at), name))
 
 
 async def last_message_id(call: AdminCall) -> Response:
@@ -143,7 +139,7 @@ async def last_message_id(call: AdminCall) -> Response:
 async def _shown(call: AdminCall) -> list[str]:
     """Return the topics of a namespace; those of the servers themselves only with ?includeSystemTopic=true."""
     found = await call.administration.topics_of_namespace(call.namespace())
-    if call.flag("includeSystemTopic"):
+    if call.flag(_SYSTEM_TOPICS):
         return found
     return [each for each in found if "/__" not in each or not is_system_topic(TopicName.parse(each))]
 
@@ -151,7 +147,7 @@ async def _shown(call: AdminCall) -> list[str]:
 async def in_bundle(call: AdminCall, names: list[str], bundle: str | None = None) -> list[str]:
     """Return the topics of the bundle that `bundle`, or else ?bundle=, names; all, if neither does. Raises
     NoSuchBundleError."""
-    text = bundle or call.request.query_params.get("bundle")
+    text = bundle or call.given(BUNDLE)
     if not text:
         return names
     found = (await call.cluster.namespaces.bundles(call.namespace())).bundle(text)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.ownership.values import Json
+from quire.service.web.shapes import Anything, Either, Listing, OneText, Record, Text, Whole
 
 Match = Callable[[str], bool]
 
@@ -29,6 +30,24 @@ POLICIES_MAX = 1000
 EXPRESSIONS_MAX = 1000
 """Maximum policies of a cluster, and expressions of each list of one."""
 EXPRESSION_LENGTH_MAX = 1000
+_EXPRESSIONS = Listing(Text())
+_LIMIT = Either((Text(), Whole(0, 10**9 - 1)))
+_FAILOVER = Record(
+    {
+        "policy_type": OneText((POLICY_TYPE,)),
+        "parameters": Record({"min_limit": _LIMIT, "usage_threshold": Anything()}, needed=("min_limit",)),
+    },
+    needed=("policy_type", "parameters"),
+)
+SHAPE = Record(
+    {
+        "namespaces": _EXPRESSIONS,
+        "primary": _EXPRESSIONS,
+        "secondary": _EXPRESSIONS,
+        "auto_failover_policy": _FAILOVER,
+    },
+    needed=("auto_failover_policy",),
+)
 
 
 class IsolationError(ValueError):
@@ -53,24 +72,19 @@ def isolation_policy(data: object) -> IsolationPolicy:
     >>> policy.min_limit, [fits("a/b") for fits in policy.namespaces]
     (2, [True])
     """
-    if not isinstance(data, dict):
-        raise IsolationError("an isolation policy is a JSON object")
-    failover = data.get("auto_failover_policy")
-    if not isinstance(failover, dict) or failover.get("policy_type") != POLICY_TYPE:
-        raise IsolationError(f"auto_failover_policy.policy_type must be {POLICY_TYPE}")
-    parameters = failover.get("parameters")
-    text = str(parameters.get("min_limit", "")) if isinstance(parameters, dict) else ""
+    given = SHAPE.check(data, "an isolation policy", IsolationError)
+    text = str(given["auto_failover_policy"]["parameters"]["min_limit"])
     if not text.isdecimal() or len(text) > 9:
         raise IsolationError("auto_failover_policy.parameters.min_limit must be a number of brokers")
-    namespaces, primary, secondary = (_expressions(data, name) for name in ("namespaces", "primary", "secondary"))
+    namespaces, primary, secondary = (_expressions(given, name) for name in ("namespaces", "primary", "secondary"))
     if not namespaces or not primary:
         raise IsolationError("a policy needs namespaces and primary brokers")
     return IsolationPolicy(namespaces, primary, secondary, int(text))
 
 
 def _expressions(data: Mapping[str, Any], name: str) -> tuple[Match, ...]:
-    given = data.get(name) or []
-    if not isinstance(given, list) or len(given) > EXPRESSIONS_MAX:
+    given = data.get(name, ())
+    if len(given) > EXPRESSIONS_MAX:
         raise IsolationError(f"{name} must be a list of at most {EXPRESSIONS_MAX} expressions")
     return tuple(map(_expression, given))
 

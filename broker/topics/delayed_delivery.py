@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from broker.config import BrokerOptions
 from broker.ownership.values import Json
 from broker.topics.policy_values import PolicyError
+from quire.service.web.shapes import Record, Truth, Whole
 
 NAMESPACE_DELAYED = "delayed_delivery_policies"
 TOPIC_ENABLED = "delayedDeliveryEnabled"
@@ -31,6 +32,9 @@ TIME_MAX = 1 << 53
 """Milliseconds; JSON cannot say more exactly."""
 TICK_MAX = 24 * 3600 * 1000
 _EVERYTHING = 1 << 63
+DELAYED_SHAPE = Record(
+    {"tickTime": Whole(0, TICK_MAX), "active": Truth(), "maxDeliveryDelayInMillis": Whole(0, TIME_MAX)}
+)
 
 
 class DelayedDelivery(NamedTuple):
@@ -93,20 +97,8 @@ def effective_delayed(
 
 def delayed_delivery(value: object) -> Json:
     """Return a checked `delayedDelivery` value, as clients of the admin API send and see it. Raises PolicyError."""
-    if not isinstance(value, Mapping):
-        raise PolicyError("delayedDelivery must be an object with tickTime, active and maxDeliveryDelayInMillis")
-    active = value.get("active", False)
-    if not isinstance(active, bool):
-        raise PolicyError("active must be true or false")
-    found: Json = {"tickTime": 0, "active": active, "maxDeliveryDelayInMillis": 0}
-    for key in ("tickTime", "maxDeliveryDelayInMillis"):
-        number = value.get(key, 0)
-        if not _is_time(number):
-            raise PolicyError(f"{key} must be a whole number of milliseconds, 0 or more, not {str(number)[:40]!a}")
-        found[key] = number
-    if found["tickTime"] > TICK_MAX:
-        raise PolicyError(f"tickTime must be at most {TICK_MAX} milliseconds (a day)")
-    return found
+    given = DELAYED_SHAPE.check(value, "delayedDelivery", PolicyError)
+    return {"tickTime": 0, "active": False, "maxDeliveryDelayInMillis": 0, **given}
 
 
 def delayed_as_shown(delayed: DelayedDelivery) -> Json:

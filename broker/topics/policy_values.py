@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from broker.errors import MetadataRefusedError
 from broker.ownership.values import Json, decode_json
 from managed_ledger.config import LogConfig
+from quire.service.web.shapes import Number, Record, Truth, Whole
 
 PERSISTENCE = "persistence"
 NAMESPACE_RETENTION = "retention_policies"
@@ -43,6 +44,23 @@ QUORUM_MAX = 5
 """Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
 INT32_MAX = (1 << 31) - 1
 
+NOT_NEGATIVE = Whole(0, INT32_MAX)
+_SWITCH = Truth()
+_QUORUM = Whole(1, QUORUM_MAX)
+PERSISTENCE_SHAPE = Record(
+    {
+        "bookkeeperEnsemble": _QUORUM,
+        "bookkeeperWriteQuorum": _QUORUM,
+        "bookkeeperAckQuorum": _QUORUM,
+        "managedLedgerMaxMarkDeleteRate": Number(),
+    },
+    needed=("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"),
+)
+RETENTION_SHAPE = Record(
+    {"retentionTimeInMinutes": Whole(-1, INT32_MAX), "retentionSizeInMB": Whole(-1, 1 << 53)},
+    needed=("retentionTimeInMinutes", "retentionSizeInMB"),
+)
+
 
 class PolicyError(ValueError):
     """Invalid policy. The message gives the reason."""
@@ -50,30 +68,22 @@ class PolicyError(ValueError):
 
 def persistence(value: object) -> Json:
     """Return a checked `persistence` value. Raises PolicyError."""
-    if not isinstance(value, Mapping):
-        raise PolicyError("persistence must be an object with bookkeeperEnsemble, WriteQuorum and AckQuorum")
-    ensemble = _number(value, "bookkeeperEnsemble", 1, QUORUM_MAX)
-    write = _number(value, "bookkeeperWriteQuorum", 1, QUORUM_MAX)
-    ack = _number(value, "bookkeeperAckQuorum", 1, QUORUM_MAX)
+    given = PERSISTENCE_SHAPE.check(value, "persistence", PolicyError)
+    ensemble, write, ack = (given[each] for each in PERSISTENCE_SHAPE.needed)
     if not ensemble >= write >= ack:
         raise PolicyError(f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({write}) >= AckQuorum ({ack}) must hold")
-    rate = value.get("managedLedgerMaxMarkDeleteRate", 0.0)
-    if isinstance(rate, bool) or not isinstance(rate, int | float):
-        raise PolicyError("managedLedgerMaxMarkDeleteRate must be a number")
     return {
         "bookkeeperEnsemble": ensemble,
         "bookkeeperWriteQuorum": write,
         "bookkeeperAckQuorum": ack,
-        "managedLedgerMaxMarkDeleteRate": float(rate),
+        "managedLedgerMaxMarkDeleteRate": given.get("managedLedgerMaxMarkDeleteRate", 0.0),
     }
 
 
 def retention(value: object) -> Json:
     """Return a checked retention value. Raises PolicyError."""
-    if not isinstance(value, Mapping):
-        raise PolicyError("retention must be an object with retentionTimeInMinutes and retentionSizeInMB")
-    minutes = _number(value, "retentionTimeInMinutes", -1, INT32_MAX)
-    size = _number(value, "retentionSizeInMB", -1, 1 << 53)
+    given = RETENTION_SHAPE.check(value, "retention", PolicyError)
+    minutes, size = given["retentionTimeInMinutes"], given["retentionSizeInMB"]
     if (minutes == 0) != (size == 0):
         raise PolicyError(
             "Invalid retention policy: either both of retentionTimeInMinutes and retentionSizeInMB are 0, or none; "
@@ -146,14 +156,12 @@ def snapshot_interval_s(namespace: Mapping[str, Any] | None, topic: Mapping[str,
 
 def switch(value: object) -> bool:
     """Return a checked value of `deduplicationEnabled`. Raises PolicyError."""
-    if not isinstance(value, bool):
-        raise PolicyError(f"{DEDUPLICATION} must be true or false, not {str(value)[:40]!a}")
-    return value
+    return _SWITCH.check(value, DEDUPLICATION, PolicyError)
 
 
 def interval(value: object) -> int:
     """Return a checked value of `deduplicationSnapshotIntervalSeconds`. Raises PolicyError."""
-    return _number({SNAPSHOT_INTERVAL: value}, SNAPSHOT_INTERVAL, 0, INT32_MAX)
+    return NOT_NEGATIVE.check(value, SNAPSHOT_INTERVAL, PolicyError)
 
 
 def message_ttl(value: object) -> int:
@@ -166,15 +174,9 @@ def subscription_expiration(value: object) -> int:
     return whole(value, "subscription expiration time")
 
 
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
-
-
 def whole(value: object, what: str) -> int:
     """Return a checked number that is not negative. Raises PolicyError."""
-    if not _is_whole(value):
-        raise PolicyError(f"Invalid value for {what}: it must be a whole number from 0 to {INT32_MAX}")
-    return value
+    return NOT_NEGATIVE.check(value, f"Invalid value for {what}: it", PolicyError)
 
 
 def persistence_of(config: LogConfig) -> Json:
@@ -198,10 +200,3 @@ def decode(value: bytes) -> Json:
         return decode_json(value, "a node")
     except MetadataRefusedError:
         return {}
-
-
-def _number(value: Mapping[str, Any], name: str, minimum: int, maximum: int) -> int:
-    found = value.get(name)
-    if isinstance(found, bool) or not isinstance(found, int) or not minimum <= found <= maximum:
-        raise PolicyError(f"{name} must be a whole number between {minimum} and {maximum}, not {str(found)[:40]!a}")
-    return found

@@ -215,6 +215,15 @@ def initialize_cluster_metadata(
             help="Must be the same as --metadata-store, which is the default.",
         ),
     ] = "",
+    metadata_store_config_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--metadata-store-config-path",
+            "-mscp",
+            help="A broker.conf, or a part of one, with the keys of the connection to ZooKeeper: zkEnableSecurity, "
+            "quireZooKeeperAuth, quireZooKeeperTls and its files.",
+        ),
+    ] = None,
     existing_bk_metadata_service_uri: Annotated[
         str,
         typer.Option(
@@ -263,6 +272,7 @@ def initialize_cluster_metadata(
             metadata_store=metadata_store,
             configuration_store=configuration_metadata_store,
             existing_bookies=existing_bk_metadata_service_uri,
+            store_conf=metadata_store_config_path,
             session_timeout_ms=zookeeper_session_timeout_ms,
             cluster=new_cluster,
         )

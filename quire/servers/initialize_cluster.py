@@ -22,6 +22,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -208,13 +209,15 @@ def run_initialize(
     metadata_store: str,
     configuration_store: str,
     existing_bookies: str,
+    store_conf: Path | None,
     session_timeout_ms: int,
     cluster: Callable[[ConnectString], NewCluster],
 ) -> int:
-    """Run the command; return the exit code.
+    """Run the command; return the exit code. `store_conf`: a broker.conf with the keys of the connection to ZooKeeper.
 
     0: done, 1: the store cannot be reached or written, 2: the options are invalid."""
     from quire.metadata.zookeeper.store import open_store
+    from quire.servers.broker.config import BROKER
     from quire.servers.process import closing, run_server
     from quire.world.real import real_world
 
@@ -228,8 +231,15 @@ def run_initialize(
         wanted = cluster(where)
         if existing_bookies:
             parse_connect_string(existing_bookies)
+        keys = BROKER.load(store_conf).metadata
         config = ZooKeeperConfig(
-            servers=where.servers, chroot=where.chroot, make_chroot=True, session_timeout_s=session_timeout_ms / 1000
+            servers=where.servers,
+            chroot=where.chroot,
+            make_chroot=True,
+            session_timeout_s=session_timeout_ms / 1000,
+            secure=keys.secure,
+            auth=keys.credentials,
+            tls=keys.tls_settings,
         )
     except (ConfigError, InvalidConnectStringError) as error:
         print(f"quire initialize-cluster-metadata: {error}", file=sys.stderr)

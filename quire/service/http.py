@@ -22,7 +22,6 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.logging import Logger as HypercornLogger
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
@@ -38,6 +37,7 @@ from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
+from quire.service.web.protocol import Answers, WebConnection
 from quire.world.real_network import RealNetwork, check_descriptors
 
 if TYPE_CHECKING:
@@ -87,16 +87,19 @@ def make_app(
         guard: returns the check of requests to a path; None: the health check and the levels of loggers are open.
     """
 
-    async def status(request: Request) -> Response:
+    async def status(request: Request) -> PlainTextResponse:
+        """Return whether the server serves, for load balancers."""
         if not health.is_ready():
             return PlainTextResponse("NOT READY", status_code=503)
         reason = health.no_room()
         return PlainTextResponse(f"READ ONLY: {reason}" if reason else "OK")
 
-    async def ready(request: Request) -> Response:
+    async def ready(request: Request) -> PlainTextResponse | JSONResponse:
+        """Return whether everything is up."""
         return PlainTextResponse("ok") if health.is_ready() else _reason(503, "the server is not ready")
 
-    async def check(request: Request) -> Response:
+    async def check(request: Request) -> PlainTextResponse | JSONResponse:
+        """Do the work of the server once, end to end."""
         try:
             with trio.fail_after(HEALTH_CHECK_S):
                 await health.check()
@@ -107,11 +110,21 @@ def make_app(
             return _reason(500, str(error) or type(error).__name__)
         return PlainTextResponse("ok")
 
-    return Starlette(
+    answers = Answers()
+    metrics.family(
+        "counter",
+        "quire_web_answers_total",
+        "Answers of the web port, by the first digit of their status",
+        ("status",),
+        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
+    )
+    app = Starlette(
         routes=[
-            route("/status.html", GET=status),
-            route("/admin/v2/brokers/ready", GET=ready),
-            route("/admin/v2/brokers/health", GET=guarded("/admin/v2/brokers/health", check, guard)),
+            route("/status.html", {"GET": (503,)}, GET=status),
+            route("/admin/v2/brokers/ready", {"GET": (503,)}, GET=ready),
+            route(
+                "/admin/v2/brokers/health", {"GET": (500, 503)}, GET=guarded("/admin/v2/brokers/health", check, guard)
+            ),
             route("/metrics", GET=partial(_scrape, metrics)),
             *log_routes(guard),
             *routes,
@@ -119,6 +132,8 @@ def make_app(
         middleware=middleware,
         exception_handlers={404: _not_found, 405: _not_allowed},
     )
+    app.state.answers = answers
+    return app
 
 
 def make_original_app(
@@ -141,7 +156,8 @@ def make_original_app(
     return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
 
 
-async def _scrape(metrics: Metrics, request: Request) -> Response:
+async def _scrape(metrics: Metrics, request: Request) -> Exposition:
+    """Return the metrics."""
     return Exposition(metrics)
 
 
@@ -210,13 +226,16 @@ async def serve_web(
     config.logger_class = _ServerLog
     config.keep_alive_timeout = IDLE_S
     counts = ConnectionCounts()
+    answers: Answers = getattr(app.state, "answers", None) or Answers()
     serving: set[_Connection | TlsConnection] = set()
 
     async def serve_one(connection: _Connection | TlsConnection) -> None:
         serving.add(connection)
         wrapped = ASGIWrapper(cast(Any, connection.app(app)))
         try:
-            await TCPServer(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
+            server = WebConnection(wrapped, config, connection.context, ConnectionState({}), cast(Any, connection))
+            server.answers = answers
+            await server.run()
         finally:
             serving.discard(connection)
 
@@ -252,6 +271,8 @@ class _Connection:
     """Connection with the interface hypercorn expects of a stream. A connection closed by its peer does not wait for
     another request."""
 
+    is_tls = False
+
     def __init__(self, stream: trio.SocketStream) -> None:
         self.context = WorkerContext(None)
         self.socket = stream.socket
@@ -274,7 +295,11 @@ class _Connection:
     async def send_all(self, data: bytes) -> None:
         """Send a part of an answer. A client that does not take it in time is disconnected."""
         with trio.move_on_after(SEND_S) as scope:
-            await self._stream.send_all(data)
+            try:
+                await self._stream.send_all(data)
+            except trio.BusyResourceError:
+                # Another task is closing the connection, whose client has broken the protocol.
+                raise trio.ClosedResourceError("the connection is being closed") from None
         if scope.cancelled_caught:
             log.debug("client of the web port too slow", connection=self.peer, deadline_s=SEND_S)
             raise trio.BrokenResourceError("the client does not take the answer")

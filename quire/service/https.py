@@ -56,6 +56,8 @@ class TlsListener:
 class TlsConnection:
     """One connection. One that is closed by its peer does not wait for another request."""
 
+    is_tls = True
+
     def __init__(self, raw: RealStream, tls: ServerTls, send_s: float) -> None:
         self.context = WorkerContext(None)
         self.peer = raw.peer

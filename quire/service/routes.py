@@ -4,7 +4,9 @@ raise."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from types import MappingProxyType
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -20,14 +22,25 @@ Check = Callable[[Request], Awaitable[Response | None]]
 log = get_logger(__name__)
 
 
-def route(path: str, **handlers: Handler) -> Route:
-    """Return a resource; a method that is not served gets 405. HEAD is answered as GET is, without the body."""
+class OwnRoute(Route):
+    """Resource that keeps its handlers, for the description of an API."""
+
+    handlers: Mapping[str, Handler]
+    failures: Mapping[str, Sequence[int]]
+    """Statuses of answers that are no success, by method."""
+
+
+def route(path: str, failures: Mapping[str, Sequence[int]] = MappingProxyType({}), /, **handlers: Handler) -> OwnRoute:
+    """Return a resource; a method that is not served gets 405. HEAD is answered as GET is, without the body.
+    `failures`: the statuses of answers that are no success, by method."""
 
     async def answer(request: Request) -> Response:
         method = request.method if request.method in handlers else "GET"
         return await handlers[method](request)
 
-    return Route(path, answer, methods=list(handlers))
+    made = OwnRoute(path, answer, methods=list(handlers))
+    made.handlers, made.failures = handlers, failures
+    return made
 
 
 def guarded(path: str, handler: Handler, guard: Callable[[str], Check] | None) -> Handler:
@@ -36,6 +49,7 @@ def guarded(path: str, handler: Handler, guard: Callable[[str], Check] | None) -
         return handler
     check = guard(path)
 
+    @wraps(handler)
     async def answer(request: Request) -> Response:
         refusal = await check(request)
         return await handler(request) if refusal is None else refusal

@@ -219,8 +219,11 @@ class Connection:
         self._request_id += 1
         return self._request_id
 
-    async def handshake(self) -> None:
+    async def handshake(self, token: bytes = b"") -> None:
+        """Introduce the client. `token`: of its role; empty: it has none."""
         connect = pb.CommandConnect(client_version="simulation", protocol_version=20)
+        if token:
+            connect.auth_method_name, connect.auth_data = "token", token
         self.send(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
         await self._answer(0)
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.secrets import Secrets
 from tools.chaos.__main__ import main
+from tools.local_cluster.security import Security
 
+LOG_MAX = 64 << 20
+"""Bytes of a log that is searched; entry logs, which end in the same way, are longer."""
 pytestmark = pytest.mark.cluster
 
 
@@ -31,6 +35,19 @@ def test_five_minutes_of_faults_lose_nothing_that_was_acknowledged(
     assert {(each["group"], each["how"]) for each in found["faults"]} == {
         (group, how) for group in ("broker", "bookie", "ZooKeeper", "auditor") for how in ("SIGKILL", "SIGSTOP")
     }
+
+
+@pytest.mark.full
+def test_a_minute_of_faults_on_a_secure_cluster_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--rate", "600", "--rate-min", "100"]
+    _run(tmp_path, capsys, "--minutes", "1", "--secure", *load, faults_min=6)
+    security = Security(tmp_path / "chaos" / "cluster")
+    secrets = Secrets(security)
+    for log in (tmp_path / "chaos").rglob("*log"):
+        if log.is_file() and log.stat().st_size < LOG_MAX:
+            assert secrets.found_in(log.read_text(errors="replace")) == [], log
 
 
 def _run(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str, faults_min: int) -> dict[str, Any]:

@@ -15,12 +15,12 @@ import dis
 import gc
 import sys
 import tomllib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 import trio
@@ -46,6 +46,9 @@ from simulation.machines.world import Universe
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "paths"
 SEED = 7
+MESSAGES = ("publish", "dispatch", "acknowledgement")
+"""Paths of a message, in the order in which they are recorded."""
+NO_SECURITY: Mapping[str, Any] = MappingProxyType({})
 SERVER = "server"
 SPARK = "spark"
 PORT = 6650
@@ -192,8 +195,11 @@ def text_of(calls: list[Call]) -> str:
 class Rig:
     """A standalone server on a simulated machine, and clients on others."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe, security: Mapping[str, Any], token: bytes) -> None:
+        """`security`: keys of the server's configuration; `token`: of the clients."""
         self.universe = universe
+        self._security = security
+        self._token = token
         self.host = universe.host(SERVER)
         self.ready = trio.Event()
         self.paths: dict[str, list[Call]] = {}
@@ -202,7 +208,8 @@ class Rig:
         def ready(_: Addresses) -> None:
             self.ready.set()
 
-        config = STANDALONE.build({"brokerServicePort": PORT, "bindAddress": SERVER, "advertisedAddress": SERVER})
+        keys = {"brokerServicePort": PORT, "bindAddress": SERVER, "advertisedAddress": SERVER, **self._security}
+        config = STANDALONE.build(keys)
         await run_standalone(world, config, data_dir="/data", ready=ready, stop=stop, http=False)
 
     async def start(self) -> None:
@@ -221,7 +228,7 @@ class Rig:
         connection = await Connection.open(world, SERVER, PORT)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.run, name="client")
-            await connection.handshake()
+            await connection.handshake(self._token)
             yield connection
             connection.close()
 
@@ -326,17 +333,24 @@ async def recovery(rig: Rig) -> None:
             await connection.producer(OTHER, 0, "p")
 
 
-def record(*, only_publish: bool = False) -> dict[str, str]:
-    """Return the texts by name of the path."""
+def record(
+    *, only: Collection[str] = (), security: Mapping[str, Any] = NO_SECURITY, token: bytes = b""
+) -> dict[str, str]:
+    """Return the texts by name of the path.
+
+    `only`: the first of MESSAGES, or all of them; empty: all paths.
+    `security`: keys of the server's configuration; `token`: of the clients."""
 
     async def main(universe: Universe) -> dict[str, list[Call]]:
-        rig = Rig(universe)
+        rig = Rig(universe, security, token)
         await rig.start()
         async with rig.connection() as connection:
             await publish(rig, connection)
-            if only_publish:
+            if only == MESSAGES[:1]:
                 return rig.paths
             await dispatch_and_acknowledge(rig, connection)
+            if only:
+                return rig.paths
             await range_of_spark(rig, connection)
             await connection.producer(OTHER, 1, "q")
             for number in range(3):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from broker.topics.topic import Topic
-from tests.support.paths import FOLDER, ROOT, record
+from tests.support.credentials import DATA_URL, TOKEN, token
+from tests.support.paths import FOLDER, MESSAGES, ROOT, record
 
 CALLS_MAX = 110
 FILES_MAX = 30
@@ -44,9 +45,22 @@ def test_a_needless_hop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     hop: Callable[..., None] = names["publish"]
     monkeypatch.setattr(Topic, "publish", hop)
     added = [
-        line for line in difference("publish", record(only_publish=True)["publish"]).splitlines() if line[:1] == "+"
+        line for line in difference("publish", record(only=MESSAGES[:1])["publish"]).splitlines() if line[:1] == "+"
     ]
     assert any(line.split() == ["+", "publish", "broker/topics/hop.py", "broker"] for line in added)
+
+
+def test_authentication_and_authorization_add_no_call_to_a_message() -> None:
+    security = {
+        "authenticationEnabled": True,
+        "authenticationProviders": (TOKEN,),
+        "tokenSecretKey": DATA_URL,
+        "authorizationEnabled": True,
+        "superUserRoles": ("alice",),
+    }
+    recorded = record(only=MESSAGES, security=security, token=token().encode())
+    assert tuple(recorded) == tuple(sorted(MESSAGES))
+    assert {name: text for name in recorded if (text := difference(name, recorded[name]))} == {}
 
 
 def test_a_path_counts_its_calls_and_files() -> None:

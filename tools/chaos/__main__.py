@@ -42,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--zookeepers", type=int, default=3, choices=(1, 3), help="number of ZooKeeper servers (default: 3)"
     )
+    made.add_argument(
+        "--secure", action="store_true", help="a cluster with TLS, authentication and authorization everywhere"
+    )
     made.add_argument("--folder", type=Path, help="folder of all files, which is kept (default: a new one)")
     made.add_argument("--keep", action="store_true", help="keep data, logs and histories even after success")
     return made
@@ -68,7 +71,8 @@ def main(argv: list[str] | None = None) -> int:
     cluster: LocalCluster | None = None
     try:
         say(f"seed {seed}: {len(schedule)} faults in {seconds:.0f} s")
-        cluster = LocalCluster.make(folder / "cluster", plan_of(zookeepers=given.zookeepers), bound=True)
+        plan = plan_of(zookeepers=given.zookeepers, secure=given.secure)
+        cluster = LocalCluster.make(folder / "cluster", plan, bound=True)
         cluster.up(say)
         run(cluster, folder, schedule, outcome, say, topics=given.topics, rate=given.rate)
         report.show(outcome, console)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tools.chaos.errors import ChaosError
 from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.security import CLIENT
 
 
 class Client:
@@ -24,6 +25,9 @@ class Client:
         command = [sys.executable, "-m", "tools.chaos.clients", what, "--url", cluster.service_url]
         command += ["--out", str(self.history), "--log", str(self.log)]
         command += ["--topics", str(topics), "--rate", str(rate)]
+        if cluster.security is not None:  # as files, because everybody sees command lines
+            command += ["--trust-file", str(cluster.security.trust)]
+            command += ["--token-file", str(cluster.security.token(CLIENT))]
         with open(self.errors, "wb") as err:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, cwd=Path(__file__).parents[2]

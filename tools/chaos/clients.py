@@ -37,9 +37,16 @@ def topic_name(number: int) -> str:
     return f"persistent://public/default/chaos-{number}"
 
 
-def client_of(url: str, log: Path) -> Any:
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(log))
-    return pulsar.Client(url, logger=logger, operation_timeout_seconds=SUBSCRIBE_S, connection_timeout_ms=3000)
+def client_of(given: argparse.Namespace) -> Any:
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(given.log))
+    more: dict[str, Any] = {}
+    if given.trust_file is not None:
+        more |= {"tls_trust_certs_file_path": str(given.trust_file), "tls_validate_hostname": True}
+    if given.token_file is not None:
+        more["authentication"] = pulsar.AuthenticationToken(given.token_file.read_text)
+    return pulsar.Client(
+        given.url, logger=logger, operation_timeout_seconds=SUBSCRIBE_S, connection_timeout_ms=3000, **more
+    )
 
 
 class Producing:
@@ -48,7 +55,7 @@ class Producing:
     def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
         self._rate = given.rate
         self._history = history
-        self._client = client_of(given.url, given.log)
+        self._client = client_of(given)
         self._producers = [self._producer(number) for number in range(given.topics)]
         self._next = [0] * given.topics
         self._open = [0] * given.topics
@@ -125,7 +132,7 @@ class Consuming:
 
     def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
         self._history = history
-        self._client = client_of(given.url, given.log)
+        self._client = client_of(given)
         self._seen: set[int] = set()
         self.delivered = 0
         kinds = (pulsar.ConsumerType.Failover, pulsar.ConsumerType.KeyShared, pulsar.ConsumerType.Exclusive)
@@ -186,6 +193,8 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--topics", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--trust-file", type=Path, help="authority of the brokers' certificates")
+    parser.add_argument("--token-file", type=Path, help="file with the token of both")
     given = parser.parse_args()
     with open(given.out, "wb") as history:
         clients = Producing(given, history) if given.what == "produce" else Consuming(given, history)

@@ -129,7 +129,7 @@ def auditor_of(cluster: LocalCluster) -> str | None:
     """Return the name of the auditor; None if there is none, or there is no answer."""
 
     async def ask() -> str | None:
-        async with metadata_store(cluster.state.addresses, timeout_s=AUDITOR_S) as store:
+        async with metadata_store(cluster.state.addresses, cluster.security, timeout_s=AUDITOR_S) as store:
             return await read_auditor(store)
 
     try:

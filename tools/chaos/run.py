@@ -88,10 +88,10 @@ class Outcome:
         return found
 
 
-def plan_of(*, bookies: int = 4, brokers: int = 2, zookeepers: int = 3) -> Plan:
+def plan_of(*, bookies: int = 4, brokers: int = 2, zookeepers: int = 3, secure: bool = False) -> Plan:
     """Return the plan: three bookies and a spare one, two brokers, three ZooKeeper nodes, two auto recoveries, one of
     them the auditor."""
-    return Plan(zookeepers=zookeepers, bookies=bookies, brokers=brokers, recoveries=2, conf=PLAN_CONF)
+    return Plan(zookeepers=zookeepers, bookies=bookies, brokers=brokers, recoveries=2, secure=secure, conf=PLAN_CONF)
 
 
 def run(

@@ -5,6 +5,8 @@ scripts/cluster status
 scripts/cluster kill bookie2          scripts/cluster start bookie2
 scripts/cluster pause broker1         scripts/cluster resume broker1
 scripts/cluster down
+
+scripts/cluster up --secure       certificates, tokens and passwords everywhere; it prints the files of a client
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from quire.service import log
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import Kind, Node, Plan
+from tools.local_cluster.rest import NAMESPACE
+from tools.local_cluster.security import ADMIN, CLIENT, Security
 from tools.local_cluster.state import FILE
 
 DEFAULT_FOLDER = Path("out/cluster")
@@ -58,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
         default=3000,
         help="session timeout of ZooKeeper's clients in ms (default: 3000)",
     )
+    up.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS, authentication and authorization everywhere, and no port without: see docs/operating.md",
+    )
+    up.add_argument("--log-level", default="", help="log level of the processes: debug, info or error")
     up.add_argument(
         "--set",
         action="append",
@@ -116,6 +126,8 @@ def up(given: argparse.Namespace, console: Console) -> None:
         brokers=given.brokers,
         recoveries=given.recoveries,
         session_timeout_ms=given.session_timeout_ms,
+        secure=given.secure,
+        log_level=given.log_level,
         conf=settings(given.set),
     )
     begun = time.monotonic()
@@ -137,9 +149,21 @@ def addresses(cluster: LocalCluster, console: Console) -> None:
         ("metadata", cluster.metadata_uri),
         ("shell", f"quire shell -conf {cluster.shell_conf} ..."),
         ("data, logs", str(cluster.folder)),
+        *security_rows(cluster.security),
     )
     for name, value in rows:
-        console.print(f"  {name:<11}{value}", highlight=False, soft_wrap=True)
+        console.print(f"  {name:<12}{value}", highlight=False, soft_wrap=True)
+
+
+def security_rows(security: Security | None) -> tuple[tuple[str, str], ...]:
+    """Return the files that a client of a secure cluster needs, each with what it is."""
+    if security is None:
+        return ()
+    return (
+        ("authority", str(security.trust)),
+        ("token", f"{security.token(CLIENT)} (may use topics of {NAMESPACE})"),
+        ("admin token", str(security.token(ADMIN))),
+    )
 
 
 def condition(cluster: LocalCluster, node: Node) -> str:
@@ -157,6 +181,13 @@ def status(cluster: LocalCluster, console: Console, *, as_json: bool) -> int:
             "webUrls": cluster.web_urls,
             "metadataServiceUri": cluster.metadata_uri,
             "shellConf": str(cluster.shell_conf),
+            "security": None
+            if cluster.security is None
+            else {
+                "authority": str(cluster.security.trust),
+                "token": str(cluster.security.token(CLIENT)),
+                "adminToken": str(cluster.security.token(ADMIN)),
+            },
             "nodes": [
                 {
                     "name": node.name,

@@ -34,6 +34,8 @@ from tools.local_cluster.plan import (
     settings_of,
 )
 from tools.local_cluster.ports import free_ports
+from tools.local_cluster.rest import grant
+from tools.local_cluster.security import CLIENT, Security
 from tools.local_cluster.state import FILE, Pid, State, pid_of, read
 
 READY_S = 90.0
@@ -78,6 +80,8 @@ class LocalCluster:
         folder.mkdir(parents=True, exist_ok=True)
         nodes = [replace(node, ports=(ports or {}).get(node.name, node.ports)) for node in plan.nodes(free_ports)]
         made = cls(folder, State(plan=plan, nodes=nodes), bound=bound)
+        if made.security is not None:
+            made.security.make(node.name for node in nodes)
         for node in made.state.nodes:
             made.write_conf(node)
         made.state.write(made.folder)
@@ -107,6 +111,11 @@ class LocalCluster:
         return self.state.addresses.metadata_uri
 
     @property
+    def security(self) -> Security | None:
+        """Return its certificates, tokens and passwords; None: it has none."""
+        return Security(self.folder) if self.state.plan.secure else None
+
+    @property
     def shell_conf(self) -> Path:
         """Return a bk_server.conf with the cluster's address, for `quire shell` and the scripts of operators."""
         return self.folder / "shell.conf"
@@ -120,8 +129,11 @@ class LocalCluster:
 
     def pids(self, *kinds: Kind) -> list[int]:
         """Return the pids of running processes and all their descendants."""
-        running = [self.state.pids[node.name] for node in self.nodes(*kinds) if self.is_alive(node)]
-        return [each for pid in running for each in tree(pid.pid)]
+        return [pid for node in self.nodes(*kinds) for pid in self.pids_of(node)]
+
+    def pids_of(self, node: Node) -> list[int]:
+        """Return the pids of a process and of all its descendants; none if it does not run."""
+        return tree(self.state.pids[node.name].pid) if self.is_alive(node) else []
 
     # --- the whole cluster
 
@@ -130,15 +142,21 @@ class LocalCluster:
         say("starting ZooKeeper")
         self._start_all(self.nodes(Kind.ZOOKEEPER))
         say("creating the cluster's metadata")
-        initialize(self.folder, self.state.addresses)
-        self.shell_conf.write_text(
-            conf_text({"metadataServiceUri": self.metadata_uri, "zkTimeout": self.state.plan.session_timeout_ms})
-        )
+        security = self.security
+        initialize(self.folder, self.state.addresses, security)
+        known: dict[str, object] = {
+            "metadataServiceUri": self.metadata_uri,
+            "zkTimeout": self.state.plan.session_timeout_ms,
+        }
+        self.shell_conf.write_text(conf_text(known | ({} if security is None else security.shell_settings())))
         for kind in (Kind.BOOKIE, Kind.BROKER, Kind.RECOVERY):
             nodes = self.nodes(kind)
             if nodes:
                 say(f"starting {', '.join(node.name for node in nodes)}")
                 self._start_all(nodes)
+        if security is not None and self.nodes(Kind.BROKER):
+            say(f"granting permissions to {CLIENT}")
+            grant(security, self.web_urls[0])
 
     def _start_all(self, nodes: Iterable[Node]) -> None:
         launched = [node for node in nodes if not self.is_alive(node)]
@@ -181,13 +199,16 @@ class LocalCluster:
         own.mkdir(parents=True, exist_ok=True)
         if node.kind is Kind.ZOOKEEPER:
             (own / "myid").write_text(f"{node.number}\n")
-        settings = settings_of(node, self.state.plan, self.state.addresses, self.folder)
+        more = {} if self.security is None else self.security.settings(node)
+        settings = settings_of(node, self.state.plan, self.state.addresses, self.folder, more)
         node.conf(self.folder).write_text(conf_text(settings))
 
     def command(self, node: Node) -> list[str]:
         """Return the command line of a process."""
         name, _ = COMMANDS[node.kind]
-        return [sys.executable, "-m", "quire.cli.main", name, "--conf", str(node.conf(self.folder))]
+        level = self.state.plan.log_level
+        more = ["--log-level", level] if level else []
+        return [sys.executable, "-m", "quire.cli.main", name, "--conf", str(node.conf(self.folder)), *more]
 
     def launch(self, node: Node) -> None:
         """Start a process without waiting for it. Raises ClusterError if it runs."""
@@ -287,6 +308,8 @@ class LocalCluster:
         node = Node(name=f"{kind.value}{number}", kind=kind, ports=tuple(ports))
         self.state.nodes.append(node)
         self.state.plan = replace(self.state.plan, bookies=self.state.plan.bookies + 1)
+        if self.security is not None:
+            self.security.issue(node.name)
         self.write_conf(node)
         self.start(node)
         return node

@@ -4,6 +4,7 @@
 <folder>/bookie1 ..            bk_server.conf, journal, ledgers
 <folder>/broker1 ..            broker.conf
 <folder>/recovery1 ..          bk_server.conf of an auto recovery of its own
+<folder>/security            keys, certificates, tokens, passwords   `security.Security`
 <folder>/<name>/log            what the process says, standard output and standard error
 <folder>/cluster.json          the state: `state.State`
 """
@@ -14,11 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
+NONE: Mapping[str, object] = MappingProxyType({})
 HOST = "127.0.0.1"
 CLUSTER_NAME = "local"
 TICK_MS = 500
 SESSION_TIMEOUT_MS = 3000
+LOG_LEVELS = ("", "debug", "info", "error")
+"""Names that ZooKeeper has too."""
 
 
 class Kind(Enum):
@@ -83,10 +88,16 @@ class Plan:
     brokers: int = 1
     recoveries: int = 1
     session_timeout_ms: int = SESSION_TIMEOUT_MS
+    secure: bool = False
+    """TLS, authentication and authorization everywhere, and no port without them; see `security.Security`."""
+    log_level: str = ""
+    """Log level of the processes: debug, info or error. Empty: what each has by default."""
     conf: Mapping[Kind, Mapping[str, object]] = field(default_factory=dict)
     """Additional keys by kind, with precedence."""
 
     def __post_init__(self) -> None:
+        if self.log_level not in LOG_LEVELS:
+            raise ValueError(f"--log-level: {', '.join(filter(None, LOG_LEVELS))}")
         if self.zookeepers not in (1, 3, 5):
             raise ValueError("--zookeepers: 1, 3 or 5")
         if self.bookies < 1:
@@ -123,6 +134,8 @@ class Addresses:
 
     zookeepers: tuple[Node, ...]
     brokers: tuple[Node, ...]
+    secure: bool = False
+    """True if all ports have TLS."""
 
     @property
     def metadata_store(self) -> str:
@@ -137,15 +150,20 @@ class Addresses:
     @property
     def service_url(self) -> str:
         """Return the service URL for clients: every broker. Empty without brokers."""
-        return "pulsar://" + ",".join(node.address for node in self.brokers) if self.brokers else ""
+        scheme = "pulsar+ssl" if self.secure else "pulsar"
+        return f"{scheme}://" + ",".join(node.address for node in self.brokers) if self.brokers else ""
 
     @property
     def web_urls(self) -> list[str]:
-        return [f"http://{HOST}:{node.ports[1]}" for node in self.brokers]
+        scheme = "https" if self.secure else "http"
+        return [f"{scheme}://{HOST}:{node.ports[1]}" for node in self.brokers]
 
 
-def settings_of(node: Node, plan: Plan, addresses: Addresses, folder: Path) -> dict[str, object]:
-    """Return the keys of a process's configuration file. `folder` is the cluster's."""
+def settings_of(
+    node: Node, plan: Plan, addresses: Addresses, folder: Path, security: Mapping[str, object] = NONE
+) -> dict[str, object]:
+    """Return the keys of a process's configuration file. `folder` is the cluster's, `security` what makes the process
+    secure."""
     own = node.folder(folder)
     if node.kind is Kind.ZOOKEEPER:
         made = _zookeeper(node, addresses, own)
@@ -169,7 +187,7 @@ def settings_of(node: Node, plan: Plan, addresses: Addresses, folder: Path) -> d
             }
         else:
             made["openLedgerRereplicationGracePeriod"] = 5000
-    return made | dict(plan.conf.get(node.kind, {}))
+    return made | dict(security) | dict(plan.conf.get(node.kind, {}))
 
 
 def _zookeeper(node: Node, addresses: Addresses, own: Path) -> dict[str, object]:
@@ -178,8 +196,8 @@ def _zookeeper(node: Node, addresses: Addresses, own: Path) -> dict[str, object]
         "initLimit": 20,
         "syncLimit": 10,
         "dataDir": own,
-        "clientPort": node.port,
-        "clientPortAddress": HOST,
+        "secureClientPort" if addresses.secure else "clientPort": node.port,
+        "secureClientPortAddress" if addresses.secure else "clientPortAddress": HOST,
         "maxClientCnxns": 0,
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "srvr,ruok,mntr,stat",

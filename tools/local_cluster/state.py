@@ -66,6 +66,7 @@ class State:
         return Addresses(
             zookeepers=tuple(node for node in self.nodes if node.kind is Kind.ZOOKEEPER),
             brokers=tuple(node for node in self.nodes if node.kind is Kind.BROKER),
+            secure=self.plan.secure,
         )
 
     def node(self, name: str) -> Node:
@@ -93,6 +94,8 @@ class State:
                 "brokers": plan.brokers,
                 "recoveries": plan.recoveries,
                 "session_timeout_ms": plan.session_timeout_ms,
+                "secure": plan.secure,
+                "log_level": plan.log_level,
                 "conf": {kind.value: {key: str(value) for key, value in of.items()} for kind, of in plan.conf.items()},
             },
             "nodes": [{"name": node.name, "kind": node.kind.value, "ports": list(node.ports)} for node in self.nodes],

@@ -21,7 +21,7 @@ from broker.admin.cluster import clusters
 from broker.admin.errors import NotServedError, NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import AdminCall
-from broker.admin.resource import answer, text
+from broker.admin.resource import NoContent, answer, text
 from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
@@ -121,7 +121,7 @@ async def _node(call: AdminCall, path: str) -> Node | None:
         return await call.cluster.metadata.get(path)
 
 
-async def check_backlog_quotas(call: AdminCall) -> Response:
+async def check_backlog_quotas(call: AdminCall) -> NoContent:
     """Check the backlogs of all loaded topics of this broker against their quotas, now."""
     await call.administration.check_quotas()
-    return Response(status_code=204)
+    return NoContent()

@@ -18,13 +18,17 @@ from starlette.responses import Response
 
 from broker.admin.errors import ExistsError, MalformedRequestError, NotThereError, PreconditionError
 from broker.admin.requests import AdminCall
-from broker.admin.resource import answer
+from broker.admin.resource import Empty, answer
 from broker.errors import translated
 from broker.ownership.values import encode_json
 from broker.topics.policy_values import decode
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
+from quire.service.web.shapes import Anything, Record
 
+_BODY = Record(
+    {name: Anything() for name in ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")}
+)
 ROOT = "/admin/clusters"
 _SCHEMES = {
     "serviceUrl": "http",
@@ -51,24 +55,24 @@ async def get(call: AdminCall) -> Response:
     return answer(data)
 
 
-async def create(call: AdminCall) -> Response:
+async def create(call: AdminCall) -> Empty:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
             await call.cluster.metadata.create(f"{ROOT}/{name}", encode_json(data), make_parents=True)
         except NodeExistsError as error:
             raise ExistsError(f"Cluster already exists: {name}") from error
-    return Response()
+    return Empty()
 
 
-async def update(call: AdminCall) -> Response:
+async def update(call: AdminCall) -> Empty:
     name, data = call.cluster_name(), await _data(call)
     with translated(f"cluster {name}"):
         try:
             await call.cluster.metadata.put(f"{ROOT}/{name}", encode_json(data), ANY_VERSION)
         except NoNodeError as error:
             raise _no_such(name) from error
-    return Response()
+    return Empty()
 
 
 async def delete(call: AdminCall) -> None:
@@ -95,13 +99,13 @@ async def known(call: AdminCall) -> list[str]:
 
 async def _data(call: AdminCall) -> dict[str, Any]:
     data = await call.json()
-    if not isinstance(data, dict):
-        raise MalformedRequestError("cluster data must be a JSON object with serviceUrl and brokerServiceUrl")
+    _BODY.check(data, "cluster data", MalformedRequestError)
+    found: dict[str, Any] = data
     for name, scheme in _SCHEMES.items():
-        url = data.get(name)
+        url = found.get(name)
         if url and (not isinstance(url, str) or urlsplit(url).scheme != scheme):
             raise MalformedRequestError(f"{name} must begin with {scheme}://, unlike {str(url)[:100]!a}")
-    return data
+    return found
 
 
 def _own_urls(call: AdminCall) -> dict[str, str]:

@@ -23,7 +23,11 @@ from broker.ownership.values import Json, decode_json, encode_json
 from quire.ledger.placement.topology import clean_location
 from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.update_loop import update_node
+from quire.service.web.parameters import Parameter
+from quire.service.web.shapes import Record, Text
 
+_GROUP = Parameter("group", "Group of the bookie; needed.")
+_BODY = Record({"rack": Text(1), "hostname": Text()}, needed=("rack",))
 PATH = "/bookies"
 NAME_MAX = 256
 BOOKIES_MAX = 10_000
@@ -45,12 +49,14 @@ async def one(call: AdminCall) -> Response:
 
 async def put(call: AdminCall) -> None:
     """Set the rack of one bookie."""
-    bookie, group, info = call.part("bookie"), call.request.query_params.get("group", ""), await call.json()
+    bookie, group, info = call.part("bookie"), call.given(_GROUP) or "", await call.json()
     if not 0 < len(group) <= NAME_MAX or not 0 < len(bookie) <= NAME_MAX:
         raise PreconditionError("Bookie 'group' parameters is missing, or a name is too long")
-    rack, hostname = (info.get("rack"), info.get("hostname")) if isinstance(info, dict) else (None, None)
-    if not isinstance(rack, str) or not clean_location(rack) or not isinstance(hostname, str | None):
-        raise PreconditionError('a rack is {"rack": "/region/rack", "hostname": "host"}')
+    given = _BODY.check(info, 'a rack, such as {"rack": "/region/rack", "hostname": "host"},', PreconditionError)
+    rack: str = given["rack"]
+    hostname: str | None = given.get("hostname")
+    if not clean_location(rack):
+        raise PreconditionError(f"rack {rack[:NAME_MAX]!a} is not like /region/rack")
     if rack.strip("/").count("/") > 1:
         raise PreconditionError(f"rack {rack[:NAME_MAX]!a} is neither /rack nor /region/rack")
 

@@ -33,11 +33,16 @@ from broker.admin.resource import answer
 from broker.errors import TopicNotFoundError
 from broker.security.authorization import grants
 from broker.security.authorization.grants import GrantsError
+from quire.service.web.shapes import Anything, Body, Listing, Record, Text
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName
 
 T = TypeVar("T")
 
+_ROLES = Listing(Text(1))
+_GRANTS = Body(
+    Listing(Record({"topic": Text(), "role": Text(1), "actions": Anything()}, needed=("topic", "role")), minimum=1)
+)
 MANY_BYTES_MAX = 1 << 20
 """Maximum bytes of a body about many topics."""
 GRANT_MANY = "/admin/v2/namespaces/grantPermissionsOnTopics"
@@ -66,9 +71,8 @@ async def of_subscriptions(call: AdminCall) -> Response:
 
 
 async def grant_on_subscription(call: AdminCall) -> None:
-    namespace, subscription, roles = call.namespace(), call.subscription(), await call.json()
-    if not isinstance(roles, list) or not all(isinstance(each, str) and each for each in roles):
-        raise MalformedRequestError("the body must be a list of roles")
+    namespace, subscription = call.namespace(), call.subscription()
+    roles = _ROLES.check(await call.json(), "roles", MalformedRequestError)
     await _change(call, namespace, grants.grant_on_subscription(subscription, list(dict.fromkeys(roles))))
 
 
@@ -143,15 +147,11 @@ async def forget_topic(call: AdminCall, name: TopicName) -> None:
 async def _many(call: AdminCall, pattern: str) -> list[tuple[TopicName, str, Mapping[str, Any]]]:
     """Return the topics and roles of a body, at least one; permitted, and of one namespace."""
     body = await call.json(MANY_BYTES_MAX)
-    if not isinstance(body, list) or not body or not all(isinstance(each, dict) for each in body):
-        raise MalformedRequestError("the body must be a list of objects with topic and role")
+    _GRANTS.shape.check(body, "the body", MalformedRequestError)
     found: list[tuple[TopicName, str, Mapping[str, Any]]] = []
     for each in body:
-        topic, role = each.get("topic"), each.get("role")
-        if not isinstance(topic, str) or not isinstance(role, str) or not role:
-            raise MalformedRequestError("each grant needs a topic and a role")
         try:
-            found.append((TopicName.parse(topic), role, each))
+            found.append((TopicName.parse(each["topic"]), each["role"], each))
         except InvalidNameError as error:
             raise MalformedRequestError(str(error)) from error
     namespace = found[0][0].namespace_name

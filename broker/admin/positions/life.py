@@ -18,7 +18,7 @@ from starlette.responses import Response
 from broker.admin.message_ids import message_id
 from broker.admin.positions.every import on_every, on_topic
 from broker.admin.requests import AdminCall
-from broker.admin.resource import answer
+from broker.admin.resource import Empty, answer
 from broker.dispatch import moving
 from broker.errors import NotAllowedError, ServiceNotReadyError, SubscriptionBusyError
 from broker.topics import termination
@@ -50,9 +50,9 @@ async def _terminate(topic: Topic) -> dict[str, int]:
     return message_id(await termination.terminate(topic), topic.name)
 
 
-async def trim(call: AdminCall) -> Response:
+async def trim(call: AdminCall) -> Empty:
     await on_every(call, _trim)
-    return Response()
+    return Empty()
 
 
 async def _trim(topic: Topic) -> None:

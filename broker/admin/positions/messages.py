@@ -18,18 +18,18 @@ Source: Pulsar's PersistentTopicsBase, where generateResponseWithEntry has the h
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.errors import PreconditionError
 from broker.admin.message_ids import message_id, parse
+from broker.admin.openapi.parameters import ENTRY, LEDGER
 from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import INT64_MAX, AdminCall
-from broker.admin.resource import answer
+from broker.admin.resource import Payload, answer
 from broker.dispatch.message_index import entry_with_index
 from broker.errors import NoSuchMessageError, ServiceNotReadyError
 from broker.topics.backlog_size import size_behind
@@ -37,13 +37,17 @@ from broker.topics.entry_stamps import INDEX
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from quire.ledger.position import Position
+from quire.service.web.parameters import OneOf, PathNumber, WholeNumber
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.wire.pulsar.metadata import broker_metadata, metadata_span, read_metadata
 
 UNPACKED_BYTES_MAX = 64 << 20
 """Maximum bytes of a payload after decompression."""
-_NUMBER = re.compile("[0-9]{1,19}")
+_NTH = PathNumber("number", "Number of an entry that is not acknowledged, from 1.", 0, INT64_MAX)
+_END = OneOf("initialPosition", "End from which entries are counted.", ("earliest", "latest"), "latest")
+_FROM_END = WholeNumber("messagePosition", "Number of an entry from that end, from 1.", -INT64_MAX, INT64_MAX)
+_INDEX = WholeNumber("index", "Index of a message.", -INT64_MAX, INT64_MAX, needed=True)
 _TIMES = (("publish_time", "publish-time"), ("event_time", "event-time"), ("deliver_at_time", "deliver-at-time"))
 _VALUES = [
     "null_value",
@@ -69,10 +73,10 @@ _BYTES = ("encryption_param", "schema_version", "ordering_key")
 """Fields whose value is a header in base64."""
 
 
-async def peek(call: AdminCall) -> Response:
-    name, number = call.subscription(), _number(call, "number")
+async def peek(call: AdminCall) -> Payload:
+    name, number = call.subscription(), call.number(_NTH)
 
-    async def work(topic: Topic) -> Response:
+    async def work(topic: Topic) -> Payload:
         found = subscription_of(topic, name).cursor.nth_unacked(number) if number else None
         if found is None:
             raise NoSuchMessageError("Message not found")
@@ -81,20 +85,17 @@ async def peek(call: AdminCall) -> Response:
     return await on_topic(call, work)
 
 
-async def examine(call: AdminCall) -> Response:
-    query = call.request.query_params
-    end, text = query.get("initialPosition") or "latest", query.get("messagePosition") or "1"
-    if end not in ("earliest", "latest") or not re.fullmatch("-?[0-9]{1,18}", text):
-        raise MalformedRequestError("initialPosition is earliest or latest, and messagePosition a number")
-    number = max(1, int(text))
+async def examine(call: AdminCall) -> Payload:
+    end, given = call.choice(_END), call.whole(_FROM_END)
+    number = max(1, 1 if given is None else given)
 
-    async def work(topic: Topic) -> Response:
+    async def work(topic: Topic) -> Payload:
         places = topic.ledger.index.places()
         if number > places.count:
             raise NoSuchMessageError("Message not found")
         return await _message(topic, places.place(number - 1 if end == "earliest" else places.count - number))
 
-    async def checked(topic: Topic) -> Response | None:
+    async def checked(topic: Topic) -> Payload | None:
         return await work(topic) if topic.ledger.entry_count else None
 
     found = await on_topic(call, checked)
@@ -103,10 +104,10 @@ async def examine(call: AdminCall) -> Response:
     return found
 
 
-async def by_id(call: AdminCall) -> Response:
-    wanted = Position(_number(call, "ledger"), _number(call, "entry"))
+async def by_id(call: AdminCall) -> Payload:
+    wanted = Position(call.number(LEDGER), call.number(ENTRY))
 
-    async def work(topic: Topic) -> Response:
+    async def work(topic: Topic) -> Payload:
         last = topic.ledger.last_entry_of(wanted.ledger_id)
         if last is None or wanted.entry_id > last:
             raise NoSuchMessageError("Message id not found")
@@ -116,10 +117,7 @@ async def by_id(call: AdminCall) -> Response:
 
 
 async def by_index(call: AdminCall) -> Response:
-    text = call.request.query_params.get("index") or ""
-    if not re.fullmatch("-?[0-9]{1,18}", text):
-        raise MalformedRequestError("index must be a number")
-    index = int(text)
+    index = call.whole(_INDEX) or 0
 
     async def work(topic: Topic) -> Position | None:
         if INDEX not in topic.context.options.entry_metadata:
@@ -149,7 +147,7 @@ async def backlog_size(call: AdminCall) -> Response:
     return answer(await on_topic(call, work))
 
 
-async def _message(topic: Topic, position: Position) -> Response:
+async def _message(topic: Topic, position: Position) -> Payload:
     topic.check_open()
     try:
         run = await topic.ledger.read(position, 1, 1)
@@ -174,7 +172,7 @@ def transaction_headers(topic: Topic, position: Position, entry: bytes) -> dict[
     return found
 
 
-def response_of(position: Position, entry: bytes, more: Mapping[str, str]) -> Response:
+def response_of(position: Position, entry: bytes, more: Mapping[str, str]) -> Payload:
     """Return the payload of an entry with its metadata, and `more`, as headers. Raises PulsarWireError."""
     metadata, added = read_metadata(entry), broker_metadata(entry)
     _, start = metadata_span(entry)
@@ -206,7 +204,7 @@ def response_of(position: Position, entry: bytes, more: Mapping[str, str]) -> Re
     ]
     headers.append(("txn-consumable", "true"))
     headers += more.items()
-    response = Response(_payload(metadata, entry[start:]), media_type="application/octet-stream")
+    response = Payload(_payload(metadata, entry[start:]))
     response.raw_headers += [(f"X-Pulsar-{name}".encode(), _one_line(value)) for name, value in headers]
     return response
 
@@ -223,13 +221,6 @@ def _payload(metadata: pb.MessageMetadata, data: bytes) -> bytes:
         return decompress(metadata.compression, data, metadata.uncompressed_size, size_max=UNPACKED_BYTES_MAX)
     except CorruptEntryError as error:
         raise PulsarWireError(str(error)) from error
-
-
-def _number(call: AdminCall, name: str) -> int:
-    text = call.part(name)
-    if not _NUMBER.fullmatch(text) or int(text) > INT64_MAX:
-        raise MalformedRequestError(f"{text[:100]!a} is not a number")
-    return int(text)
 
 
 def _time(ms: int) -> str:

@@ -16,27 +16,29 @@ Source: Pulsar's PersistentTopicsBase; there an expiry with `isExcluded` takes o
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 from starlette.responses import Response
 
-from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.errors import PreconditionError
 from broker.admin.message_ids import parse
+from broker.admin.openapi.parameters import TIMESTAMP
 from broker.admin.positions.every import on_every, on_topic, subscription_of
 from broker.admin.properties import check_size
-from broker.admin.requests import INT32_MAX, INT64_MAX, AdminCall, string_map
+from broker.admin.requests import INT32_MAX, AdminCall, string_map
 from broker.admin.resource import answer
 from broker.dispatch import moving
 from broker.errors import NothingExpiredError, ServiceNotReadyError
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
+from quire.service.web.parameters import PathNumber
 
-_NUMBER = re.compile("-?[0-9]{1,19}")
+_COUNT = PathNumber("count", "Messages to skip, 0 or more.", -INT32_MAX, INT32_MAX)
+_SECONDS = PathNumber("seconds", "Age from which on messages expire, in seconds, 0 or more.", -INT32_MAX, INT32_MAX)
 
 
 async def reset_to_time(call: AdminCall) -> None:
-    name, at = call.subscription(), _number(call, "timestamp", INT64_MAX)
+    name, at = call.subscription(), call.number(TIMESTAMP)
 
     async def work(topic: Topic) -> None:
         await moving.reset_to_time(subscription_of(topic, name), at)
@@ -55,7 +57,7 @@ async def reset(call: AdminCall) -> None:
 
 
 async def skip(call: AdminCall) -> None:
-    name, count = call.subscription(), _number(call, "count", INT32_MAX)
+    name, count = call.subscription(), call.number(_COUNT)
     if count < 0:
         raise PreconditionError("the number of messages to skip must not be negative")
 
@@ -133,14 +135,7 @@ async def set_properties(call: AdminCall) -> None:
 
 
 def _seconds(call: AdminCall) -> int:
-    seconds = _number(call, "seconds", INT32_MAX)
+    seconds = call.number(_SECONDS)
     if seconds < 0:
         raise PreconditionError("the age of messages must not be negative")
     return seconds
-
-
-def _number(call: AdminCall, name: str, maximum: int) -> int:
-    text = call.part(name)
-    if not _NUMBER.fullmatch(text) or abs(int(text)) > maximum:
-        raise MalformedRequestError(f"{text[:100]!a} is not a number up to {maximum}")
-    return int(text)

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.responses import Response
 
 from broker.admin.errors import Statuses
+from broker.admin.openapi.parameters import PER_PARTITION
 from broker.admin.positions.every import on_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
@@ -24,16 +25,16 @@ from broker.admin.stats.topic_stats import Asked, take
 from broker.errors import IsPartitionedError, NotPartitionedError, ServiceNotReadyError, TopicNotFoundError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
+from quire.service.web.parameters import Flag
 from quire.wire.pulsar.names import TopicName
 
 STATUSES: Statuses = {IsPartitionedError: 404}
-_OF_ONE = (
-    "getPreciseBacklog",
-    "subscriptionBacklogSize",
-    "getEarliestTimeInBacklog",
-    "excludePublishers",
-    "excludeConsumers",
-)
+_PRECISE = Flag("getPreciseBacklog", "Count the messages of backlogs, not only their entries.")
+_SIZE = Flag("subscriptionBacklogSize", "Answer the bytes of backlogs.", default=True)
+_EARLIEST = Flag("getEarliestTimeInBacklog", "Answer the age of the oldest message of each backlog.")
+_NO_PUBLISHERS = Flag("excludePublishers", "Leave publishers out.")
+_NO_CONSUMERS = Flag("excludeConsumers", "Leave consumers out.")
+_OF_ONE = (_PRECISE, _SIZE, _EARLIEST, _NO_PUBLISHERS, _NO_CONSUMERS)
 """Parameters of the call about one partition."""
 
 
@@ -66,7 +67,7 @@ async def of_partitioned(call: AdminCall) -> Response:
     metadata: dict[str, Any] = {"partitions": count, "deleted": False}
     if stored is not None and stored.properties:
         metadata["properties"] = dict(stored.properties)
-    shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
+    shown = partitions if call.flag(PER_PARTITION) else {}
     return answer({**found, "metadata": metadata, "partitions": shown})
 
 
@@ -74,7 +75,7 @@ async def _of_partition(call: AdminCall, name: TopicName, asked: Asked) -> dict[
     remote = await call.administration.elsewhere(name)
     if remote is None:
         return await _taken(call, await call.administration.partition(name), asked)
-    query = "&".join(f"{key}={'true' if _flag(call, key) else 'false'}" for key in _OF_ONE)
+    query = "&".join(f"{each.name}={'true' if call.flag(each) else 'false'}" for each in _OF_ONE)
     found: dict[str, Any] = await remote.ask("GET", f"/stats?{query}", errors={404: TopicNotFoundError})
     return found
 
@@ -89,13 +90,9 @@ async def _taken(call: AdminCall, topic: Topic, asked: Asked) -> dict[str, Any]:
 
 def _asked(call: AdminCall) -> Asked:
     return Asked(
-        precise_backlog=_flag(call, "getPreciseBacklog"),
-        backlog_size=_flag(call, "subscriptionBacklogSize"),
-        earliest_time=_flag(call, "getEarliestTimeInBacklog"),
-        publishers=not _flag(call, "excludePublishers"),
-        consumers=not _flag(call, "excludeConsumers"),
+        precise_backlog=call.flag(_PRECISE),
+        backlog_size=call.flag(_SIZE),
+        earliest_time=call.flag(_EARLIEST),
+        publishers=not call.flag(_NO_PUBLISHERS),
+        consumers=not call.flag(_NO_CONSUMERS),
     )
-
-
-def _flag(call: AdminCall, name: str) -> bool:
-    return (name == "subscriptionBacklogSize" and name not in call.request.query_params) or call.flag(name)

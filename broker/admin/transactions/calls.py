@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from broker.admin.errors import MalformedRequestError
-from broker.admin.requests import INT64_MAX, AdminCall
+from broker.admin.openapi.parameters import INT64_MAX
+from broker.admin.requests import AdminCall
 from broker.admin.stats.internal_stats import read_metadata, stats_of_log
 from broker.errors import ServiceNotReadyError
 from broker.transactions.record_log import RecordLog
 from broker.transactions.service import TransactionService
 from broker.transactions.txn_id import TxnId
+from quire.service.web.parameters import PathNumber
 
+_MOST: Final = PathNumber("most", "First half of the id of a transaction.", 0, INT64_MAX)
+_LEAST: Final = PathNumber("least", "Second half of the id of a transaction.", 0, INT64_MAX)
 BASE: Final = "/admin/v3/transactions"
 
 
@@ -24,22 +27,14 @@ def service_of(call: AdminCall) -> TransactionService:
     return found
 
 
-def number(call: AdminCall, name: str, text: str | None = None) -> int:
-    """Return a number of the path, or of `text`. Raises MalformedRequestError."""
-    text = call.part(name) if text is None else text
-    if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > INT64_MAX:
-        raise MalformedRequestError(f"{name} is not a number: {text[:100]!a}")
-    return int(text)
-
-
 def txn_of(call: AdminCall) -> TxnId:
-    """Return the transaction of the path. Raises MalformedRequestError."""
-    return TxnId(number(call, "most"), number(call, "least"))
+    """Return the transaction of the path. Raises ParameterError."""
+    return TxnId(call.number(_MOST), call.number(_LEAST))
 
 
-async def log_stats(call: AdminCall, records: RecordLog) -> dict[str, Any]:
-    """Return the name and the state of a log of records."""
+async def log_stats(call: AdminCall, records: RecordLog, metadata: bool) -> dict[str, Any]:
+    """Return the name and the state of a log of records. `metadata`: with those of its ledgers."""
     administration = call.administration
     read = partial(read_metadata, administration.metadata, administration.ledgers_root)
-    found = await stats_of_log(records.ledger, read, show_metadata=call.flag("metadata"))
+    found = await stats_of_log(records.ledger, read, show_metadata=metadata)
     return {"managedLedgerName": records.name.managed_ledger_path, "managedLedgerInternalStats": found.log_as_json()}

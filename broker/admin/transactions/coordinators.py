@@ -8,19 +8,25 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from broker.admin.errors import MalformedRequestError, PreconditionError
+from broker.admin.openapi.parameters import COORDINATOR_ID, METADATA
 from broker.admin.redirects import at_owner
-from broker.admin.requests import INT32_MAX, AdminCall, integer
+from broker.admin.requests import INT32_MAX, INT64_MAX, AdminCall
 from broker.admin.resource import answer
-from broker.admin.transactions.calls import BASE, log_stats, number, service_of, txn_of
+from broker.admin.transactions.calls import BASE, log_stats, service_of, txn_of
 from broker.admin.transactions.participants import found_in_acks, found_in_buffer
 from broker.background import for_all
 from broker.errors import NotPartitionedError, PartitionCountError, TopicNotFoundError
 from broker.transactions.coordinator import Coordinator
 from broker.transactions.coordinator_state import OPEN, Transaction, status_name
 from broker.transactions.txn_id import COORDINATORS
+from quire.service.web.parameters import PathNumber
+from quire.service.web.shapes import Whole
 
 T = TypeVar("T")
 
+_REPLICAS: Final = Whole(-INT32_MAX, INT32_MAX)
+_COORDINATOR: Final = PathNumber("coordinator", "Number of a coordinator of transactions.", 0, INT64_MAX)
+_TIMEOUT: Final = PathNumber("timeout", "Milliseconds for which a transaction is open.", 0, INT64_MAX)
 REPLICAS_MAX: Final = 1024
 """Coordinators there may be. Each is a log, and partition of a topic; the original has no bound."""
 
@@ -68,9 +74,9 @@ async def listed(call: AdminCall) -> Response:
 
 
 async def stats(call: AdminCall) -> Response:
-    wanted = call.request.query_params.get("coordinatorId")
+    wanted = call.whole(COORDINATOR_ID)
     if wanted is not None:
-        return answer(_stats(await _coordinator(call, number(call, "coordinatorId", wanted))))
+        return answer(_stats(await _coordinator(call, wanted)))
 
     async def here(coordinator: Coordinator) -> dict[str, Any]:
         return _stats(coordinator)
@@ -92,8 +98,8 @@ def _stats(coordinator: Coordinator) -> dict[str, Any]:
 
 
 async def internal_stats(call: AdminCall) -> Response:
-    coordinator = await _coordinator(call, number(call, "coordinator"))
-    return answer({"transactionLogStats": await log_stats(call, coordinator.records)})
+    coordinator = await _coordinator(call, call.number(_COORDINATOR))
+    return answer({"transactionLogStats": await log_stats(call, coordinator.records, call.flag(METADATA))})
 
 
 async def metadata(call: AdminCall) -> Response:
@@ -103,7 +109,7 @@ async def metadata(call: AdminCall) -> Response:
 
 
 async def slow(call: AdminCall) -> Response:
-    timeout_ms = number(call, "timeout")
+    timeout_ms = call.number(_TIMEOUT)
     now_ms = service_of(call).now_ms()
 
     async def here(coordinator: Coordinator) -> dict[str, Any]:
@@ -114,9 +120,9 @@ async def slow(call: AdminCall) -> Response:
         ]
         return {str(each.id): await _metadata(call, each) for each in late}
 
-    wanted = call.request.query_params.get("coordinatorId")
+    wanted = call.whole(COORDINATOR_ID)
     if wanted is not None:
-        return answer(await here(await _coordinator(call, number(call, "coordinatorId", wanted))))
+        return answer(await here(await _coordinator(call, wanted)))
     found = await _by_coordinator(call, here, f"slowTransactions/{timeout_ms}?coordinatorId=")
     return answer({txn: each for _, transactions in found for txn, each in transactions.items()})
 
@@ -159,9 +165,7 @@ async def scale(call: AdminCall) -> None:
     """Add coordinators. Those that are there stay where they are."""
     service_of(call)
     body = await call.json()
-    if body is None:
-        raise MalformedRequestError("the body must be the new number of coordinators")
-    replicas = integer(body, "the number of coordinators", minimum=-INT32_MAX, maximum=INT32_MAX)
+    replicas = _REPLICAS.check(body, "the number of coordinators", MalformedRequestError)
     count = await call.administration.partitions(COORDINATORS)
     if not count:
         raise NotPartitionedError("the coordinators of transactions are not set up yet")

@@ -8,10 +8,11 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from broker.admin.openapi.parameters import ENTRY, INT64_MAX, LEDGER, LOW_WATERMARKS, METADATA
 from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.admin.transactions.calls import BASE, log_stats, number, service_of, txn_of
+from broker.admin.transactions.calls import BASE, log_stats, service_of, txn_of
 from broker.errors import ServiceNotReadyError, TopicNotFoundError
 from broker.topics.topic import Topic
 from broker.transactions.errors import TransactionNotFoundError
@@ -20,14 +21,17 @@ from broker.transactions.service import parsed
 from broker.transactions.topic_transactions import TransactionsOfTopic
 from broker.transactions.txn_id import TxnId
 from quire.ledger.position import Position
+from quire.service.web.parameters import WholeNumber
 from quire.wire.pulsar.names import TopicName
 
+_BATCH_INDEX: Final = WholeNumber("batchIndex", "Message of a batch; the whole entry without it.", 0, INT64_MAX)
 SINGLE: Final = "Single"
 """Kind of the snapshots: the whole state in one message. Source: Pulsar's TransactionBuffer.SnapshotType."""
 
 
 async def buffer_stats(call: AdminCall) -> Response:
     service_of(call)
+    has_marks = call.flag(LOW_WATERMARKS)
 
     async def work(topic: Topic) -> dict[str, Any]:
         found = topic.transactions
@@ -44,15 +48,13 @@ async def buffer_stats(call: AdminCall) -> Response:
             "totalAbortedTransactions": 0 if state is None else len(state.aborted),
             "snapshotType": SINGLE,
         }
-        return _with_marks(call, stats, {} if state is None else state.low_watermarks)
+        return _with_marks(stats, {} if state is None else state.low_watermarks) if has_marks else stats
 
     return answer(await on_topic(call, work))
 
 
-def _with_marks(call: AdminCall, stats: dict[str, Any], marks: Mapping[int, int]) -> dict[str, Any]:
-    if call.flag("lowWaterMarks"):
-        stats["lowWaterMarks"] = {str(coordinator_id): mark for coordinator_id, mark in marks.items()}
-    return stats
+def _with_marks(stats: dict[str, Any], marks: Mapping[int, int]) -> dict[str, Any]:
+    return {**stats, "lowWaterMarks": {str(coordinator_id): mark for coordinator_id, mark in marks.items()}}
 
 
 async def in_buffer(call: AdminCall) -> Response:
@@ -75,7 +77,7 @@ def _in_buffer(found: object, txn: TxnId) -> dict[str, Any]:
 
 
 async def buffer_internal_stats(call: AdminCall) -> Response:
-    service, name, metadata = service_of(call), call.topic(), call.flag("metadata")
+    service, name, metadata = service_of(call), call.topic(), call.flag(METADATA)
 
     async def work(topic: Topic) -> bool:
         found = topic.transactions
@@ -94,7 +96,7 @@ async def buffer_internal_stats(call: AdminCall) -> Response:
 
 async def acks_stats(call: AdminCall) -> Response:
     service_of(call)
-    name = call.subscription()
+    name, has_marks = call.subscription(), call.flag(LOW_WATERMARKS)
 
     async def work(topic: Topic) -> dict[str, Any]:
         acks = _acks_of(topic, name)
@@ -105,20 +107,20 @@ async def acks_stats(call: AdminCall) -> Response:
             "recoverStartTime": begun,
             "recoverEndTime": ended,
         }
-        return _with_marks(call, stats, {} if acks is None else acks.state.low_watermarks)
+        return _with_marks(stats, {} if acks is None else acks.state.low_watermarks) if has_marks else stats
 
     return answer(await on_topic(call, work))
 
 
 async def acks_internal_stats(call: AdminCall) -> Response:
     service_of(call)
-    name = call.subscription()
+    name, metadata = call.subscription(), call.flag(METADATA)
 
     async def work(topic: Topic) -> dict[str, Any]:
         acks = _acks_of(topic, name)
         if acks is None:
             raise ServiceNotReadyError("Pending ack have not init success!")
-        return await log_stats(call, acks.records)
+        return await log_stats(call, acks.records, metadata)
 
     return answer({"pendingAckLogStats": await on_topic(call, work)})
 
@@ -138,9 +140,8 @@ async def in_acks(call: AdminCall) -> Response:
 
 async def position_in_acks(call: AdminCall) -> Response:
     service_of(call)
-    name, position = call.subscription(), Position(number(call, "ledger"), number(call, "entry"))
-    text = call.request.query_params.get("batchIndex")
-    index = None if text is None else number(call, "batchIndex", text)
+    name, position = call.subscription(), Position(call.number(LEDGER), call.number(ENTRY))
+    index = call.whole(_BATCH_INDEX)
 
     async def work(topic: Topic) -> str:
         subscription, acks = subscription_of(topic, name), _acks_of(topic, name)

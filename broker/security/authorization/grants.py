@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from quire.service.web.shapes import Listing, OneText
+
 Json: TypeAlias = dict[str, Any]
 Actions: TypeAlias = Mapping[str, frozenset[str]]
 """Actions by role."""
@@ -35,6 +37,8 @@ MODE: Final = "subscription_auth_mode"
 NO_MODE: Final = "None"
 PREFIX: Final = "Prefix"
 MODES: Final = (NO_MODE, PREFIX)
+_ACTIONS: Final = Listing(OneText(ACTIONS))
+_MODE: Final = OneText(MODES)
 
 
 class GrantsError(Exception):
@@ -111,18 +115,12 @@ Change: TypeAlias = Callable[[Json], Json]
 
 def checked_actions(value: object) -> list[str]:
     """Return the actions of a request, each once. Raises GrantsError."""
-    if not isinstance(value, list) or not all(each in ACTIONS for each in value):
-        raise GrantsError(f"actions must be a list of {', '.join(ACTIONS)}")
-    return list(dict.fromkeys(value))
+    return list(dict.fromkeys(_ACTIONS.check(value, "actions", GrantsError)))
 
 
 def checked_mode(value: object) -> str:
     """Return a subscriptionAuthMode; nothing means None. Raises GrantsError."""
-    if value is None:
-        return NO_MODE
-    if not isinstance(value, str) or value not in MODES:
-        raise GrantsError(f"subscriptionAuthMode must be one of {', '.join(MODES)}")
-    return value
+    return NO_MODE if value is None else _MODE.check(value, "subscriptionAuthMode", GrantsError)
 
 
 def grant_on_namespace(role: str, actions: Sequence[str]) -> Change:

@@ -71,6 +71,7 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "TRANSACTIONS": "/admin/v3/transactions",
         "LOOKUP": "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         "QUIRE": "/quire",
+        "OPENAPI": "/openapi.json",
     }
 )
 
@@ -85,6 +86,7 @@ TENANT_ADMIN tenant PUT,DELETE NAMESPACE
 NOTHING open GET CLUSTERS
 SUPER_USER super-user GET,PUT,POST,DELETE CLUSTERS/{cluster}
 NOTHING open GET BROKERS/version BROKERS/ready
+NOTHING open GET OPENAPI
 SUPER_USER super-user GET BROKERS BROKERS/leaderBroker BROKERS/internal-configuration BROKERS/configuration
 SUPER_USER super-user GET BROKERS/backlog-quota-check BROKERS/{cluster} BROKERS/{cluster}/{broker}/ownedNamespaces
 SUPER_USER super-user GET BROKERS/health BOOKIES/all BOOKIES/racks-info

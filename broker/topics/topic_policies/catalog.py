@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from broker.config import PARTITIONED, BrokerOptions
@@ -28,6 +27,7 @@ from broker.topics.topic_policies.kinds import (
     PublishRate,
     SubscribeRate,
 )
+from quire.service.web.shapes import Truth
 
 T = TypeVar("T")
 Fields = Mapping[str, Any] | None
@@ -60,7 +60,7 @@ class Policy(Generic[T]):
     """True if the value of a namespace's key is a map by cluster."""
     read: Callable[[object], T]
     """Return the value that a stored or given one stands for. Raises PolicyError."""
-    json: Callable[[T], Any] = _as_it_is
+    to_json: Callable[[T], Any] = _as_it_is
     """Return the stored form."""
     says: Callable[[T], bool] = _always
     """Return False for a value that counts as not said."""
@@ -73,7 +73,7 @@ class Policy(Generic[T]):
         """Return the stored form of a value that is to be set. Raises PolicyError."""
         read = self.read(value)
         self.may_be_set(read, options)
-        return self.json(read)
+        return self.to_json(read)
 
     def of_topic(self, fields: Fields) -> T | None:
         """Return what the policies of a topic say; None: nothing."""
@@ -110,7 +110,7 @@ def _limit(topic: str, namespace: str, of_broker: Callable[[BrokerOptions], int]
     return Policy(
         topic=topic,
         namespace=(namespace,) if namespace else (),
-        read=partial(kinds.number, what=what or topic or namespace),
+        read=kinds.reader(kinds.LIMIT, what or topic or namespace),
         says=_is_limit,
         may_be_set=_settable_limit,
         of_broker=of_broker,
@@ -142,7 +142,7 @@ def _dispatch_rate(
         namespace=namespace,
         by_cluster=True,
         read=kinds.dispatch_rate,
-        json=kinds.dispatch_rate_json,
+        to_json=kinds.dispatch_rate_json,
         says=_limits_by_itself,
         may_be_set=_settable_dispatch_rate,
         of_broker=of_broker,
@@ -179,7 +179,7 @@ def _backlog_quota(kind: str) -> Policy[BacklogQuota]:
         namespace=("backlog_quota_map",),
         entry=kind,
         read=kinds.backlog_quota,
-        json=kinds.backlog_quota_json,
+        to_json=kinds.backlog_quota_json,
         of_broker=lambda options: BacklogQuota(options.quota_bytes_max, options.quota_seconds, options.quota_policy),
     )
 
@@ -222,7 +222,7 @@ MAX_UNACKED_OF_SUBSCRIPTION: Final = _limit(
 )
 MAX_MESSAGE_SIZE: Final[Policy[int]] = Policy(
     topic="maxMessageSize",
-    read=partial(kinds.number, what="maxMessageSize"),
+    read=kinds.reader(kinds.LIMIT, "maxMessageSize"),
     says=_is_limit,
     may_be_set=_settable_message_size,
     of_broker=lambda options: options.message_size_max,
@@ -240,7 +240,7 @@ SUBSCRIPTION_EXPIRATION: Final = _limit(
 COMPACTION_THRESHOLD: Final[Policy[int]] = Policy(
     topic="compactionThreshold",
     namespace=("compaction_threshold",),
-    read=partial(kinds.number, what="compactionThreshold", minimum=-kinds.INT64_MAX, maximum=kinds.INT64_MAX),
+    read=kinds.reader(kinds.BYTES, "compactionThreshold"),
     says=_is_limit,
     may_be_set=_settable_limit,
     of_broker=lambda options: options.compaction_threshold_bytes,
@@ -266,7 +266,7 @@ PUBLISH_RATE: Final[Policy[PublishRate]] = Policy(
     namespace=("publishMaxMessageRate",),
     by_cluster=True,
     read=kinds.publish_rate,
-    json=kinds.publish_rate_json,
+    to_json=kinds.publish_rate_json,
     says=_limits,
     may_be_set=_settable_rate,
     of_broker=lambda options: PublishRate(options.topic_publish_messages, options.topic_publish_bytes),
@@ -276,7 +276,7 @@ SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
     namespace=("clusterSubscribeRate",),
     by_cluster=True,
     read=kinds.subscribe_rate,
-    json=kinds.subscribe_rate_json,
+    to_json=kinds.subscribe_rate_json,
     says=_limits,
     may_be_set=_settable_rate,
     of_broker=lambda options: SubscribeRate(options.subscribe_attempts, options.subscribe_period_s),
@@ -288,13 +288,13 @@ INACTIVE_TOPICS: Final[Policy[InactiveTopics]] = Policy(
     topic="inactiveTopicPolicies",
     namespace=("inactive_topic_policies",),
     read=kinds.inactive_topics,
-    json=kinds.inactive_topics_json,
+    to_json=kinds.inactive_topics_json,
     of_broker=_inactive_of_broker,
 )
 AUTO_TOPIC_CREATION: Final[Policy[AutoTopicCreation]] = Policy(
     namespace=("autoTopicCreationOverride",),
     read=kinds.auto_topic_creation,
-    json=kinds.auto_topic_creation_json,
+    to_json=kinds.auto_topic_creation_json,
     may_be_set=_settable_auto_topics,
     of_broker=lambda options: AutoTopicCreation(
         options.allow_auto_topic_creation, options.auto_topic_type == PARTITIONED, options.partitions_default
@@ -304,20 +304,20 @@ AUTO_SUBSCRIPTION_CREATION: Final[Policy[bool]] = Policy(
     topic="autoSubscriptionCreationOverride",
     namespace=("autoSubscriptionCreationOverride",),
     read=kinds.auto_subscription_creation,
-    json=kinds.auto_subscription_creation_json,
+    to_json=kinds.auto_subscription_creation_json,
     of_broker=lambda options: options.allow_auto_subscription_creation,
 )
 SUBSCRIPTION_TYPES: Final[Policy[frozenset[str]]] = Policy(
     topic="subscriptionTypesEnabled",
     namespace=("subscription_types_enabled",),
     read=kinds.subscription_types,
-    json=kinds.subscription_types_json,
+    to_json=kinds.subscription_types_json,
     says=bool,
     of_broker=lambda options: frozenset(options.subscription_types),
 )
 ENCRYPTION_REQUIRED: Final[Policy[bool]] = Policy(
     namespace=("encryption_required",),
-    read=partial(kinds.flag, what="encryptionRequired"),
+    read=kinds.reader(Truth(), "encryptionRequired"),
     of_broker=lambda options: False,
 )
 """True: producers have to encrypt, and every message has to be encrypted."""
@@ -325,14 +325,14 @@ ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     topic="entryFilters",
     namespace=("entryFilters",),
     read=kinds.entry_filters,
-    json=kinds.entry_filters_json,
+    to_json=kinds.entry_filters_json,
     may_be_set=_settable_filters,
     of_broker=lambda options: options.entry_filter_names,
 )
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     topic="dispatcherPauseOnAckStatePersistentEnabled",
     namespace=("dispatcherPauseOnAckStatePersistentEnabled",),
-    read=partial(kinds.flag, what="dispatcherPauseOnAckStatePersistent"),
+    read=kinds.reader(Truth(), "dispatcherPauseOnAckStatePersistent"),
     of_broker=lambda options: False,
 )
 """True: a subscription whose half-acknowledged messages cannot be stored is paused."""

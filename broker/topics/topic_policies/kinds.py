@@ -6,12 +6,14 @@ AutoTopicCreationOverride, AutoSubscriptionCreationOverride, and the checks of P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from broker.life_config import SUBSCRIPTION_TYPES
 from broker.ownership.values import Json
 from broker.topics.policy_values import INT32_MAX, PolicyError
+from quire.service.web.shapes import Anything, ByName, Listing, OneText, Record, Shape, Text, Truth, Whole
 
 INT64_MAX: Final = (1 << 63) - 1
 
@@ -90,122 +92,128 @@ class AutoTopicCreation(NamedTuple):
 
 # Reading
 
+_RATE: Final = Whole(-INT32_MAX, INT32_MAX)
+BYTES: Final = Whole(-INT64_MAX, INT64_MAX)
+LIMIT: Final = Whole(-INT32_MAX, INT32_MAX)
+_DISPATCH_RATE: Final = Record(
+    {
+        "dispatchThrottlingRateInMsg": _RATE,
+        "dispatchThrottlingRateInByte": BYTES,
+        "relativeToPublishRate": Truth(),
+        "ratePeriodInSecond": Whole(-INT32_MAX, INT32_MAX),
+    }
+)
+_PUBLISH_RATE: Final = Record({"publishThrottlingRateInMsg": _RATE, "publishThrottlingRateInByte": BYTES})
+_SUBSCRIBE_RATE: Final = Record(
+    {"subscribeThrottlingRatePerConsumer": _RATE, "ratePeriodInSecond": Whole(1, INT32_MAX)}
+)
+_BACKLOG_QUOTA: Final = Record(
+    {"limitSize": BYTES, "limit": BYTES, "limitTime": _RATE, "policy": OneText(QUOTA_POLICIES)}
+)
+_INACTIVE_TOPICS: Final = Record(
+    {
+        "inactiveTopicDeleteMode": OneText(DELETE_MODES),
+        "maxInactiveDurationSeconds": Whole(0, INT32_MAX),
+        "deleteWhileInactive": Truth(),
+    }
+)
+_AUTO_TOPIC_CREATION: Final = Record(
+    {
+        "allowAutoTopicCreation": Truth(),
+        "topicType": OneText(TOPIC_TYPES),
+        "defaultNumPartitions": Whole(1, INT32_MAX),
+    },
+    needed=("allowAutoTopicCreation",),
+)
+_AUTO_SUBSCRIPTION_CREATION: Final = Record(
+    {"allowAutoSubscriptionCreation": Truth()}, needed=("allowAutoSubscriptionCreation",)
+)
+_SUBSCRIPTION_TYPES: Final = Listing(OneText(SUBSCRIPTION_TYPES))
+_ENTRY_FILTERS: Final = Record({"entryFilterNames": Text()}, needed=("entryFilterNames",))
 
-def number(value: object, what: str, minimum: int = -INT32_MAX, maximum: int = INT32_MAX) -> int:
-    """Return a whole number between two bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        raise PolicyError(f"{what} must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!a}")
-    return value
 
-
-def flag(value: object, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise PolicyError(f"{what} must be true or false, not {str(value)[:40]!a}")
-    return value
+def reader(shape: Shape, what: str) -> Callable[[object], Any]:
+    """Return a function that returns a value of a shape; it raises PolicyError."""
+    return partial(shape.check, what=what, fails=PolicyError)
 
 
 def choice(value: object, what: str, choices: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise PolicyError(f"{what} must be one of {', '.join(choices)}, not {str(value)[:40]!a}")
-    return value
+    return OneText(choices).check(value, what, PolicyError)
 
 
 def fields(value: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise PolicyError(f"{what} must be an object, not {str(value)[:40]!a}")
-    return value
-
-
-def _of(value: Mapping[str, Any], key: str, default: int, maximum: int = INT32_MAX) -> int:
-    return number(default if value.get(key) is None else value[key], key, -maximum, maximum)
-
-
-def _period_s(value: Mapping[str, Any], default: int, minimum: int = 1) -> int:
-    found = value.get("ratePeriodInSecond")
-    return default if found is None else number(found, "ratePeriodInSecond", minimum)
+    return ByName(Anything()).check(value, what, PolicyError)
 
 
 def dispatch_rate(value: object) -> DispatchRate:
     """Return a rate. A period below 1 counts as 1: Pulsar stores 0 where none was given, and obeys it so. Source:
     DispatchRateLimiter.updateDispatchRate."""
-    said = fields(value, "a dispatch rate")
-    relative = said.get("relativeToPublishRate")
+    said = _DISPATCH_RATE.check(value, "a dispatch rate", PolicyError)
     return DispatchRate(
-        _of(said, "dispatchThrottlingRateInMsg", -1),
-        _of(said, "dispatchThrottlingRateInByte", -1, INT64_MAX),
-        max(1, _period_s(said, 1, -INT32_MAX)),
-        flag(False if relative is None else relative, "relativeToPublishRate"),
+        said.get("dispatchThrottlingRateInMsg", -1),
+        said.get("dispatchThrottlingRateInByte", -1),
+        max(1, said.get("ratePeriodInSecond", 1)),
+        said.get("relativeToPublishRate", False),
     )
 
 
 def publish_rate(value: object) -> PublishRate:
-    said = fields(value, "a publish rate")
-    return PublishRate(
-        _of(said, "publishThrottlingRateInMsg", -1), _of(said, "publishThrottlingRateInByte", -1, INT64_MAX)
-    )
+    said = _PUBLISH_RATE.check(value, "a publish rate", PolicyError)
+    return PublishRate(said.get("publishThrottlingRateInMsg", -1), said.get("publishThrottlingRateInByte", -1))
 
 
 def subscribe_rate(value: object) -> SubscribeRate:
-    said = fields(value, "a subscribe rate")
-    return SubscribeRate(
-        _of(said, "subscribeThrottlingRatePerConsumer", -1),
-        _period_s(said, 30),
-    )
+    said = _SUBSCRIBE_RATE.check(value, "a subscribe rate", PolicyError)
+    return SubscribeRate(said.get("subscribeThrottlingRatePerConsumer", -1), said.get("ratePeriodInSecond", 30))
 
 
 def backlog_quota(value: object) -> BacklogQuota:
     """Return a quota; one that a Pulsar before 2.9 stored has its size in `limit`."""
-    said = fields(value, "a backlog quota")
-    size = said.get("limitSize")
-    policy = said.get("policy")
+    said = _BACKLOG_QUOTA.check(value, "a backlog quota", PolicyError)
+    older: int = said.get("limit", -1)
+    size: int = said.get("limitSize", older)
     return BacklogQuota(
-        _of(said, "limit", -1, INT64_MAX) if size is None else number(size, "limitSize", -INT64_MAX, INT64_MAX),
-        _of(said, "limitTime", -1),
-        choice(QUOTA_POLICIES[0] if policy is None else policy, "policy", QUOTA_POLICIES),
+        size,
+        said.get("limitTime", -1),
+        said.get("policy", QUOTA_POLICIES[0]),
     )
 
 
 def inactive_topics(value: object) -> InactiveTopics:
-    said = fields(value, "inactiveTopicPolicies")
-    delete = flag(said.get("deleteWhileInactive", False), "deleteWhileInactive")
-    mode = said.get("inactiveTopicDeleteMode")
-    return InactiveTopics(
-        delete,
-        choice(DELETE_MODES[0] if mode is None else mode, "inactiveTopicDeleteMode", DELETE_MODES),
-        number(said.get("maxInactiveDurationSeconds", 0), "maxInactiveDurationSeconds", 1 if delete else 0),
-    )
+    said = _INACTIVE_TOPICS.check(value, "inactiveTopicPolicies", PolicyError)
+    delete, after_s = said.get("deleteWhileInactive", False), said.get("maxInactiveDurationSeconds", 0)
+    if delete:
+        Whole(1, INT32_MAX).check(after_s, "maxInactiveDurationSeconds", PolicyError)
+    return InactiveTopics(delete, said.get("inactiveTopicDeleteMode", DELETE_MODES[0]), after_s)
 
 
 def auto_topic_creation(value: object) -> AutoTopicCreation:
-    said = fields(value, "autoTopicCreation")
-    allow = flag(said.get("allowAutoTopicCreation"), "allowAutoTopicCreation")
-    kind = said.get("topicType")
+    said = _AUTO_TOPIC_CREATION.check(value, "autoTopicCreation", PolicyError)
+    allow, kind, count = said["allowAutoTopicCreation"], said.get("topicType"), said.get("defaultNumPartitions")
     if kind is None and not allow:
         return AutoTopicCreation(False)
     partitioned = choice(kind, "topicType", TOPIC_TYPES) == TOPIC_TYPES[1]
-    count = said.get("defaultNumPartitions")
     if not partitioned and count is not None:
         raise PolicyError("defaultNumPartitions belongs to the topicType partitioned")
-    return AutoTopicCreation(allow, partitioned, number(count, "defaultNumPartitions", 1) if partitioned else 1)
+    if partitioned and count is None:
+        raise PolicyError("a topicType partitioned needs defaultNumPartitions")
+    return AutoTopicCreation(allow, partitioned, count if partitioned and count is not None else 1)
 
 
 def auto_subscription_creation(value: object) -> bool:
-    said = fields(value, "autoSubscriptionCreation")
-    return flag(said.get("allowAutoSubscriptionCreation"), "allowAutoSubscriptionCreation")
+    said = _AUTO_SUBSCRIPTION_CREATION.check(value, "autoSubscriptionCreation", PolicyError)
+    allow: bool = said["allowAutoSubscriptionCreation"]
+    return allow
 
 
 def subscription_types(value: object) -> frozenset[str]:
     """Return the types that are allowed; none: all."""
-    if not isinstance(value, list):
-        raise PolicyError("subscriptionTypesEnabled must be a list of types")
-    return frozenset(choice(each, "a subscription type", SUBSCRIPTION_TYPES) for each in value)
+    return frozenset(_SUBSCRIPTION_TYPES.check(value, "subscriptionTypesEnabled", PolicyError))
 
 
 def entry_filters(value: object) -> tuple[str, ...]:
     """Return the names of the filters, in order."""
-    names = fields(value, "entryFilters").get("entryFilterNames")
-    if not isinstance(names, str):
-        raise PolicyError("entryFilterNames must be a list of names, with commas between them")
+    names: str = _ENTRY_FILTERS.check(value, "entryFilters", PolicyError)["entryFilterNames"]
     return tuple(each.strip() for each in names.split(",") if each.strip())
 
 

@@ -13,6 +13,7 @@ run against a real server, so that a release which changes them is noticed.
 from __future__ import annotations
 
 import logging
+import os
 import select
 import ssl
 import struct
@@ -175,12 +176,12 @@ class Link:
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Handler without worker threads, with cheaper waits (about 3 us each instead of 20), and with TLS.
 
-    The TLS settings are read once, and failed handshakes leave no socket open.
+    Files of TLS are read again when they have changed, and failed handshakes leave no socket open.
     """
 
     def __init__(self, tls: Tls | None) -> None:
         super().__init__()
-        self._tls = None if tls is None else _tls_context(tls)
+        self._tls = None if tls is None else _Contexts(tls)
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
@@ -188,7 +189,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         connection = super().create_connection(address, timeout=timeout)
         if self._tls is None:
             return connection
-        return self._tls.wrap_socket(connection, server_hostname=hostname)  # closes it on failure
+        # (`wrap_socket` closes the connection when it fails.)
+        return self._tls.current().wrap_socket(connection, server_hostname=hostname)
 
     def start(self) -> None:
         self._running = True
@@ -216,6 +218,44 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             [each for each in writable if each.fileno() in ready],
             [],
         )
+
+
+class _Contexts:
+    """TLS contexts of one client: a new one when a file has changed since the last look, at each connection.
+
+    Files that cannot be used change nothing, and are reported once. Blocking: runs in kazoo's thread.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        """OSError: the files cannot be used."""
+        self._tls = tls
+        self._seen = self._look()
+        self._context = _tls_context(tls)
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for a new connection."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._context = _tls_context(self._tls)
+            except OSError as error:
+                log.warning("tls files cannot be used, the previous ones stay", server="ZooKeeper", reason=str(error))
+            else:
+                log.info("tls files changed, used for new connections", server="ZooKeeper")
+        return self._context
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """Return what differs when a file is replaced or written; None for a file that is not there."""
+        return [_mark(name) for name in (self._tls.ca_file, self._tls.certificate_file, self._tls.key_file) if name]
+
+
+def _mark(name: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:

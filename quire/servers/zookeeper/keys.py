@@ -44,7 +44,9 @@ class ZooKeeperKeys:
     secure: bool = conf_key(
         "zkEnableSecurity", False, doc="true: nodes give all rights to their creator, and read to all others."
     )
-    auth: str = conf_key("quireZooKeeperAuth", "", doc="Credentials for ZooKeeper: digest:user:password. Empty: none.")
+    auth: str = conf_key(
+        "quireZooKeeperAuth", "", doc="Credentials for ZooKeeper: digest:user:password. Empty: none.", secret=True
+    )
     tls: bool = conf_key(
         "quireZooKeeperTls",
         False,

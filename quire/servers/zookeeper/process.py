@@ -11,7 +11,6 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from types import FrameType
 
 from quire.servers.errors import CliError
 from quire.servers.zookeeper.jars import fetch_jars, find_jars
+from quire.servers.zookeeper.probe import ZooKeeperServerError, probe_of
 
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 DEFAULT_PORT = 2181
@@ -30,10 +30,6 @@ STOP_GRACE_S = 10.0
 
 _PR_SET_PDEATHSIG = 1
 _FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-
-
-class ZooKeeperServerError(CliError):
-    """The server cannot be started, or has ended."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> str:
@@ -82,34 +78,24 @@ def java_command(
     return [java, *_FAST_START, *settings, *options, "-cp", f"{jars}/*", MAIN_CLASS, str(conf)]
 
 
-def client_address(conf: Path) -> tuple[str, int]:
-    """Return the address on which a zoo.cfg has the server listen for clients."""
-    lines = (line.partition("=") for line in conf.read_text().splitlines() if not line.lstrip().startswith("#"))
-    settings = {key.strip(): value.strip() for key, _, value in lines}
-    if not settings.get("clientPort", "").isdigit():
-        raise ZooKeeperServerError(f"{conf} names no clientPort")
-    host = settings.get("clientPortAddress", "127.0.0.1")
-    return ("127.0.0.1" if host in ("0.0.0.0", "::") else host), int(settings["clientPort"])
-
-
 def start_server(conf: Path, *, log_level: str = "warn", jars: Path | None = None) -> subprocess.Popen[bytes]:
     """Start the server as a child process that ends with this one, and wait until it serves. Call it from the main
     thread.
     """
-    host, port = client_address(conf)
-    if _answers(host, port):
-        raise ZooKeeperServerError(f"something listens on {host}:{port} already")
+    probe = probe_of(conf)
+    if probe.is_taken():
+        raise ZooKeeperServerError(f"something listens on {probe.address} already")
     command = java_command(conf, log_level=log_level, jars=jars)
     # (The child dies with the thread that made it, so that must be the one that lives as long as the process.)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=_die_with_parent)
     deadline = time.monotonic() + START_DEADLINE_S
-    while not _answers(host, port):
+    while not probe.answers():
         if server.poll() is not None:
             raise ZooKeeperServerError(f"ZooKeeper ended with code {server.returncode}: see the lines above")
         if time.monotonic() > deadline:
             server.kill()
             server.wait()
-            raise ZooKeeperServerError(f"ZooKeeper does not answer on {host}:{port} after {START_DEADLINE_S:g} s")
+            raise ZooKeeperServerError(f"ZooKeeper does not answer on {probe.address} after {START_DEADLINE_S:g} s")
         time.sleep(0.02)
     return server
 
@@ -146,8 +132,8 @@ def run_zookeeper(
         return 1
     except KeyboardInterrupt:
         return 0
-    address = ":".join(map(str, client_address(conf)))
-    print(f"ready zookeeper={address} conf={conf} pid={server.pid} start={time.monotonic() - started:.2f}s", flush=True)
+    taken_s = time.monotonic() - started
+    print(f"ready zookeeper={probe_of(conf).address} conf={conf} pid={server.pid} start={taken_s:.2f}s", flush=True)
     try:
         code = server.wait()
     except KeyboardInterrupt:
@@ -160,15 +146,6 @@ def run_zookeeper(
         return 0
     print(f"quire zookeeper: the server ended with code {code}", file=sys.stderr)
     return 1
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=1) as probe:
-            probe.sendall(b"srvr")
-            return b"Zookeeper version" in probe.recv(4096)
-    except OSError:
-        return False
 
 
 def _die_with_parent() -> None:

@@ -39,7 +39,9 @@ DOMAINS = (PERSISTENT, NON_PERSISTENT)
 PUBLIC = "public"
 DEFAULT = "default"
 
-_ENTITY = re.compile(r"[A-Za-z0-9_\-=:.]+")
+ENTITY_PATTERN = r"[A-Za-z0-9_\-=:.]+"
+"""Expression for the names of tenants and namespaces; `.` and `..` are none."""
+_ENTITY = re.compile(ENTITY_PATTERN)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _PLAIN = re.compile(r"[A-Za-z0-9.\-_*]+")
 _ESCAPE = re.compile("%(?:[01][0-9a-f]|2[5ef]|5c|7f)", re.IGNORECASE)

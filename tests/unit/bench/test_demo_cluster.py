@@ -11,7 +11,7 @@ import pytest
 from tests.support.refusals import refuses
 from tools.demo.cluster import ClusterServer
 from tools.demo.server import DemoError
-from tools.local_cluster import lookup
+from tools.local_cluster import rest
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import Kind, Node
@@ -35,7 +35,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answer_lookups(monkeypatch: pytest.MonkeyPatch, answer: Callable[[httpx2.Request], httpx2.Response]) -> None:
     client = httpx2.Client(transport=httpx2.MockTransport(answer))
-    monkeypatch.setattr(lookup, "http", lambda: client)
+    monkeypatch.setattr(rest, "http", lambda: client)
 
 
 def serve_from(monkeypatch: pytest.MonkeyPatch, server: ClusterServer, number: int) -> None:

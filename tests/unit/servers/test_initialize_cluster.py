@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.metadata.zookeeper.config import parse_connect_string
-from quire.servers.initialize_cluster import NewCluster, initialize, nodes, servers_of
+from quire.metadata.zookeeper import store
+from quire.metadata.zookeeper.config import Tls, ZooKeeperConfig, parse_connect_string
+from quire.servers.initialize_cluster import NewCluster, initialize, nodes, run_initialize, servers_of
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 
@@ -77,3 +80,41 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_servers_are_written_with_their_ports() -> None:
     assert servers_of(parse_connect_string("zk:a,[::1]:2182/x")) == "a:2181,[::1]:2182"
+
+
+def test_the_connection_to_zookeeper_has_the_keys_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[ZooKeeperConfig] = []
+
+    async def refuse(world: object, config: ZooKeeperConfig) -> None:
+        asked.append(config)
+        raise MetadataUnavailableError("it is away")
+
+    monkeypatch.setattr(store, "open_store", refuse)
+    conf = tmp_path / "zookeeper.conf"
+    conf.write_text(
+        "zkEnableSecurity=true\nquireZooKeeperAuth=digest:user:password\nquireZooKeeperTls=true\n"
+        "quireZooKeeperTlsCaFile=/ca.pem\n"
+    )
+
+    def run(path: Path | None) -> int:
+        return run_initialize(
+            metadata_store="zk:127.0.0.1:1/chroot",
+            configuration_store="",
+            existing_bookies="",
+            store_conf=path,
+            session_timeout_ms=1000,
+            cluster=lambda where: NewCluster(name="local", web_url=""),
+        )
+
+    assert run(conf) == 1
+    assert (asked[0].secure, asked[0].auth, asked[0].chroot) == (True, (("digest", "user:password"),), "/chroot")
+    assert asked[0].tls == Tls(ca_file="/ca.pem")
+    assert run(None) == 1
+    assert (asked[1].secure, asked[1].auth, asked[1].tls) == (False, (), None)
+    conf.write_text("client.secure=true\n")
+    capsys.readouterr()
+    assert run(conf) == 2
+    assert "no such key: 'client.secure'" in capsys.readouterr().err
+    assert len(asked) == 2

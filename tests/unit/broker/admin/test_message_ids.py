@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.admin.errors import MalformedRequestError
-from broker.admin.message_ids import message_id, position
+from broker.admin.message_ids import message_id, next_entry, parse
 from quire.ledger.position import EARLIEST, LATEST, Position
 from quire.wire.pulsar.names import TopicName
 
@@ -30,7 +30,7 @@ MAX = (1 << 63) - 1
     ],
 )
 def test_a_message_id_is_the_entry_delivered_next(body: object, found: Position) -> None:
-    assert position(body) == found
+    assert next_entry(parse(body)) == found
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_message_id_is_the_entry_delivered_next(body: object, found: Position)
 )
 def test_what_is_no_message_id_is_refused(body: object) -> None:
     with pytest.raises(MalformedRequestError):
-        position(body)
+        next_entry(parse(body))
 
 
 def test_a_message_id_of_a_partition_names_it() -> None:

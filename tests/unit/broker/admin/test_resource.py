@@ -205,3 +205,11 @@ def test_both_halves_of_a_character_are_one() -> None:
 def test_a_listener_that_a_header_names_and_is_not_there_is_told_in_the_words_clients_know() -> None:
     response, _ = ask("GET", "/lookup/v2/topic/persistent/public/default/t", headers={"X-Pulsar-ListenerName": "test"})
     assert (response.status_code, response.json()["reason"]) == (503, "the broker do not have test listener")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1.5e400"])
+def test_a_number_that_would_become_infinity_is_refused(number: str) -> None:
+    """It would be stored, and no answer could have it: JSON has no Infinity."""
+    response, _ = ask("PUT", "/admin/v2/clusters/c2", content=f'{{"serviceUrl": {number}}}')
+    assert response.status_code == 400
+    assert "out of range" in response.json()["reason"]

@@ -214,3 +214,19 @@ async def test_without_transactions_all_is_refused() -> None:
         ):
             reason = await rest.refused(method, f"{BASE}/{path}", 503)
             assert "transactionCoordinatorEnabled" in reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"transactionBufferStats/{ORDERS}?lowWaterMarks=x",
+        f"pendingAckStats/{ORDERS}/s?lowWaterMarks=x",
+        f"pendingAckInternalStats/{ORDERS}/s?metadata=x",
+    ],
+)
+async def test_a_flag_that_cannot_be_read_is_refused_before_anything_begins(room: Room, path: str) -> None:
+    """Within the work on the topic it was an ERROR in the log."""
+    peer = await room.connect()
+    await peer.subscribe(TOPIC, "s", subType=SUB.Shared, initialPosition=SUB.Earliest)
+    async with rest_of(room) as rest:
+        assert await rest.status("GET", f"{BASE}/{path}") == 400

@@ -69,7 +69,7 @@ def test_a_head_needs_what_its_get_needs() -> None:
 
 def test_what_is_open_is_listed_here() -> None:
     found = sorted(pattern for (_, pattern), route in ROUTES.items() if route.permission is Permission.NOTHING)
-    assert found == ["/admin/v2/brokers/ready", "/admin/v2/brokers/version", "/admin/v2/clusters"]
+    assert found == ["/admin/v2/brokers/ready", "/admin/v2/brokers/version", "/admin/v2/clusters", "/openapi.json"]
     names = [pb.BaseCommand.Type.Name(kind) for kind, row in COMMANDS.items() if row.permission is Permission.NOTHING]
     assert names == [
         "CONNECT",

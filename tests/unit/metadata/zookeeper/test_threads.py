@@ -5,17 +5,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
 from quire.metadata.zookeeper.config import Tls, ZooKeeperConfig
-from quire.metadata.zookeeper.threads import Link, _Handler, _tls_context
+from quire.metadata.zookeeper.threads import Link, _Contexts, _Handler, _tls_context
 from quire.servers.errors import InternalError
 from quire.servers.process import end_at_fault
+from quire.service.log import Event
 from quire.world.faults import Faults
 from quire.world.unwrap import leaves
+from tests.support.certificates import Authority
 
 pytestmark = pytest.mark.real_clock
 
@@ -100,6 +103,32 @@ async def test_failures_inside_kazoo_are_errors_of_ours_and_lost_connections_are
 def test_certificates_that_cannot_be_read_are_told_at_once() -> None:
     with pytest.raises(OSError, match="No such file"):
         _tls_context(Tls(ca_file="/nowhere/ca.pem"))
+
+
+def test_changed_certificates_are_used_for_the_next_connection_and_broken_ones_never(
+    tmp_path: Path, log_events: list[Event]
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("localhost", file="own")
+    made = _Contexts(Tls(ca_file=str(authority.trust), certificate_file=str(pair.certificate), key_file=str(pair.key)))
+    first = made.current()
+    assert made.current() is first
+    authority.issue("localhost", file="own")
+    second = made.current()
+    assert second is not first
+    assert made.current() is second
+    pair.key.write_text("none")
+    assert made.current() is second
+    pair.key.unlink()
+    assert made.current() is second
+    authority.issue("localhost", file="own")
+    assert made.current() is not second
+    names = [event["event"] for event in log_events]
+    assert names == [
+        "tls files changed, used for new connections",
+        *["tls files cannot be used, the previous ones stay"] * 2,
+        "tls files changed, used for new connections",
+    ]
 
 
 @pytest.mark.expect_error("internal error, the server ends")

@@ -5,14 +5,8 @@ from pathlib import Path
 import pytest
 
 from quire.servers.zookeeper import jars
-from quire.servers.zookeeper.process import (
-    ZooKeeperServerError,
-    client_address,
-    find_java,
-    java_command,
-    run_zookeeper,
-    write_conf,
-)
+from quire.servers.zookeeper.probe import ZooKeeperServerError, probe_of
+from quire.servers.zookeeper.process import find_java, java_command, run_zookeeper, write_conf
 from tests.support.refusals import refuses
 
 
@@ -42,7 +36,7 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
 
 def test_the_written_conf_says_where_clients_come(tmp_path: Path) -> None:
     conf = write_conf(tmp_path / "zk", host="0.0.0.0", port=2200)
-    assert client_address(conf) == ("127.0.0.1", 2200)
+    assert (probe_of(conf).address, probe_of(conf).context) == ("127.0.0.1:2200", None)
     lines = conf.read_text().splitlines()
     assert f"dataDir={tmp_path / 'zk'}" in lines
     assert "admin.enableServer=false" in lines
@@ -52,7 +46,7 @@ def test_the_written_conf_says_where_clients_come(tmp_path: Path) -> None:
 def test_a_conf_without_a_port_is_refused(tmp_path: Path) -> None:
     conf = tmp_path / "zoo.cfg"
     conf.write_text("# clientPort=2181\ndataDir=/x\n")
-    refuses(ZooKeeperServerError, lambda: client_address(conf), "clientPort")
+    refuses(ZooKeeperServerError, lambda: probe_of(conf), "no clientPort, and no secureClientPort")
 
 
 def test_a_conf_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,9 @@ def test_what_is_asked_for_wins_and_only_for_its_kind():
     assert by_name["recovery1"]["zkTimeout"] == 3000
 
 
-@pytest.mark.parametrize("wrong", [{"zookeepers": 2}, {"bookies": 0}, {"brokers": -1}, {"recoveries": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"zookeepers": 2}, {"bookies": 0}, {"brokers": -1}, {"recoveries": -1}, {"log_level": "loud"}]
+)
 def test_what_makes_no_cluster_is_refused(wrong):
     with pytest.raises(ValueError, match="--"):
         Plan(**wrong)

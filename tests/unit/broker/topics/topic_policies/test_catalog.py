@@ -131,7 +131,7 @@ def test_other_kinds() -> None:
     ],
 )
 def test_what_is_read_is_stored_as_it_was(policy: Policy[Any], stored: Any) -> None:
-    assert policy.json(policy.read(stored)) == stored
+    assert policy.to_json(policy.read(stored)) == stored
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from broker.config import BrokerOptions
 from broker.topics.topic_policies.catalog import MAX_PRODUCERS, Policy
-from broker.topics.topic_policies.kinds import number
+from broker.topics.topic_policies.kinds import LIMIT, reader
 from broker.topics.topic_policies.known import Defaults, Held, NamespaceFields
 from managed_ledger.config import LogConfig
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -26,7 +26,8 @@ class Scene:
 
     def read(self, value: object) -> int:
         self.values_read.append(value)
-        return number(value, "maxProducerPerTopic")
+        found: int = reader(LIMIT, "maxProducerPerTopic")(value)
+        return found
 
     def topic(self, local: str) -> Held:
         return Held(self.defaults, self.namespace, TopicName.parse(f"persistent://a/b/{local}"))

@@ -1,0 +1,1 @@
+"""Parts of web ports: the protocol of a connection, and what requests are made of."""
