@@ -106,7 +106,8 @@ _UNSET_OF_NAMESPACE: Final[Mapping[str, object]] = {
     "dispatcherPauseOnAckStatePersistent": False,
 }
 """Values that a namespace shows of those not set. Pulsar's Java client fails at an empty answer for a number."""
-_IN_QUERY: Final = frozenset(("subscriptionExpirationTime",))
+_EXPIRATION: Final = Parameter("subscriptionExpirationTime", "Minutes; 0: subscriptions are kept. In place of a body.")
+_IN_QUERY: Final = frozenset((_EXPIRATION.name,))
 """Resources of a topic whose value Pulsar's clients send as a parameter of their name, without a body."""
 _NOT_OF_TOPIC: Final = {
     "offloadPolicies": "offloadPolicies",
@@ -147,7 +148,7 @@ def checked(call: AdminCall, policy: Policy[Any], value: object, key: str, entry
 async def _given(call: AdminCall, resource: str) -> object:
     body = await call.json()
     if body is None and resource in _IN_QUERY:
-        text = call.request.query_params.get(resource, "")
+        text = call.given(_EXPIRATION) or ""
         return int(text) if re.fullmatch("-?[0-9]{1,10}", text) else body
     return True if body is None and resource in _SET_WITHOUT_BODY else body
 
@@ -300,7 +301,7 @@ async def _delete_subscription_rate(call: AdminCall) -> None:
 def _refused_of_topic(key: str) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         found = (await own_policies(call, await policy_topic(call)) or {}).get(key)
-        if found is None and key == "replicationClusters" and call.flag("applied"):
+        if found is None and key == "replicationClusters" and call.flag(APPLIED):
             found = [call.cluster.cluster_name]
         return None if found is None else answer(found)
 
