@@ -76,12 +76,12 @@ def next_entry(found: GivenId) -> Position:
     return Position(found.position.ledger_id, found.position.entry_id + 1)
 
 
-def message_id(found: Position, name: TopicName) -> dict[str, int]:
-    """Return the JSON of a position in a topic, or in a partition: a message id of no batch."""
+def message_id(found: Position, name: TopicName, batch_index: int = -1) -> dict[str, int]:
+    """Return the JSON of a position in a topic, or in a partition; of a message of a batch with its index."""
     return {
         "ledgerId": found.ledger_id,
         "entryId": found.entry_id,
         "partitionIndex": name.partition,
-        "batchIndex": -1,
+        "batchIndex": batch_index,
         "batchSize": 0,
     }

@@ -11,13 +11,15 @@ PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no 
 PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
                                                           204; body: positions of specified_positions_divide; 307, 404,
                                                           412
-GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle","hashPositions":{name:hash}}
+GET      {namespace}/{bundle}/topicHashPositions?topics=  {"namespace","bundle",
+                                                       "topicHashPositions":{name:hash}}
 
 `{namespace}` stands for namespaces/{tenant}/{namespace}. Source: Pulsar's NamespacesBase.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -286,7 +288,7 @@ async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:
 
 
 async def split(call: AdminCall) -> None:
-    bundle, then_unload = await _bundle(call), call.flag(_UNLOAD)
+    bundle, then_unload = await _bundle_to_split(call), call.flag(_UNLOAD)
     algorithm = call.given(_ALGORITHM) or _ALGORITHM.default
     if algorithm not in _ALGORITHM.choices:
         raise PreconditionError(
@@ -310,7 +312,7 @@ async def hash_positions(call: AdminCall) -> Response:
     found = {name.full: hash_of(name) for name in names if bundle.has(name)}
     wanted = call.texts(_TOPICS)
     shown = {full: place for full, place in found.items() if not wanted or full in wanted}
-    return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "hashPositions": shown})
+    return answer({"namespace": str(call.namespace()), "bundle": bundle.range, "topicHashPositions": shown})
 
 
 async def _split_here(call: AdminCall, bundle: Bundle, algorithm: str, positions: Sequence[int]) -> None:
@@ -334,6 +336,21 @@ def _positions(body: Any) -> tuple[int, ...]:
 
 async def _bundle(call: AdminCall) -> Bundle:
     return (await call.cluster.namespaces.bundles(call.namespace())).bundle(call.part("bundle"))
+
+
+async def _bundle_to_split(call: AdminCall) -> Bundle:
+    """Return the bundle of the path, or for `LARGEST` the one with the most topics; `HOT` needs rates of bundles."""
+    wanted = call.part("bundle")
+    bundles = await call.cluster.namespaces.bundles(call.namespace())
+    if wanted == "HOT":
+        raise PreconditionError("the bundle with the highest rates is not known: name one, or LARGEST for most topics")
+    if wanted != "LARGEST":
+        return bundles.bundle(wanted)
+    names = await call.administration.topics_of_namespace(call.namespace())
+    counts = Counter(bundles.find(TopicName.parse(each)).range for each in names)
+    if not counts:
+        raise PreconditionError(f"namespace {call.namespace()} has no topics, so no bundle is the largest")
+    return bundles.bundle(max(sorted(counts), key=counts.__getitem__))
 
 
 async def _owner(call: AdminCall, bundle: Bundle) -> Owner | None:

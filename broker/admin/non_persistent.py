@@ -25,6 +25,7 @@ import trio
 from starlette.responses import Response
 
 from broker.admin.administration import Administration
+from broker.admin.errors import MalformedRequestError
 from broker.admin.openapi.parameters import FORCE, PER_PARTITION
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.handlers import forget_topic
@@ -150,7 +151,7 @@ async def unload(call: AdminCall) -> None:
 
 
 async def stats(call: AdminCall) -> Response:
-    return answer(_stats(await _topic(call)))
+    return answer(_stats(await _topic(call), call.broker_id))
 
 
 async def internal_stats(call: AdminCall) -> Response:
@@ -174,10 +175,12 @@ async def partitioned_stats(call: AdminCall) -> Response:
             except TopicNotFoundError:
                 pass  # it is not used
         elif topic is not None:
-            partitions[each.full] = _stats(topic)
+            partitions[each.full] = _stats(topic, call.broker_id)
     shown = partitions if call.flag(PER_PARTITION) else {}
     metadata = {"partitions": count, "deleted": False}
-    return answer({**await run_through(merging(partitions.values())), "metadata": metadata, "partitions": shown})
+    found = await run_through(merging(partitions.values()))
+    found.pop("ownerBroker", None)
+    return answer({**found, "metadata": metadata, "partitions": shown})
 
 
 async def subscriptions(call: AdminCall) -> Response:
@@ -200,7 +203,7 @@ async def subscriptions(call: AdminCall) -> Response:
 
 async def create_subscription(call: AdminCall) -> None:
     """Refuse the request, as the original does."""
-    raise IsPartitionedError("Create subscription on non-persistent topic can only be done through client")
+    raise MalformedRequestError("Create subscription on non-persistent topic can only be done through client")
 
 
 async def delete_subscription(call: AdminCall) -> None:
@@ -249,7 +252,7 @@ async def _every(administration: Administration, name: TopicName) -> list[TopicN
     return [name.with_partition(index) for index in range(count)] or [name]
 
 
-def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
+def _stats(topic: NonPersistentTopic, broker_id: str) -> dict[str, Any]:
     """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
     now, rates, access = trio.current_time(), topic.context.measures.of(topic), topic.access
     exclusive = None if access is None or access.holder is None else access.holder.producer
@@ -276,7 +279,7 @@ def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
         ],
         "subscriptions": subscriptions,
         "replication": {},
-        "ownerBroker": topic.context.service_url.partition("://")[2],
+        "ownerBroker": broker_id,
     }
 
 

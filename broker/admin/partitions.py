@@ -3,7 +3,8 @@
 PUT      4, or {"partitions":4,"properties":{}}     204; 406 an invalid number, 409 the topic exists, 412 the namespace
                                                     has no room for so many
 POST     6                                          204; 409 it is not partitioned, 422 fewer, or too many
-GET      ?checkAllowAutoCreation=true               {"partitions":4}, 0 if it is not partitioned
+GET      ?checkAllowAutoCreation=true               {"partitions":4,"properties":{}}, 0 if it is not partitioned;
+                                                    without properties if it has none
 DELETE   ?force=true                                204; 404, 412 it is in use
 """
 
@@ -62,7 +63,9 @@ async def count(call: AdminCall) -> Response:
     count = await (call.service.client_partitions(name) if looked_up else call.administration.partitions(name))
     if name.domain == PERSISTENT and not (looked_up or count or await call.administration.exists(name)):
         raise TopicNotFoundError(f"topic {name.full} does not exist")
-    return answer({"partitions": count, "deleted": False})
+    stored = await call.administration.partitioned.find(name) if count else None
+    properties = {} if stored is None or not stored.properties else {"properties": dict(stored.properties)}
+    return answer({"partitions": count, "deleted": False, **properties})
 
 
 async def delete(call: AdminCall) -> None:

@@ -19,6 +19,7 @@ Source: Pulsar's PersistentTopics, PersistentTopicsBase, Namespaces, NamespacesB
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -99,6 +100,15 @@ _SET_WITHOUT_BODY: Final = frozenset(("dispatcherPauseOnAckStatePersistent",))
 """A POST without a body means true."""
 _EMPTY: Final[Mapping[str, object]] = {"subscriptionTypesEnabled": []}
 """Values that a topic with policies shows of those not set; of the others it shows nothing."""
+_UNSET_OF_NAMESPACE: Final[Mapping[str, object]] = {
+    "maxTopicsPerNamespace": 0,
+    "subscriptionTypesEnabled": [],
+    "dispatcherPauseOnAckStatePersistent": False,
+}
+"""Values that a namespace shows of those not set. Pulsar's Java client fails at an empty answer for a number."""
+_EXPIRATION: Final = Parameter("subscriptionExpirationTime", "Minutes; 0: subscriptions are kept. In place of a body.")
+_IN_QUERY: Final = frozenset((_EXPIRATION.name,))
+"""Resources of a topic whose value Pulsar's clients send as a parameter of their name, without a body."""
 _NOT_OF_TOPIC: Final = {
     "offloadPolicies": "offloadPolicies",
     "replication": "replicationClusters",
@@ -137,6 +147,9 @@ def checked(call: AdminCall, policy: Policy[Any], value: object, key: str, entry
 
 async def _given(call: AdminCall, resource: str) -> object:
     body = await call.json()
+    if body is None and resource in _IN_QUERY:
+        text = call.given(_EXPIRATION) or ""
+        return int(text) if re.fullmatch("-?[0-9]{1,10}", text) else body
     return True if body is None and resource in _SET_WITHOUT_BODY else body
 
 
@@ -147,6 +160,8 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
             return answer(policy.to_json((await call.cluster.policies.fresh(name)).value(policy)))
         own = await own_policies(call, name)
         found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
+        if found is None and resource == "dispatcherPauseOnAckStatePersistent":
+            found = False
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:
@@ -183,7 +198,7 @@ def _namespace_handlers(resource: str, policy: Policy[Any]) -> Handlers:
                 found = found.get(entry(call)) if isinstance(found, dict) else None
             if found is not None:
                 return answer(found)
-        return None
+        return answer(_UNSET_OF_NAMESPACE[resource]) if resource in _UNSET_OF_NAMESPACE else None
 
     async def post(call: AdminCall) -> None:
         await change(call, checked(call, policy, await _given(call, resource), policy.namespace[0], entry(call)))
@@ -286,6 +301,8 @@ async def _delete_subscription_rate(call: AdminCall) -> None:
 def _refused_of_topic(key: str) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         found = (await own_policies(call, await policy_topic(call)) or {}).get(key)
+        if found is None and key == "replicationClusters" and call.flag(APPLIED):
+            found = [call.cluster.cluster_name]
         return None if found is None else answer(found)
 
     async def post(call: AdminCall) -> None:

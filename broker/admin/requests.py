@@ -116,6 +116,12 @@ class AdminCall:
         return self.service.cluster
 
     @property
+    def broker_id(self) -> str:
+        """Return the id of this broker: host and port of its web port without TLS."""
+        cluster = self.service.cluster
+        return (cluster is not None and cluster.broker_id) or self.service.web_url().partition("://")[2]
+
+    @property
     def principal(self) -> Principal | None:
         """Return the roles that the request acts with; None with authentication off."""
         principal: Principal | None = self.request.scope.get("principal")

@@ -153,8 +153,10 @@ class NotServed(BaseRoute):
     """Last resource, for all paths under a prefix that no other resource matches: the original may serve them, Quire
     does not."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, status: int = NotServedError.status, why: str = "is not served by Quire") -> None:
         self._prefix = prefix
+        self._status = status
+        self._why = why
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         # Partial, so that an existing resource that lacks the method takes precedence.
@@ -163,7 +165,7 @@ class NotServed(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
-        response = reason(NotServedError.status, f"{request.method} {request.url.path} is not served by Quire")
+        response = reason(self._status, f"{request.method} {request.url.path} {self._why}")
         await response(scope, receive, send)
 
 

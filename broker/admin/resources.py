@@ -351,6 +351,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(_LOOKUP, GET=lookup.owner),
         *transaction_routes(at),
         at(served.PATH, GET=served.Description().get),
+        NotServed("/admin/v2/non-persistent/", 405, "is not allowed: a non-persistent topic stores nothing"),
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),
         NotServed("/lookup/"),

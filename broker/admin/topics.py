@@ -23,12 +23,22 @@ from broker.admin.errors import NotServedError, Statuses
 from broker.admin.message_ids import message_id
 from broker.admin.openapi.parameters import BUNDLE, FORCE, METADATA, TIMESTAMP
 from broker.admin.permissions.handlers import forget_topic
+from broker.admin.positions.every import on_topic
 from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.errors import BeingDeletedError, IsPartitionedError, NotAllowedError, NotPartitionedError
+from broker.dispatch.last_message import last_message
+from broker.errors import (
+    BeingDeletedError,
+    IsPartitionedError,
+    NotAllowedError,
+    NotPartitionedError,
+    ServiceNotReadyError,
+)
 from broker.topics.system_names import is_system_topic
+from broker.topics.topic import Topic
+from managed_ledger.errors import ManagedLedgerError
 from quire.service.web.parameters import Flag, OneOf
 from quire.wire.pulsar.names import TopicName
 
@@ -113,11 +123,17 @@ async def message_id_at(call: AdminCall) -> Response:
 
 
 async def last_message_id(call: AdminCall) -> Response:
-    """Return the id of the last entry; for a batch, without the number of messages in it."""
-    name = call.topic()
-    await at_owner(call, name)
-    stats = await call.administration.internal_stats(name, False)
-    return answer(message_id(stats.last_confirmed, name))
+    """Return the id of the last message that consumers may have; -1:-1 if there is none."""
+
+    async def work(topic: Topic) -> Response:
+        topic.check_open()
+        try:
+            position, index = await last_message(topic.ledger, topic.screen, topic.read_bound)
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+        return answer(message_id(position, topic.name, index))
+
+    return await on_topic(call, work)
 
 
 async def _shown(call: AdminCall) -> list[str]:

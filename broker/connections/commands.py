@@ -5,8 +5,8 @@ from __future__ import annotations
 from broker import replies
 from broker.connections import non_persistent
 from broker.connections.connection import Connection
-from broker.connections.last_message import last_message
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.last_message import last_message
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
 from broker.errors import ConsumerNotFoundError, MetadataRefusedError, NotAllowedError, ServiceNotReadyError

@@ -25,6 +25,7 @@ from broker.errors import (
     ServiceNotReadyError,
     SubscriptionNotFoundError,
 )
+from broker.security.roles import acting_role
 from broker.topics.deduplication.switch import follow_policies
 from broker.topics.exclusive import AnyTopic
 from broker.topics.life.creation import subscriptions_allowed
@@ -373,6 +374,7 @@ def make_consumer(
     if request.metadata:
         made.properties = {pair.key: pair.value for pair in request.metadata}
     made.read_compacted = request.read_compacted
+    made.role = acting_role(connection.principal)
     return made
 
 

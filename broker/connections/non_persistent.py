@@ -18,6 +18,7 @@ from broker.connections.schemas import schema_of_consumer, version_of_producer
 from broker.dispatch.consumer import Consumer
 from broker.ends import End
 from broker.errors import ConsumerBusyError, MetadataRefusedError, NotAllowedError
+from broker.security.roles import acting_role
 from broker.topics.life.sending import check_encryption
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
@@ -77,6 +78,8 @@ async def _admitted(
         creation.check()
         subscription = topic.subscription(request)
         consumer = Consumer(connection, subscription, request.consumer_id, name, request.priority_level, epoch, meta)
+        consumer.properties = {pair.key: pair.value for pair in request.metadata}
+        consumer.role = acting_role(connection.principal)
         consumer.takes_any_schema = request.schema.type == pb.Schema.AutoConsume
         try:
             subscription.add_consumer(consumer, request.subType)

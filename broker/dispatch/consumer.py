@@ -45,6 +45,7 @@ class Consumer(Generic[S]):
         "properties",
         "read_compacted",
         "redelivered",
+        "role",
         "since",
         "subscription",
         "takes_any_schema",
@@ -73,6 +74,8 @@ class Consumer(Generic[S]):
         """True while it holds too many unacknowledged messages. It then receives none until it holds half as many."""
         self.properties: Mapping[str, str] = NO_PROPERTIES
         """Properties that the client gave it."""
+        self.role = ""
+        """Role of the client; "" without authentication."""
         self.messages_out = self.bytes_out = self.redelivered = self.acked = 0
         self.since = trio.current_time()
         self.flowed_at = self.consumed_at = self.acked_at = 0.0

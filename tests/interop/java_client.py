@@ -38,13 +38,18 @@ STORIES: Final = (
 _FAST = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def run(program: str, *arguments: str, client: str = CURRENT, seconds: float) -> str:
-    """Return the lines of a program; it must have ended with 0."""
+def command(program: str, *arguments: str, client: str = CURRENT) -> list[str]:
+    """Return the command of a program."""
     assert "QUIRE_INTEROP_PULSAR" in os.environ, "run this by scripts/test --interop"
     made = os.environ["QUIRE_INTEROP_PULSAR"]
     former = f"{made}/lib-{FORMER}/*:" if client == FORMER else ""
+    return [find_java(), *_FAST, "-cp", f"{made}/classes:{former}{made}/lib/*", program, *arguments]
+
+
+def run(program: str, *arguments: str, client: str = CURRENT, seconds: float) -> str:
+    """Return the lines of a program; it must have ended with 0."""
     done = subprocess.run(
-        [find_java(), *_FAST, "-cp", f"{made}/classes:{former}{made}/lib/*", program, *arguments],
+        command(program, *arguments, client=client),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from quire.world.tls_options import TlsOptions
 
@@ -35,16 +36,26 @@ class Authority:
         unit: str | None = None,
         file: str = "server",
         expired: bool = False,
+        rsa: bool = False,
     ) -> Pair:
-        """Write a certificate for `names` (hosts, addresses), with `unit` as its organizational unit, and its key."""
+        """Write a certificate for `names` (hosts, addresses), with `unit` as its organizational unit, and its key.
+
+        `rsa`: the key is of this kind and in PKCS#8, as Pulsar's Java client reads it."""
         until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
         since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
+        kind = trustme.KeyType.RSA if rsa else trustme.KeyType.ECDSA
         made = self._made.issue_cert(
-            *names, common_name=common_name, organization_unit_name=unit, not_before=since, not_after=until
+            *names,
+            common_name=common_name,
+            organization_unit_name=unit,
+            not_before=since,
+            not_after=until,
+            key_type=kind,
         )
         pair = Pair(self._folder / f"{file}.cert.pem", self._folder / f"{file}.key.pem")
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-        made.private_key_pem.write_to_path(pair.key)
+        key = made.private_key_pem.bytes()
+        pair.key.write_bytes(_pkcs8(key) if rsa else key)
         return pair
 
     def server(self, pair: Pair | None = None, **more: Any) -> TlsOptions:
@@ -56,6 +67,12 @@ class Authority:
     def client(self, pair: Pair | None = None, **more: Any) -> TlsOptions:
         """Options of a client, which trusts this authority."""
         return options(pair, trust=self.trust, **more)
+
+
+def _pkcs8(pem: bytes) -> bytes:
+    key = serialization.load_pem_private_key(pem, None)
+    form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, none)
 
 
 def options(pair: Pair | None, *, trust: Path | None, **more: Any) -> TlsOptions:

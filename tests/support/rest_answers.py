@@ -122,7 +122,7 @@ def _lines(answer: httpx2.Response, call: Call, names: Mapping[str, str]) -> Ite
     except ValueError:
         body = answer.text
     if call.is_shape:
-        yield from sorted(set(_shape(_named(body, names))))
+        yield from sorted(set(shape(_named(body, names))))
     else:
         yield json.dumps(_named(body, names), sort_keys=True, ensure_ascii=False)
 
@@ -133,13 +133,14 @@ def _named(value: Any, names: Mapping[str, str]) -> Any:
     return json.loads(re.sub(rf'"{names["ledger"]}"', '"{ledger}"', text))
 
 
-def _shape(value: Any, at: str = "") -> Iterator[str]:
+def shape(value: Any, at: str = "") -> Iterator[str]:
+    """Yield a line for each value in a body, with its place and its type."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
-            yield from _shape(each, f"{at}/{key}")
+            yield from shape(each, f"{at}/{key}")
     elif isinstance(value, list) and value:
         for each in value:
-            yield from _shape(each, f"{at}/*")
+            yield from shape(each, f"{at}/*")
     else:
         kinds = {dict: "{}", list: "[]", str: "text", bool: "flag", int: "number", float: "number", type(None): "null"}
         yield f"{at or '/'}: {kinds[type(value)]}"

@@ -46,7 +46,7 @@ async def names_of_cluster(call: AdminCall) -> Response:
 async def leader(call: AdminCall) -> Response:
     if not call.cluster.broker_id:  # there is one broker, and no election
         [only] = await living(call)
-        return answer({"brokerId": only, "serviceUrl": call.service.web_url()})
+        return answer({"brokerId": only, "serviceUrl": call.service.web_url_tls() or call.service.web_url()})
     node = await _node(call, LEADER)
     if node is None:
         raise NotThereError("Couldn't find leader broker")
@@ -57,7 +57,9 @@ async def leader(call: AdminCall) -> Response:
 async def owned(call: AdminCall) -> Response:
     """Return the bundles of this broker. Another broker is asked itself."""
     cluster, broker_id = call.cluster, call.part("broker")
-    if cluster.broker_id and broker_id != cluster.broker_id:
+    if broker_id != call.broker_id:
+        if not cluster.broker_id:
+            raise NotThereError(f"there is no broker {broker_id[:100]!a}")
         node = await _node(call, f"{BROKERS}/{broker_id}") if "/" not in broker_id else None
         if node is None:
             raise NotThereError(f"there is no broker {broker_id[:100]!a}")

@@ -2,7 +2,7 @@
 
 GET      clusters                    names
 GET      clusters/{cluster}          ClusterData; 404
-PUT      clusters/{cluster}          200; 409
+PUT      clusters/{cluster}          200; 400 a URL of another scheme, 409
 POST     clusters/{cluster}          200; 404
 DELETE   clusters/{cluster}          204; 404, 412 a tenant may use it
 
@@ -12,6 +12,7 @@ Fields that are not known are kept: what the original's tools write there is the
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
@@ -29,6 +30,13 @@ _BODY = Record(
     {name: Anything() for name in ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")}
 )
 ROOT = "/admin/clusters"
+_SCHEMES = {
+    "serviceUrl": "http",
+    "serviceUrlTls": "https",
+    "brokerServiceUrl": "pulsar",
+    "brokerServiceUrlTls": "pulsar+ssl",
+}
+"""URLs of a cluster. Source: Pulsar's ClusterDataImpl.checkPropertiesIfPresent."""
 
 
 async def names(call: AdminCall) -> Response:
@@ -41,7 +49,10 @@ async def get(call: AdminCall) -> Response:
         node = await call.cluster.metadata.get(f"{ROOT}/{name}")
     if node is None:
         raise _no_such(name)
-    return answer(decode(node.value))
+    data = decode(node.value)
+    if not call.cluster.broker_id and name == call.cluster.cluster_name:
+        data = {**_own_urls(call), **data}
+    return answer(data)
 
 
 async def create(call: AdminCall) -> Empty:
@@ -90,7 +101,18 @@ async def _data(call: AdminCall) -> dict[str, Any]:
     data = await call.json()
     _BODY.check(data, "cluster data", MalformedRequestError)
     found: dict[str, Any] = data
+    for name, scheme in _SCHEMES.items():
+        url = found.get(name)
+        if url and (not isinstance(url, str) or urlsplit(url).scheme != scheme):
+            raise MalformedRequestError(f"{name} must begin with {scheme}://, unlike {str(url)[:100]!a}")
     return found
+
+
+def _own_urls(call: AdminCall) -> dict[str, str]:
+    """Return the addresses of a standalone server, which may have others at each start and does not store them."""
+    service = call.service
+    found = (service.web_url(), service.web_url_tls(), service.broker_url(), service.broker_url_tls())
+    return {name: url for name, url in zip(_SCHEMES, found, strict=True) if url}
 
 
 def _no_such(name: str) -> NotThereError:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -152,15 +153,27 @@ async def _message(topic: Topic, position: Position) -> Payload:
         run = await topic.ledger.read(position, 1, 1)
         if not run.payloads or (run.ledger_id, run.first_entry_id) != position:
             raise NoSuchMessageError("Message not found")
-        return response_of(position, bytes(run.payloads[0]))
+        entry = bytes(run.payloads[0])
+        return response_of(position, entry, transaction_headers(topic, position, entry))
     except ManagedLedgerError as error:
         raise ServiceNotReadyError(f"{position} cannot be read: {error}") from error
     except PulsarWireError as error:
         raise NoSuchMessageError(f"{position} has unreadable metadata: {error}") from error
 
 
-def response_of(position: Position, entry: bytes) -> Payload:
-    """Return the payload of an entry with its metadata as headers. Raises PulsarWireError."""
+def transaction_headers(topic: Topic, position: Position, entry: bytes) -> dict[str, str]:
+    """Return whether the transaction of an entry was aborted, and whether consumers may not have the entry yet.
+
+    Pulsar's clients leave such messages out unless they are asked for."""
+    held, bound = topic.screen.transactions, topic.read_bound
+    found = {"txn-uncommitted": _shown(bound is not None and position > bound)}
+    if read_metadata(entry).HasField("txnid_most_bits"):
+        found["txn-aborted"] = _shown(held is not None and held.hides(entry))
+    return found
+
+
+def response_of(position: Position, entry: bytes, more: Mapping[str, str]) -> Payload:
+    """Return the payload of an entry with its metadata, and `more`, as headers. Raises PulsarWireError."""
     metadata, added = read_metadata(entry), broker_metadata(entry)
     _, start = metadata_span(entry)
     has = metadata.HasField
@@ -190,6 +203,7 @@ def response_of(position: Position, entry: bytes) -> Payload:
         (f"Base64-{field.replace('_', '-')}", _base64(getattr(metadata, field))) for field in _BYTES if has(field)
     ]
     headers.append(("txn-consumable", "true"))
+    headers += more.items()
     response = Payload(_payload(metadata, entry[start:]))
     response.raw_headers += [(f"X-Pulsar-{name}".encode(), _one_line(value)) for name, value in headers]
     return response

@@ -53,6 +53,7 @@ def consumer(context: Context, each: Consumer[S], permits: int, unacked: int) ->
         "unackedMessages": unacked,
         "blockedConsumerOnUnackedMsgs": each.blocked,
         "metadata": dict(each.properties),
+        **({"appId": each.role} if each.role else {}),
         **outgoing(context.measures.of(each)),
         **times(context.world.clock, each),
     }

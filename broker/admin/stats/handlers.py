@@ -43,7 +43,7 @@ async def of_topic(call: AdminCall) -> Response:
     asked = _asked(call)
 
     async def work(topic: Topic) -> dict[str, Any]:
-        return await _taken(topic, asked)
+        return await _taken(call, topic, asked)
 
     return answer(await on_topic(call, work))
 
@@ -62,23 +62,29 @@ async def of_partitioned(call: AdminCall) -> Response:
         except TopicNotFoundError:
             pass  # it was never used
     found = await run_through(merging(partitions.values()))
+    for each_name in ("ownerBroker", "deduplicationStatus"):
+        found.pop(each_name, None)  # of single topics, which the original does not add up
+    stored = await call.administration.partitioned.find(name)
+    metadata: dict[str, Any] = {"partitions": count, "deleted": False}
+    if stored is not None and stored.properties:
+        metadata["properties"] = dict(stored.properties)
     shown = partitions if call.flag(PER_PARTITION) else {}
-    return answer({**found, "metadata": {"partitions": count, "deleted": False}, "partitions": shown})
+    return answer({**found, "metadata": metadata, "partitions": shown})
 
 
 async def _of_partition(call: AdminCall, name: TopicName, asked: Asked) -> dict[str, Any]:
     remote = await call.administration.elsewhere(name)
     if remote is None:
-        return await _taken(await call.administration.partition(name), asked)
+        return await _taken(call, await call.administration.partition(name), asked)
     query = "&".join(f"{each.name}={'true' if call.flag(each) else 'false'}" for each in _OF_ONE)
     found: dict[str, Any] = await remote.ask("GET", f"/stats?{query}", errors={404: TopicNotFoundError})
     return found
 
 
-async def _taken(topic: Topic, asked: Asked) -> dict[str, Any]:
+async def _taken(call: AdminCall, topic: Topic, asked: Asked) -> dict[str, Any]:
     topic.check_open()
     try:
-        return await take(topic, asked)
+        return {**await take(topic, asked), "ownerBroker": call.broker_id}
     except ManagedLedgerError as error:
         raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
 

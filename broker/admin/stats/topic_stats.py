@@ -106,7 +106,6 @@ async def take(topic: Topic, asked: Asked) -> dict[str, Any]:
         "subscriptions": subscriptions,
         "compaction": (topic.compaction.counts if topic.compaction is not None else CompactionCounts()).as_json(),
         "replication": {},
-        "ownerBroker": topic.context.service_url.partition("://")[2],
     }
     # The original leaves out what is unset.
     if oldest is not None:

@@ -151,7 +151,7 @@ async def _metadata(call: AdminCall, transaction: Transaction) -> dict[str, Any]
         "timeoutAt": transaction.timeout_ms,
         "producedPartitions": {topic: produced[topic] for topic in partitions},
         "ackedPartitions": by_topic,
-        "owner": None,
+        "owner": transaction.owner or None,
     }
 
 

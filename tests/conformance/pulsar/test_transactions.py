@@ -230,3 +230,25 @@ def test_coordinators_are_added(serving: StandaloneProcess) -> None:
             return not tc.expect(C.TC_CLIENT_CONNECT_RESPONSE).tcClientConnectResponse.HasField("error")
 
         wait_until(connects, "the new coordinator is there")
+
+
+def test_a_message_that_is_peeked_shows_the_state_of_its_transaction(serving: StandaloneProcess, topic: str) -> None:
+    """Pulsar's clients leave those of open and aborted transactions out of what they peek."""
+    peeked = f"{serving.web}/admin/v2/{topic.replace('://', '/')}/subscription/s/position"
+
+    def headers(number: int) -> tuple[str | None, str | None]:
+        found = web.get(f"{peeked}/{number}", timeout=20)
+        assert found.status_code == 200, found.text
+        return found.headers.get("x-pulsar-txn-uncommitted"), found.headers.get("x-pulsar-txn-aborted")
+
+    with Coordinator(serving.port) as tc, RawClient(serving.port) as sender, RawClient(serving.port) as reader:
+        reader.subscribe(topic, "s", initialPosition=SUB.Earliest)
+        sender.producer(topic, txn_enabled=True)
+        publish(sender, b"plain", 0)
+        txn = tc.new()
+        tc.add(txn, topic)
+        publish(sender, b"open", 1, txn)
+        assert headers(1) == ("false", None)
+        assert headers(2) == ("true", "false")
+        assert not tc.end(txn, commit=False).HasField("error")
+        wait_until(lambda: headers(2) == ("false", "true"), "the message is shown as aborted")

@@ -18,8 +18,10 @@ from broker.config import BrokerOptions
 from broker.ownership.bundles import Bundle
 from broker.security.principal import Principal
 from broker.topics.non_persistent.loaded import NonPersistentTopics
+from broker.topics.partitioned_topics import PartitionedTopics, Partitioning
 from broker.topics.schemas.registry import Schemas
 from broker.topics.subscription_cursors import Pairs
+from broker.topics.topic import Topic
 from quire.ledger.position import Position
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
@@ -61,6 +63,7 @@ class FakeAdministration(Administration):
         self.error: Exception | None = None
         self.gate: trio.Event | None = None
         self.partition_count = 0
+        self.partition_properties: dict[str, str] = {}
         self.names = ["persistent://public/default/a"]
         self.partitioned_names: list[str] | None = None
         """The same as `names` if None."""
@@ -69,6 +72,17 @@ class FakeAdministration(Administration):
         self.kept_options = BrokerOptions()
         self.check_quotas = self._check_quotas
         self.direct = cast("NonPersistentTopics", NoneDirect())
+
+        self.partitioned = cast(PartitionedTopics, self)
+
+    async def find(self, name: TopicName) -> Partitioning | None:
+        """Return the node of a partitioned topic, as `PartitionedTopics` does."""
+        count = self.partition_count
+        return Partitioning(partitions=count, properties=tuple(self.partition_properties.items())) if count else None
+
+    async def plain_topic(self, name: TopicName) -> Topic:
+        await self._note("plain_topic", name.full)
+        raise AssertionError("there are no topics here")
 
     @property
     def options(self) -> BrokerOptions:

@@ -9,7 +9,8 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** Runs all stories by Pulsar's own client, {@code Stories URL WEB_URL}, and prints for each whether it holds. */
+/** Runs all stories by Pulsar's own client, {@code Stories URL WEB_URL} or {@code Stories SETTINGS} (see Roles), and prints
+ * for each whether it holds. */
 public final class Stories {
     /** A story. The names of its topics begin with the prefix. */
     interface Story {
@@ -51,7 +52,7 @@ public final class Stories {
         ExecutorService threads = Executors.newFixedThreadPool(AT_ONCE);
         Map<String, Future<String>> told = new LinkedHashMap<>();
         for (String name : ALL.keySet()) {
-            told.put(name, threads.submit(() -> tell(arguments[0], arguments[1], name)));
+            told.put(name, threads.submit(() -> tell(arguments, name)));
         }
         for (var each : told.entrySet()) {
             String found;
@@ -66,8 +67,9 @@ public final class Stories {
     }
 
     /** Run a story with a client of its own: one whose connection breaks is not in the way of others. */
-    private static String tell(String url, String web, String name) {
-        try (World world = new World(url, web)) {
+    private static String tell(String[] arguments, String name) {
+        try (World world = arguments.length > 1 ? new World(arguments[0], arguments[1])
+            : new World(Roles.of(arguments[0]))) {
             ALL.get(name).tell(world, World.NAMESPACE + name);
         } catch (Throwable error) {
             StringWriter trace = new StringWriter();

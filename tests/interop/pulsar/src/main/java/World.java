@@ -25,11 +25,22 @@ final class World implements AutoCloseable {
     private static final int SILENT_MS = 700;
     final PulsarClient client;
     private final String web;
-    private final HttpClient rest = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
+    private final HttpClient rest;
+    private final String credentials;
 
     World(String url, String web) throws Exception {
         this.client = PulsarClient.builder().serviceUrl(url).operationTimeout(20, TimeUnit.SECONDS).build();
         this.web = web;
+        this.rest = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
+        this.credentials = "";
+    }
+
+    /** A server with TLS, of which an administrator with a token is the client. */
+    World(Roles roles) throws Exception {
+        this.client = roles.client("admin");
+        this.web = roles.web();
+        this.rest = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).sslContext(roles.trust()).build();
+        this.credentials = "Bearer " + roles.token("admin");
     }
 
     @Override
@@ -45,7 +56,8 @@ final class World implements AutoCloseable {
     }
 
     HttpResponse<String> answer(String method, String path, String body) throws Exception {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(web + "/admin/v2" + path))
+        HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(web + "/admin/v2" + path));
+        HttpRequest request = (credentials.isEmpty() ? builder : builder.header("Authorization", credentials))
             .header("Content-Type", "application/json")
             .method(method, body.isEmpty() ? HttpRequest.BodyPublishers.noBody()
                 : HttpRequest.BodyPublishers.ofString(body))
