@@ -146,7 +146,7 @@ async def unload(call: AdminCall) -> None:
 
 
 async def stats(call: AdminCall) -> Response:
-    return answer(_stats(await _topic(call)))
+    return answer(stats_of(await _topic(call)))
 
 
 async def internal_stats(call: AdminCall) -> Response:
@@ -170,7 +170,7 @@ async def partitioned_stats(call: AdminCall) -> Response:
             except TopicNotFoundError:
                 pass  # it is not used
         elif topic is not None:
-            partitions[each.full] = _stats(topic)
+            partitions[each.full] = stats_of(topic)
     shown = partitions if call.request.query_params.get("perPartition", "true").lower() == "true" else {}
     metadata = {"partitions": count, "deleted": False}
     return answer({**merged(partitions.values()), "metadata": metadata, "partitions": shown})
@@ -245,7 +245,7 @@ async def _every(administration: Administration, name: TopicName) -> list[TopicN
     return [name.with_partition(index) for index in range(count)] or [name]
 
 
-def _stats(topic: NonPersistentTopic) -> dict[str, Any]:
+def stats_of(topic: NonPersistentTopic) -> dict[str, Any]:
     """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
     now, rates, access = trio.current_time(), topic.context.measures.of(topic), topic.access
     exclusive = None if access is None or access.holder is None else access.holder.producer

@@ -140,7 +140,9 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
         if call.flag("applied"):
-            return answer(policy.json((await call.cluster.policies.fresh(name)).value(policy)))
+            held = await call.cluster.policies.fresh(name)
+            counts = policy.counts(held.defaults.options)
+            return answer(policy.json(held.value(policy) if counts else held.defaults.value(policy)))
         own = await own_policies(call, name)
         found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
         return None if found is None else answer(found)
