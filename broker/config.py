@@ -83,6 +83,7 @@ class BrokerOptions(LifeOptions):
         64,
         unit=MB_IN_BYTES,
         minimum=1,
+        dynamic=True,
         doc="Megabytes of all topics that are published and not yet durable, at which connections with "
         "producers are no longer read.",
     )
@@ -113,7 +114,7 @@ class BrokerOptions(LifeOptions):
         "maxSubscriptionsPerTopic", 0, minimum=0, doc="Subscriptions of one topic or partition. 0: no limit."
     )
     allow_auto_topic_creation: bool = conf_key(
-        "allowAutoTopicCreation", True, doc="Create a topic when a client first uses its name."
+        "allowAutoTopicCreation", True, dynamic=True, doc="Create a topic when a client first uses its name."
     )
     persistent_topics: bool = conf_key(
         "enablePersistentTopics",
@@ -149,6 +150,7 @@ class BrokerOptions(LifeOptions):
         "allowAutoTopicCreationType",
         NON_PARTITIONED,
         choices=(NON_PARTITIONED, PARTITIONED),
+        dynamic=True,
         doc="Kind of the topics created by allowAutoTopicCreation: non-partitioned or partitioned.",
     )
     accept_unsupported_policies: bool = conf_key(
@@ -213,6 +215,7 @@ class BrokerOptions(LifeOptions):
     allow_auto_update_schema: bool = conf_key(
         "isAllowAutoUpdateSchemaEnabled",
         True,
+        dynamic=True,
         doc="Whether producers and consumers may add a schema to a topic, unless its namespace says so. false: only "
         "the admin API does.",
     )
@@ -223,25 +226,31 @@ class BrokerOptions(LifeOptions):
         "the topic says so.",
     )
     partitions_default: int = conf_key(
-        "defaultNumPartitions", 1, minimum=1, doc="Number of partitions of automatically created partitioned topics."
+        "defaultNumPartitions",
+        1,
+        minimum=1,
+        dynamic=True,
+        doc="Number of partitions of automatically created partitioned topics.",
     )
     partitions_per_topic_max: int = conf_key(
-        "maxNumPartitionsPerPartitionedTopic", 4096, doc="Partitions of one topic. 0 or less: no limit."
+        "maxNumPartitionsPerPartitionedTopic", 4096, dynamic=True, doc="Partitions of one topic. 0 or less: no limit."
     )
     read_batch_entries_max: int = conf_key(
-        "dispatcherMaxReadBatchSize", 1000, minimum=1, doc="Entries read for a subscription at a time."
+        "dispatcherMaxReadBatchSize", 1000, minimum=1, dynamic=True, doc="Entries read for a subscription at a time."
     )
     read_batch_bytes_max: int = conf_key(
         "dispatcherMaxReadSizeBytes",
         1 << 20,
         unit=BYTES,
         minimum=1,
+        dynamic=True,
         doc="Bytes read for a subscription at a time; at least one entry.",
     )
     round_robin_batch_max: int = conf_key(
         "dispatcherMaxRoundRobinBatchSize",
         20,
         minimum=1,
+        dynamic=True,
         doc="Entries that one consumer of a shared subscription gets before the next one.",
     )
     unacked_messages_per_consumer_max: int = conf_key(
@@ -329,6 +338,7 @@ class BrokerOptions(LifeOptions):
         1000,
         unit=MS_IN_S,
         minimum=1,
+        dynamic=True,
         doc="Milliseconds after which a message that an entry filter has rescheduled is offered again.",
     )
     permits_max: int = 1 << 20
@@ -360,6 +370,7 @@ class BrokerOptions(LifeOptions):
         "keySharedLookAheadMsgInReplayThresholdPerConsumer",
         2000,
         minimum=1,
+        dynamic=True,
         doc="Messages waiting for a blocked key, per consumer, up to which messages with other keys are "
         "searched after them.",
     )
@@ -367,6 +378,7 @@ class BrokerOptions(LifeOptions):
         "keySharedLookAheadMsgInReplayThresholdPerSubscription",
         20_000,
         minimum=1,
+        dynamic=True,
         doc="The same for the whole subscription.",
     )
     subscription_expiry_check_interval_s: float = conf_key(
@@ -375,19 +387,6 @@ class BrokerOptions(LifeOptions):
         unit=MINUTES_IN_S,
         minimum=1,
         doc="Minutes between two checks for expired subscriptions.",
-    )
-    backlog_scan_entries_max: int = conf_key(
-        "subscriptionBacklogScanMaxEntries",
-        10_000,
-        minimum=1,
-        doc="Maximum number of entries that one analyzeBacklog request reads.",
-    )
-    backlog_scan_s: float = conf_key(
-        "subscriptionBacklogScanMaxTimeMs",
-        120_000,
-        unit=MS_IN_S,
-        minimum=1,
-        doc="Maximum time for which one analyzeBacklog request reads.",
     )
     stuck_subscription_s: float = conf_key(
         "quireStuckSubscriptionSeconds",

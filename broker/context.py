@@ -124,6 +124,13 @@ class Context:
         self._incarnation = incarnation
         self._producer_count = 0
 
+    def follow_options(self) -> None:
+        """Notice that the options have changed."""
+        options = self.options
+        self.delivery = rules_of_broker(options, self.filters)
+        self.output.limit = options.output_bytes_bound
+        self.publishing.at_most(options.publish_buffer_bytes_max)
+
     @property
     def own_url(self) -> str:
         """Return the URL at which the clients of this broker itself begin a lookup."""

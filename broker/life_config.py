@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.neighbours.config import NeighbourOptions
-from quire.service.config import BYTES, MINUTES, MINUTES_IN_S, SECONDS, conf_key
+from quire.service.config import BYTES, MINUTES, MINUTES_IN_S, MS_IN_S, SECONDS, conf_key
 
 HOLD = "producer_request_hold"
 EXCEPTION = "producer_exception"
@@ -76,6 +76,7 @@ class LifeOptions(NeighbourOptions):
         "brokerPublisherThrottlingMaxMessageRate",
         0,
         minimum=0,
+        dynamic=True,
         doc="Messages a second that all clients of this broker may publish together. 0: no limit.",
     )
     broker_publish_bytes: int = conf_key(
@@ -83,12 +84,14 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=BYTES,
         minimum=0,
+        dynamic=True,
         doc="Bytes a second that all clients of this broker may publish together. 0: no limit.",
     )
     topic_publish_messages: int = conf_key(
         "maxPublishRatePerTopicInMessages",
         0,
         minimum=0,
+        dynamic=True,
         doc="Messages a second that may be published to one topic or partition. Namespaces and topics may have "
         "another (publishRate). 0: no limit.",
     )
@@ -97,12 +100,14 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=BYTES,
         minimum=0,
+        dynamic=True,
         doc="The same in bytes.",
     )
     broker_dispatch_messages: int = conf_key(
         "dispatchThrottlingRateInMsg",
         0,
         minimum=-1,
+        dynamic=True,
         doc="Messages a second that this broker delivers, over all topics. 0 or -1: no limit.",
     )
     broker_dispatch_bytes: int = conf_key(
@@ -110,12 +115,14 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=BYTES,
         minimum=-1,
+        dynamic=True,
         doc="The same in bytes.",
     )
     topic_dispatch_messages: int = conf_key(
         "dispatchThrottlingRatePerTopicInMsg",
         0,
         minimum=-1,
+        dynamic=True,
         doc="Messages a second that are delivered from one topic or partition. Namespaces and topics may have "
         "another (dispatchRate). 0 or -1: no limit.",
     )
@@ -124,12 +131,14 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=BYTES,
         minimum=-1,
+        dynamic=True,
         doc="The same in bytes.",
     )
     subscription_dispatch_messages: int = conf_key(
         "dispatchThrottlingRatePerSubscriptionInMsg",
         0,
         minimum=-1,
+        dynamic=True,
         doc="Messages a second that one subscription delivers. Namespaces, topics and subscriptions may have "
         "another (subscriptionDispatchRate). 0 or -1: no limit.",
     )
@@ -138,23 +147,27 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=BYTES,
         minimum=-1,
+        dynamic=True,
         doc="The same in bytes.",
     )
     dispatch_limits_tail: bool = conf_key(
         "dispatchThrottlingOnNonBacklogConsumerEnabled",
         True,
+        dynamic=True,
         doc="Whether rates of delivery also hold for subscriptions that have caught up. false: only for those "
         "with a backlog.",
     )
     dispatch_counts_batches: bool = conf_key(
         "dispatchThrottlingOnBatchMessageEnabled",
         False,
+        dynamic=True,
         doc="Whether a batch counts as one message in rates of delivery. false: as the messages that are in it.",
     )
     subscribe_attempts: int = conf_key(
         "subscribeThrottlingRatePerConsumer",
         0,
         minimum=-1,
+        dynamic=True,
         doc="Attempts of one consumer to subscribe to one topic in subscribeRatePeriodPerConsumerInSecond. "
         "Namespaces and topics may have another (subscribeRate). 0 or -1: no limit.",
     )
@@ -163,11 +176,13 @@ class LifeOptions(NeighbourOptions):
         30,
         unit=SECONDS,
         minimum=1,
+        dynamic=True,
         doc="Period in which subscribeThrottlingRatePerConsumer is counted.",
     )
     delete_inactive: bool = conf_key(
         "brokerDeleteInactiveTopicsEnabled",
         True,
+        dynamic=True,
         doc="Delete topics that are not used, with what they hold; brokerDeleteInactiveTopicsMode says which. A topic "
         "is kept for as long as its retention time keeps its messages. Namespaces and topics may say otherwise "
         "(inactiveTopicPolicies).",
@@ -177,12 +192,14 @@ class LifeOptions(NeighbourOptions):
         60,
         unit=SECONDS,
         minimum=1,
+        dynamic=True,
         doc="Seconds between two checks of all topics for use.",
     )
     inactive_mode: str = conf_key(
         "brokerDeleteInactiveTopicsMode",
         NO_SUBSCRIPTIONS,
         choices=INACTIVE_MODES,
+        dynamic=True,
         doc="Which topics without producers and consumers count as not used: delete_when_no_subscriptions, those "
         "without a subscription; delete_when_subscriptions_caught_up, those without a backlog.",
     )
@@ -191,11 +208,13 @@ class LifeOptions(NeighbourOptions):
         0,
         unit=SECONDS,
         minimum=0,
+        dynamic=True,
         doc="Seconds for which a topic is not used before it is deleted. 0: the time between two checks.",
     )
     delete_inactive_partitioned: bool = conf_key(
         "brokerDeleteInactivePartitionedTopicMetadataEnabled",
         False,
+        dynamic=True,
         doc="true: a partitioned topic is deleted with the last of its partitions. false: its partitions are made "
         "again at their next use.",
     )
@@ -219,6 +238,7 @@ class LifeOptions(NeighbourOptions):
     allow_auto_subscription_creation: bool = conf_key(
         "allowAutoSubscriptionCreation",
         True,
+        dynamic=True,
         doc="Create a durable subscription when a consumer first uses its name. Namespaces and topics may say "
         "otherwise (autoSubscriptionCreation).",
     )
@@ -232,17 +252,20 @@ class LifeOptions(NeighbourOptions):
         "subscriptionTypesEnabled",
         SUBSCRIPTION_TYPES,
         choices=SUBSCRIPTION_TYPES,
+        dynamic=True,
         doc="Types of subscriptions that are allowed. Namespaces and topics may allow others.",
     )
     key_shared: bool = conf_key(
         "subscriptionKeySharedEnable",
         True,
+        dynamic=True,
         doc="false: Key_Shared subscriptions are refused, whatever namespaces and topics allow.",
     )
     topics_per_namespace_max: int = conf_key(
         "maxTopicsPerNamespace",
         0,
         minimum=0,
+        dynamic=True,
         doc="Topics and partitions of one namespace. Namespaces may have another limit. 0: no limit.",
     )
 
@@ -268,6 +291,19 @@ class LifeOptions(NeighbourOptions):
         minimum=0,
         doc="Minutes after which a durable subscription without consumers is deleted. Namespaces may have another "
         "(subscriptionExpirationTime). 0: it is kept.",
+    )
+    backlog_scan_entries_max: int = conf_key(
+        "subscriptionBacklogScanMaxEntries",
+        10_000,
+        minimum=1,
+        doc="Maximum number of entries that one analyzeBacklog request reads.",
+    )
+    backlog_scan_s: float = conf_key(
+        "subscriptionBacklogScanMaxTimeMs",
+        120_000,
+        unit=MS_IN_S,
+        minimum=1,
+        doc="Maximum time for which one analyzeBacklog request reads.",
     )
     compaction_threshold_bytes: int = conf_key(
         "brokerServiceCompactionThresholdInBytes",

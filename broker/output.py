@@ -19,10 +19,10 @@ SHARE_MIN = 64 << 10
 class OutputBudget:
     """Output budget of one broker. `limit`: bytes; 0: no bound."""
 
-    __slots__ = ("_limit", "queued", "reserved")
+    __slots__ = ("limit", "queued", "reserved")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self.queued = Queued()
         """Bytes in the outboxes of all connections, which keep it up to date."""
         self.reserved = 0
@@ -30,12 +30,12 @@ class OutputBudget:
 
     def may_queue(self, own: int) -> bool:
         """Return whether a connection that has `own` bytes queued may queue more."""
-        return own == 0 or not self._limit or own < self._limit - self.queued.bytes - self.reserved
+        return own == 0 or not self.limit or own < self.limit - self.queued.bytes - self.reserved
 
     def reserve(self, wanted: int) -> int:
         """Return how much of `wanted` bytes a read may return. `release` the same number when it has ended."""
-        if self._limit:
-            free = self._limit - self.queued.bytes - self.reserved
+        if self.limit:
+            free = self.limit - self.queued.bytes - self.reserved
             wanted = min(wanted, max(SHARE_MIN, free // 2))
         self.reserved += wanted
         return wanted

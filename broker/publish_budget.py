@@ -36,6 +36,11 @@ class PublishBudget:
         self._waiting: dict[trio.Event, None] = {}
         """Events set, and removed, when the budget is low again."""
 
+    def at_most(self, limit: int) -> None:
+        """Bound the bytes by another limit."""
+        self.limit = limit
+        self.give(0)
+
     def take(self, size: int) -> None:
         """Count a run of entries that is handed to a managed ledger."""
         self.bytes += size

@@ -120,6 +120,7 @@ class Broker:
             super_users=() if authorization is None else authorization.super_users,
         )
         self.metadata = metadata
+        self._factory = factory
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), options)
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
@@ -326,6 +327,17 @@ class Broker:
             await trio.sleep(self.context.options.compaction_check_interval_s)
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
                 compact_if_due(topic)
+
+    def options_changed(self, logs: ManagedLedgerConfig) -> None:
+        """Obey the options as they are now, where something was made of them. `logs`: those of managed ledgers."""
+        self.context.follow_options()
+        self.topics.rates.follow()
+        self.topics.partitioned.partitions_max = max(self.context.options.partitions_per_topic_max, 0)
+        self._factory.options_changed(logs)
+        self.policies.options_changed(LogConfig.of(logs))
+        self.topics.following.everything()
+        if self.authorizer is not None and self.takeaway is not None and self.authorizer.options_changed():
+            self.takeaway.check_all(list(self.connections))
 
     def begin_close(self) -> None:
         """Begin to stop: close topics in the background, so that clients are notified before their connections are

@@ -15,6 +15,8 @@ class CursorConfig:
     write_quorum: int = 2
     ack_quorum: int = 2
     """Quorums of new cursor ledgers: those of the managed ledgers."""
+    placement: tuple[tuple[str, bytes], ...] = ()
+    """Custom metadata that says which bookies new ledgers may be on."""
     entries_max: int = conf_key(
         "managedLedgerCursorMaxEntriesPerLedger",
         50_000,

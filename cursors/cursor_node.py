@@ -143,7 +143,7 @@ class StoredNode:
                 ensemble_size=quorums.ensemble_size,
                 write_quorum=quorums.write_quorum,
                 ack_quorum=quorums.ack_quorum,
-                custom_metadata=cursor_ledger_metadata(self._log_name, self._cursor_name),
+                custom_metadata=[*cursor_ledger_metadata(self._log_name, self._cursor_name), *quorums.placement],
                 # Acknowledgements free space, so a full bookie has some reserved for them.
                 high_priority=True,
                 also=also,

@@ -31,6 +31,13 @@ class Quorums(Protocol):
     def ack_quorum(self) -> int: ...
 
 
+class NewLedgers(Quorums, Protocol):
+    """Quorums and placement of the ledgers that are created from now on."""
+
+    @property
+    def placement(self) -> CustomMetadata: ...
+
+
 class Log(Protocol):
     """The log a cursor belongs to. Everything is answered from memory."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import trio
 
 from cursors.config import CursorConfig
-from cursors.doors import Ledgers, Quorums
+from cursors.doors import Ledgers, NewLedgers
 from cursors.flusher import Flusher
 from quire.metadata.store import MetadataStore, Op
 from quire.world.doors import World
@@ -27,8 +27,8 @@ class CursorServices:
     """Nursery of the tasks that create cursor ledgers; the broker's."""
     flusher: Flusher
     config: CursorConfig
-    quorums: Callable[[], Quorums] | None = None
-    """Quorums of the next cursor ledger; None: those of `config`."""
+    quorums: Callable[[], NewLedgers] | None = None
+    """Quorums and placement of the next cursor ledger; None: those of `config`."""
     proof: Callable[[], Sequence[Op]] = _no_proof
     """Returns checks that accompany each write of a cursor's node, all or nothing, and prove ownership of the log.
 
@@ -38,5 +38,5 @@ class CursorServices:
     MetadataError."""
 
     @property
-    def next_quorums(self) -> Quorums:
+    def next_quorums(self) -> NewLedgers:
         return self.config if self.quorums is None else self.quorums()

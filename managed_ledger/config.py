@@ -83,6 +83,7 @@ class ManagedLedgerConfig:
         64,
         minimum=0,
         unit=MB,
+        dynamic=True,
         doc="Memory for the newest entries, shared by all topics. 0: no cache.",
     )
     cache_watermark: float = conf_key(
@@ -90,6 +91,7 @@ class ManagedLedgerConfig:
         0.9,
         minimum=0,
         maximum=1,
+        dynamic=True,
         doc="Fraction of the cache's size that remains after an eviction.",
     )
     cache_age_ms: int = conf_key(
@@ -97,6 +99,7 @@ class ManagedLedgerConfig:
         1000,
         minimum=1,
         unit=MS,
+        dynamic=True,
         doc="Age at which an entry is evicted from the cache even if consumers have not read it yet, in milliseconds.",
     )
     retry_timeout_s: int = conf_key(
@@ -127,6 +130,9 @@ class LogConfig:
     retention_minutes: int
     retention_mb: int
     """-1: no limit."""
+    placement: tuple[tuple[str, bytes], ...] = ()
+    """Custom metadata of the ledgers created from now on that says which bookies they may be on; see
+    quire.ledger.placement.isolation."""
 
     @classmethod
     def of(cls, config: ManagedLedgerConfig) -> LogConfig:
@@ -140,8 +146,9 @@ class LogConfig:
         )
 
     @property
-    def quorums(self) -> tuple[int, int, int]:
-        return self.ensemble_size, self.write_quorum, self.ack_quorum
+    def of_ledgers(self) -> tuple[object, ...]:
+        """Return what a new ledger is created with; two that are equal make the same ledger."""
+        return self.ensemble_size, self.write_quorum, self.ack_quorum, self.placement
 
 
 LogConfigSource: TypeAlias = Callable[[], LogConfig]

@@ -61,14 +61,21 @@ class CacheBudget:
     """Common byte budget of all caches of a broker."""
 
     def __init__(self, limit: int, watermark: float, age_max_s: float) -> None:
-        self.limit = limit
+        self.limit = 0
         """Bytes; 0: nothing is cached."""
-        self._low = int(limit * watermark)
-        self._age_max_s = age_max_s
         self._queue: deque[CachedRun] = deque()
         self.used = 0
         self.evicted = 0
         """Entries evicted by age or budget, before all readers had read them."""
+        self.at_most(limit, watermark, age_max_s)
+
+    def at_most(self, limit: int, watermark: float, age_max_s: float) -> None:
+        """Bound the caches by another limit and age; what is above it is evicted."""
+        self.limit = limit
+        self._low = int(limit * watermark)
+        self._age_max_s = age_max_s
+        if self.used > limit:
+            self._evict_to(self._low)
 
     def admit(self, run: CachedRun) -> None:
         self._queue.append(run)

@@ -78,7 +78,7 @@ class ManagedLedgerFactory:
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
-        self.budget = CacheBudget(config.cache_size_mb * MIB, config.cache_watermark, config.cache_age_ms / 1000)
+        self.budget = CacheBudget(*_cache(config))
         self._flusher = Flusher(cursor_config.flush_delay_ms / 1000)
         self._services = Services(
             world=world,
@@ -152,6 +152,10 @@ class ManagedLedgerFactory:
                     left -= 1
                 if rests:
                     managed_ledger.rest()
+
+    def options_changed(self, config: ManagedLedgerConfig) -> None:
+        """Obey other values of the keys that can be changed: those of the cache."""
+        self.budget.at_most(*_cache(config))
 
     async def open(self, name: str, *, create: bool = True, config: LogConfigSource | None = None) -> ManagedLedger:
         """Return the log `tenant/namespace/persistent/<escaped topic>`; concurrent callers get the same object.
@@ -336,3 +340,8 @@ async def open_factory(
             await factory.close()
         finally:
             nursery.cancel_scope.cancel()
+
+
+def _cache(config: ManagedLedgerConfig) -> tuple[int, float, float]:
+    """Return the limit, the watermark and the age in seconds of the caches."""
+    return config.cache_size_mb * MIB, config.cache_watermark, config.cache_age_ms / 1000

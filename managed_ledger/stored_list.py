@@ -145,7 +145,7 @@ class StoredList:
                     ensemble_size=config.ensemble_size,
                     write_quorum=config.write_quorum,
                     ack_quorum=config.ack_quorum,
-                    custom_metadata=ledger_metadata(self.name),
+                    custom_metadata=[*ledger_metadata(self.name), *config.placement],
                     also=also,
                 )
             except LedgerIdOrderError:

@@ -172,7 +172,7 @@ def _check_bundles(data: object) -> None:
 
 async def delete(call: AdminCall) -> None:
     namespace, force = call.namespace(), call.flag(FORCE)
-    if force and not call.cluster.force_delete_namespace:
+    if force and not call.cluster.force_delete_namespace():
         raise NotPermittedError("Broker doesn't allow forced deletion of namespaces")
     if force:
         await delete_with_topics(call, namespace)

@@ -151,7 +151,7 @@ async def unload(call: AdminCall) -> None:
 
 
 async def stats(call: AdminCall) -> Response:
-    return answer(_stats(await _topic(call), call.broker_id))
+    return answer(stats_of(await _topic(call), call.broker_id))
 
 
 async def internal_stats(call: AdminCall) -> Response:
@@ -175,7 +175,7 @@ async def partitioned_stats(call: AdminCall) -> Response:
             except TopicNotFoundError:
                 pass  # it is not used
         elif topic is not None:
-            partitions[each.full] = _stats(topic, call.broker_id)
+            partitions[each.full] = stats_of(topic, call.broker_id)
     shown = partitions if call.flag(PER_PARTITION) else {}
     metadata = {"partitions": count, "deleted": False}
     found = await run_through(merging(partitions.values()))
@@ -252,7 +252,7 @@ async def _every(administration: Administration, name: TopicName) -> list[TopicN
     return [name.with_partition(index) for index in range(count)] or [name]
 
 
-def _stats(topic: NonPersistentTopic, broker_id: str) -> dict[str, Any]:
+def stats_of(topic: NonPersistentTopic, broker_id: str) -> dict[str, Any]:
     """Return the statistics of a topic, under the original's names. Source: NonPersistentTopicStatsImpl."""
     now, rates, access = trio.current_time(), topic.context.measures.of(topic), topic.access
     exclusive = None if access is None or access.holder is None else access.holder.producer

@@ -3,7 +3,6 @@
 GET, PUT   {namespace}/offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs (DELETE too)    -1; -1; nothing
 GET, POST  {namespace}/offloadPolicies; DELETE {namespace}/removeOffloadPolicies                         nothing
 GET, POST  {namespace}/replication, allowedClusters        names of clusters: this one alone
-GET, POST, DELETE  {namespace}/persistence/bookieAffinity, {namespace}/antiAffinity                      nothing
 GET, DELETE  {namespace}/resourcegroup; POST {namespace}/resourcegroup/{group}                           nothing
 GET, POST, DELETE  {namespace}/allowedTopicPropertyKeysForMetrics                                        []
 POST       {namespace}/migration
@@ -44,11 +43,6 @@ _OF_NAMESPACE: Final[tuple[tuple[str, str, str, Any], ...]] = (
 )
 """Resources of a namespace: name, method that sets it, key of the policies, and what holds if nothing is stored."""
 _CLUSTERS: Final = {"replication": "replication_clusters", "allowedClusters": "allowed_clusters"}
-_LOCAL: Final = {
-    "persistence/bookieAffinity": "any bookie may hold any topic",
-    "antiAffinity": "bundles are placed by their load alone",
-}
-"""Resources whose values Pulsar keeps beside the policies."""
 _MIGRATED: Final = Flag("migrated", "Move the topics to another cluster; refused.")
 _CLUSTER_NAMES: Final = Listing(Text())
 _WANTED: Final = Truth()
@@ -92,16 +86,6 @@ async def _set_clusters(call: AdminCall, key: str) -> None:
     given = _CLUSTER_NAMES.check(await call.json(), "the body", MalformedRequestError)
     if any(each != call.cluster.cluster_name for each in given):
         raise PreconditionError(f"not obeyed by this broker: {key} (there is no replication between clusters)")
-
-
-async def _get_nothing(call: AdminCall) -> None:
-    await _policies(call)
-
-
-async def _set_nothing(call: AdminCall, why: str) -> None:
-    await _policies(call)
-    if await call.json():
-        raise PreconditionError(f"not obeyed by this broker: {why}")
 
 
 async def _set_resource_group(call: AdminCall) -> None:
@@ -163,8 +147,6 @@ def resources(at: Callable[..., Resource], topic: str, namespace: str) -> Iterat
     yield at(f"{namespace}/removeOffloadPolicies", DELETE=partial(_forget, key="offload_policies"))
     for resource, key in _CLUSTERS.items():
         yield at(f"{namespace}/{resource}", GET=partial(_get_clusters, key=key), POST=partial(_set_clusters, key=key))
-    for resource, why in _LOCAL.items():
-        yield at(f"{namespace}/{resource}", GET=_get_nothing, POST=partial(_set_nothing, why=why), DELETE=_get_nothing)
     group = "resource_group_name"
     yield at(
         f"{namespace}/resourcegroup", GET=partial(_get, key=group, default=None), DELETE=partial(_forget, key=group)

@@ -157,7 +157,9 @@ def _topic_handlers(resource: str, policy: Policy[Any]) -> Handlers:
     async def get(call: AdminCall) -> Response | None:
         name = await policy_topic(call)
         if call.flag(APPLIED):
-            return answer(policy.to_json((await call.cluster.policies.fresh(name)).value(policy)))
+            held = await call.cluster.policies.fresh(name)
+            counts = policy.counts(held.defaults.options)
+            return answer(policy.to_json(held.value(policy) if counts else held.defaults.value(policy)))
         own = await own_policies(call, name)
         found = None if own is None else own.get(policy.topic, _EMPTY.get(resource))
         if found is None and resource == "dispatcherPauseOnAckStatePersistent":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from math import isfinite
@@ -22,11 +22,13 @@ from broker.admin.errors import (
 from broker.admin.openapi.parameters import INT32_MAX, INT64_MAX
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.raw_paths import raw_path, unescape
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.local import Owning
 from broker.ownership.namespaces import Namespaces
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.principal import Principal
 from broker.topics.policies import TopicPolicies
+from broker.topics.topic import Topic
 from quire.metadata.store import MetadataStore
 from quire.service.web.parameters import Flag, OneOf, Parameter, PathNumber, Texts, WholeNumber
 from quire.service.web.shapes import ByName, Text
@@ -58,9 +60,18 @@ class ClusterService:
     """Ownership of this broker; empty where there is one broker."""
     others: OtherBrokers | None = None
     """None: there are no registered brokers."""
-    force_delete_namespace: bool = False
-    force_delete_tenant: bool = False
+    force_delete_namespace: Callable[[], bool] = bool
+    force_delete_tenant: Callable[[], bool] = bool
+    """Return whether tenants and namespaces may be deleted with what is in them."""
     metadata_url: str = ""
+    loaded: Callable[[], Iterable[Topic]] = tuple
+    """Return the persistent topics that are loaded."""
+    started_ms: int = 0
+    """Time at which the broker started."""
+    wall_ms: Callable[[], int] = int
+    """Return the time."""
+    configuration: DynamicConfiguration | None = None
+    """Values that hold while brokers run; None: there are none."""
     ensemble_max: int = 0
     """Maximum number of bookies there can be, if known: a ledger on more could not be created. 0: unknown."""
 

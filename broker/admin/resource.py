@@ -38,8 +38,8 @@ from broker.admin.raw_paths import PathPattern, raw_path
 from broker.admin.requests import AdminCall, Service
 from broker.errors import BrokerError
 from broker.slices import run_through
-from quire.service.json_steps import encoding
 from quire.service.log import get_logger
+from quire.service.web.json_steps import encoding
 from quire.service.web.parameters import ParameterError
 
 Handler = Callable[[AdminCall], Awaitable[Response | None]]

@@ -25,7 +25,7 @@ from broker.admin import (
     tenants,
     topics,
 )
-from broker.admin.cluster import brokers, clusters, isolation, racks
+from broker.admin.cluster import affinity, brokers, clusters, configuration, failure_domains, isolation, quotas, racks
 from broker.admin.errors import Statuses
 from broker.admin.openapi import served
 from broker.admin.openapi.reach import Late
@@ -35,8 +35,8 @@ from broker.admin.positions import analysis, compaction, life, messages, of_name
 from broker.admin.positions import subscriptions as moves_of_subscriptions
 from broker.admin.requests import Service
 from broker.admin.resource import Handler, NotServed, Resource
+from broker.admin.stats import broker_stats, stored
 from broker.admin.stats import handlers as stats
-from broker.admin.stats import stored
 from broker.explain import rest as explanations
 from broker.transactions.errors import CoordinatorNotFoundError, InvalidStatusError, TransactionNotFoundError
 
@@ -146,6 +146,74 @@ def isolation_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
         at(f"{policies}/brokers", GET=isolation.every_broker),
         at(f"{policies}/brokers/{{broker}}", GET=isolation.one_broker),
         at(f"{policies}/{{policy}}", GET=isolation.one, POST=isolation.put, DELETE=isolation.delete),
+    ]
+
+
+def affinity_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of clusters beside this one, of failure domains and of affinities of namespaces."""
+    cluster = "/admin/v2/clusters/{cluster}"
+    return [
+        at(f"{cluster}/peers", GET=clusters.peers, POST=clusters.put_peers),
+        at(f"{cluster}/migrate", GET=clusters.migrated, POST=clusters.migrate),
+        at(f"{cluster}/failureDomains", GET=failure_domains.every),
+        at(
+            f"{cluster}/failureDomains/{{domain}}",
+            GET=failure_domains.one,
+            POST=failure_domains.put,
+            DELETE=failure_domains.delete,
+        ),
+        at(f"{_NAMESPACE}/antiAffinity", GET=affinity.group, POST=affinity.put_group, DELETE=affinity.delete_group),
+        at(affinity.LISTED, GET=affinity.listed),
+        at(
+            f"{_NAMESPACE}/persistence/bookieAffinity",
+            GET=affinity.bookies,
+            POST=affinity.put_bookies,
+            DELETE=affinity.delete_bookies,
+        ),
+    ]
+
+
+def configuration_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of the configuration that changes while brokers run."""
+    place = "/admin/v2/brokers/configuration"
+    return [
+        at(place, GET=configuration.names),
+        at(f"{place}/values", GET=configuration.values),
+        at(f"{place}/runtime", GET=configuration.runtime),
+        at(f"{place}/{{name}}", DELETE=configuration.delete),
+        at(f"{place}/{{name}}/{{value}}", POST=configuration.put),
+    ]
+
+
+def quota_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of resource quotas and resource groups."""
+    return [
+        at("/admin/v2/resource-quotas", GET=quotas.default_quota, POST=quotas.put_default_quota),
+        at(
+            "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}",
+            GET=quotas.quota,
+            POST=quotas.put_quota,
+            DELETE=quotas.delete_quota,
+        ),
+        at("/admin/v2/resourcegroups", GET=quotas.groups),
+        at("/admin/v2/resourcegroups/{group}", GET=quotas.group, PUT=quotas.put_group, DELETE=quotas.delete_group),
+    ]
+
+
+def broker_stats_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
+    """Return the routes of the statistics of this broker."""
+    place, none = "/admin/v2/broker-stats", broker_stats.not_served
+    return [
+        at(f"{place}/load-report", GET=broker_stats.load_report),
+        at(f"{place}/topics", GET=broker_stats.topics),
+        at(f"{place}/metrics", GET=none("metrics are served at /metrics, in the format of Prometheus")),
+        at(f"{place}/mbeans", GET=none("there is no JVM, and there are no MBeans; see /metrics")),
+        at(f"{place}/allocator-stats/{{allocator}}", GET=none("there is no JVM, and no allocator of its own")),
+        at(f"{place}/bookieops", GET=none("operations on metadata are not kept; see /metrics")),
+        at(
+            f"{place}/broker-resource-availability/{{tenant}}/{{namespace}}",
+            GET=none("resources of machines are not measured; see load-report"),
+        ),
     ]
 
 
@@ -336,11 +404,14 @@ def routes(service: Service) -> list[BaseRoute]:
             DELETE=clusters.delete,
         ),
         *isolation_routes(at),
+        *affinity_routes(at),
+        *quota_routes(at),
+        *broker_stats_routes(at),
         at("/admin/v2/brokers", GET=brokers.names),
         at("/admin/v2/brokers/leaderBroker", GET=brokers.leader),
         at("/admin/v2/brokers/version", GET=brokers.version),
         at("/admin/v2/brokers/internal-configuration", GET=brokers.internal_configuration),
-        at("/admin/v2/brokers/configuration", GET=brokers.configuration),
+        *configuration_routes(at),
         at("/admin/v2/brokers/backlog-quota-check", GET=brokers.check_backlog_quotas),
         at("/admin/v2/brokers/{cluster}", GET=brokers.names_of_cluster),
         at("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", GET=brokers.owned),

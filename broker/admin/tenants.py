@@ -50,7 +50,7 @@ async def update(call: AdminCall) -> None:
 async def delete(call: AdminCall) -> None:
     tenant, cluster = call.tenant(), call.cluster
     if call.flag(FORCE):
-        if not cluster.force_delete_tenant:
+        if not cluster.force_delete_tenant():
             raise NotPermittedError("Broker doesn't allow forced deletion of tenants")
         for namespace in await cluster.namespaces.names(tenant):
             await namespaces.delete_with_topics(call, namespace)

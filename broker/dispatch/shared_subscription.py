@@ -41,6 +41,10 @@ class SharedSubscription(TransactedConsumers):
         super().__init__(topic, name, cursor, kind, durable)
         self._policy = Shared(topic.context.options.round_robin_batch_max)
 
+    def follow_policies(self) -> None:
+        self._policy.batch_max = self.topic.context.options.round_robin_batch_max
+        super().follow_policies()
+
     def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.priority)
         self._pending[consumer] = PendingAcks()

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import trio
 
 from broker.config import SERVER_VERSION
 from broker.errors import BrokerError
+from broker.ownership.affinity.rules import PlacementRules
+from broker.ownership.affinity.store import Affinity
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, parse_range
 from broker.ownership.config import OwnershipOptions
-from broker.ownership.isolation import Isolation
-from broker.ownership.isolation_store import IsolationStore
-from broker.ownership.load import Move, to_isolate, to_shed, to_split
+from broker.ownership.load import Move, placed, to_isolate, to_shed, to_split
 from broker.ownership.load_reports import Meter, TopicCounters, should_report
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
@@ -83,6 +82,8 @@ class Reporter:
             version=SERVER_VERSION,
             started_ms=self._started_ms,
             now_ms=self._clock.wall_ms(),
+            persistent=self._options.persistent_topics,
+            non_persistent=self._options.non_persistent_topics,
         )
 
 
@@ -90,7 +91,7 @@ class Balanced(Protocol):
     """Parts of Ownership that the balancer needs."""
 
     brokers: Brokers
-    isolation: IsolationStore
+    affinity: Affinity
     namespaces: Namespaces
     options: OwnershipOptions
     peers: Peers
@@ -107,12 +108,25 @@ class Balancer:
     def __init__(self, ownership: Balanced) -> None:
         self._ownership = ownership
         self._moved_at: dict[str, float] = {}
+        self._changed = trio.Event()
+
+    def options_changed(self) -> None:
+        """Notice that the interval may have changed."""
+        self._changed.set()
+
+    async def _interval(self) -> None:
+        """Wait for the next round."""
+        began = trio.current_time()
+        while (left := began + self._ownership.options.shed_interval_s - trio.current_time()) > 0:
+            with trio.move_on_after(left):
+                await self._changed.wait()
+                self._changed = trio.Event()
 
     async def run(self) -> None:
         """Balance until cancelled."""
         options = self._ownership.options
         while True:
-            await trio.sleep(options.shed_interval_s)
+            await self._interval()
             if not self._ownership.brokers.is_leader:
                 continue
             await self.isolate()
@@ -124,24 +138,23 @@ class Balancer:
                 await self.shed()
 
     async def isolate(self) -> None:
-        """Move bundles away from brokers that may not serve them by the isolation policies, once."""
-        isolation = await self._isolation()
-        if isolation:
-            reports = self._ownership.brokers.reports
-            await self._move_all(to_isolate(reports, self._may_move, partial(_allowed, isolation, reports)))
+        """Move bundles away from brokers that may not serve them, once: by the isolation policies, and by the
+        anti-affinity groups of namespaces."""
+        rules = await self._rules()
+        if rules:
+            await self._move_all(to_isolate(self._ownership.brokers.reports, self._may_move, rules.allowed))
 
     async def shed(self) -> None:
         """Move bundles away from overloaded brokers, once."""
-        isolation = await self._isolation()
-        if isolation is not None:
+        rules = await self._rules()
+        if rules is not None:
             reports, options = self._ownership.brokers.reports, self._ownership.options
-            allowed = partial(_allowed, isolation, reports) if isolation else None
-            await self._move_all(to_shed(reports, self._may_move, options, allowed))
+            await self._move_all(to_shed(reports, self._may_move, options, rules.allowed if rules else None))
 
-    async def _isolation(self) -> Isolation | None:
-        """Return the isolation policies; None if they are not known now."""
+    async def _rules(self) -> PlacementRules | None:
+        """Return the rules about the brokers of bundles; None if they are not known now."""
         try:
-            return await self._ownership.isolation.isolation(self._ownership.options.cluster_name)
+            return await self._ownership.affinity.rules(placed(self._ownership.brokers.reports))
         except BrokerError as error:
             log.warning("bundles not balanced", reason=str(error))
             return None
@@ -198,10 +211,6 @@ class Balancer:
             await self._ownership.split(bundle)
         else:
             await self._ownership.peers.split(source.broker, bundle, RANGE_EQUALLY)
-
-
-def _allowed(isolation: Isolation, brokers: Collection[str], bundle: str) -> set[str]:
-    return isolation.allowed(bundle.rpartition("/")[0], brokers)
 
 
 def _bundle(text: str) -> Bundle | None:

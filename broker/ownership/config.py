@@ -13,11 +13,15 @@ class OwnershipOptions:
 
     cluster_name: str = "standalone"
     """Cluster of new namespaces: the broker's."""
+    persistent_topics: bool = True
+    non_persistent_topics: bool = True
+    """Kinds of topics that the broker serves, as its report says."""
     bundles_default: int = conf_key(
         "defaultNumberOfNamespaceBundles",
         4,
         minimum=1,
         maximum=1 << 16,
+        dynamic=True,
         doc="Number of bundles of a namespace that is created without a number. Brokers share topics by bundles.",
     )
     unload_timeout_s: float = conf_key(
@@ -25,6 +29,7 @@ class OwnershipOptions:
         60_000,
         unit=MS_IN_S,
         minimum=1,
+        dynamic=True,
         doc="Maximum time for the topics of a bundle to close; after it the bundle is released anyway.",
     )
     lookup_timeout_s: float = 20.0
@@ -51,11 +56,13 @@ class OwnershipOptions:
     auto_split: bool = conf_key(
         "loadBalancerAutoBundleSplitEnabled",
         True,
+        dynamic=True,
         doc="true: bundles that are too large are split.",
     )
     auto_shed: bool = conf_key(
         "loadBalancerSheddingEnabled",
         True,
+        dynamic=True,
         doc="true: bundles are moved away from brokers with too much load.",
     )
     shed_interval_s: float = conf_key(
@@ -63,6 +70,7 @@ class OwnershipOptions:
         1,
         unit=MINUTES_IN_S,
         minimum=1,
+        dynamic=True,
         doc="Time between the leader's searches for brokers with too much load.",
     )
     shed_grace_s: float = conf_key(
@@ -70,6 +78,7 @@ class OwnershipOptions:
         30,
         unit=MINUTES_IN_S,
         minimum=0,
+        dynamic=True,
         doc="Time during which a moved bundle is not moved again.",
     )
     shed_threshold_percent: float = conf_key(
@@ -77,13 +86,22 @@ class OwnershipOptions:
         10,
         unit=PERCENT,
         minimum=1,
+        dynamic=True,
         doc="Maximum load of a broker above the average of all, in percent of the average.",
+    )
+    failure_domains: bool = conf_key(
+        "failureDomainsEnabled",
+        False,
+        dynamic=True,
+        doc="true: namespaces of one anti-affinity group are spread over failure domains first, and over the brokers "
+        "of a domain then. false: over brokers.",
     )
     report_interval_s: float = conf_key(
         "loadBalancerReportUpdateMinIntervalMillis",
         5000,
         unit=MS_IN_S,
         minimum=100,
+        dynamic=True,
         doc="Time between two measurements of a broker's own load.",
     )
     report_threshold_percent: float = conf_key(
@@ -91,6 +109,7 @@ class OwnershipOptions:
         10,
         unit=PERCENT,
         minimum=0,
+        dynamic=True,
         doc="Change of its load that a broker reports at once.",
     )
     report_max_s: float = conf_key(
@@ -98,24 +117,28 @@ class OwnershipOptions:
         15,
         unit=MINUTES_IN_S,
         minimum=1,
+        dynamic=True,
         doc="Time after which a broker reports any change of its load.",
     )
     bundle_topics_max: int = conf_key(
         "loadBalancerNamespaceBundleMaxTopics",
         1000,
         minimum=1,
+        dynamic=True,
         doc="Topics above which a bundle is too large.",
     )
     bundle_sessions_max: int = conf_key(
         "loadBalancerNamespaceBundleMaxSessions",
         1000,
         minimum=1,
+        dynamic=True,
         doc="Producers and consumers above which a bundle is too large.",
     )
     bundle_message_rate_max: float = conf_key(
         "loadBalancerNamespaceBundleMaxMsgRate",
         30_000,
         minimum=1,
+        dynamic=True,
         doc="Messages per second, in and out, above which a bundle is too large.",
     )
     bundle_bandwidth_mb_max: float = conf_key(
@@ -123,11 +146,13 @@ class OwnershipOptions:
         100,
         unit=MB,
         minimum=1,
+        dynamic=True,
         doc="Megabytes per second, in and out, above which a bundle is too large.",
     )
     bundles_max: int = conf_key(
         "loadBalancerNamespaceMaximumBundles",
         128,
         minimum=1,
+        dynamic=True,
         doc="Number of bundles of a namespace at which none is split any more.",
     )

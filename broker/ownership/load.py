@@ -49,24 +49,33 @@ class Move:
     destination: str
 
 
+def placed(reports: Mapping[str, BrokerReport]) -> dict[str, set[str]]:
+    """Return the bundles of each broker."""
+    return {broker_id: set(report.bundles) for broker_id, report in reports.items()}
+
+
 def to_isolate(
     reports: Mapping[str, BrokerReport],
     may_move: Callable[[str], bool],
-    allowed: Callable[[str], Collection[str]],
+    allowed: Callable[[str, Mapping[str, Collection[str]]], Collection[str]],
 ) -> list[Move]:
     """Return moves of bundles from brokers that may not serve them to the best one of those that may.
 
-    `may_move`: whether a bundle has been in its place for long enough; `allowed`: the brokers that may serve it."""
+    `may_move`: whether a bundle has been in its place for long enough; `allowed`: the brokers that may serve it, by the
+    bundles that each broker has after the moves so far."""
     moves: list[Move] = []
     given: Counter[str] = Counter()
+    now = placed(reports)
     for source in sorted(reports):
         for bundle in sorted(reports[source].bundles):
-            brokers = allowed(bundle)
+            brokers = allowed(bundle, now)
             if source in brokers or not may_move(bundle):
                 continue
             destination = choose({each: reports[each] for each in brokers}, given)
             if destination is not None:
                 given[destination] += 1
+                now[source].discard(bundle)
+                now[destination].add(bundle)
                 moves.append(Move(bundle=bundle, source=source, destination=destination))
     return moves
 
@@ -75,16 +84,17 @@ def to_shed(
     reports: Mapping[str, BrokerReport],
     may_move: Callable[[str], bool],
     options: OwnershipOptions,
-    allowed: Callable[[str], Collection[str]] | None = None,
+    allowed: Callable[[str, Mapping[str, Collection[str]]], Collection[str]] | None = None,
 ) -> list[Move]:
     """Return moves from brokers above the average by more than the threshold to the least loaded one.
 
     Each move makes the two more alike. `may_move`: whether a bundle has been in its place for long enough; `allowed`:
-    the brokers that may serve it (None: all)."""
+    the brokers that may serve it (None: all), by the bundles that each broker has after the moves so far."""
     if len(reports) < 2:
         return []
     rates = {broker_id: report.message_rate for broker_id, report in reports.items()}
     average = sum(rates.values()) / len(rates)
+    now = placed(reports)
     limit = average * (1 + options.shed_threshold_percent / 100) + RATE_MIN
     moves: list[Move] = []
     for source in sorted(rates, key=lambda each: (-rates[each], each)):
@@ -94,7 +104,7 @@ def to_shed(
             if rates[source] <= limit or left < 2:
                 break
             rate = bundles[bundle].message_rate
-            takers = rates if allowed is None else allowed(bundle)
+            takers = rates if allowed is None else allowed(bundle, now)
             destination = min(takers, key=lambda each: (rates[each], each), default=source)
             # The receiver must end up with clearly less than the giver had; otherwise bundles would move to and fro.
             if rate <= 0 or rates[source] - rates[destination] - rate < RATE_MIN or not may_move(bundle):
@@ -102,6 +112,8 @@ def to_shed(
             moves.append(Move(bundle=bundle, source=source, destination=destination))
             rates[source] -= rate
             rates[destination] += rate
+            now[source].discard(bundle)
+            now[destination].add(bundle)
             left -= 1
     return moves
 

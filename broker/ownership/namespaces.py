@@ -24,7 +24,7 @@ from broker.ownership.bundles import Bundles, even
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.errors import BundlesChangedError, NamespaceBusyError, NamespaceExistsError
 from broker.ownership.following import Tasks, follow
-from broker.ownership.tenants import POLICIES, Tenants
+from broker.ownership.tenants import LOCAL_POLICIES, POLICIES, Tenants
 from broker.ownership.values import (
     Json,
     decode_bundles,
@@ -44,7 +44,6 @@ from quire.wire.pulsar.names import DOMAINS, NamespaceName
 
 log = get_logger(__name__)
 
-LOCAL_POLICIES = "/admin/local-policies"
 HEARTBEAT_TENANT = "pulsar"
 FOLLOWED_MAX = 10_000
 """Maximum number of namespaces in memory; the least recently used are dropped."""
@@ -72,6 +71,8 @@ class _Namespace:
         self.name = name
         self.policies: Json | None = None
         self.bundles: Bundles | None = None
+        self.local: Json = {}
+        """LocalPolicies; not to be changed."""
         self.local_version = -1
         self.scope = trio.CancelScope()
         self.lock = trio.Lock()
@@ -115,6 +116,10 @@ class Namespaces(Tenants):
         found = (await self._get(namespace)).policies
         assert found is not None, "a namespace that is there has policies"
         return found
+
+    async def local_policies(self, namespace: NamespaceName) -> Json:
+        """Return the LocalPolicies of a namespace; not to be changed. Raises TopicNotFoundError."""
+        return (await self._get(namespace)).local
 
     async def boundaries_check(self, bundles: Bundles) -> list[Check]:
         """Return checks that hold in the store as long as these are the boundaries; [] where they never change.
@@ -208,6 +213,23 @@ class Namespaces(Tenants):
             await self.reread(namespace)
         return decode_json(stored.value, f"the policies of {namespace}")
 
+    async def update_local(self, namespace: NamespaceName, change: Callable[[Json], Json]) -> None:
+        """Change the LocalPolicies by compare-and-set, all but the bundles. `change` gets a copy, with unknown fields,
+        and may be called again. Raises TopicNotFoundError."""
+        what = f"the local policies of {namespace}"
+
+        def changed(value: bytes) -> bytes | None:
+            before, after = decode_json(value, what), change(decode_json(value, what))
+            return None if after == before else encode_json(after)
+
+        await self._get(namespace)  # makes the node
+        with translated(namespace):
+            try:
+                await update_node(self._metadata, f"{LOCAL_POLICIES}/{namespace}", changed)
+            except NoNodeError as error:
+                raise TopicNotFoundError(f"namespace {namespace} does not exist") from error
+            await self.reread(namespace)
+
     async def update_bundles(self, bundles: Bundles, change: Callable[[Bundles], Bundles]) -> Bundles:
         """Replace `bundles` by one compare-and-set; return the new ones, which are in memory then.
 
@@ -281,7 +303,7 @@ class Namespaces(Tenants):
         if heartbeat_broker(found.name) is not None:
             found.policies, found.bundles = {}, even(found.name, 1)
             return
-        found.policies, found.bundles, found.local_version = await self._read(found.name)
+        found.policies, found.bundles, found.local_version, found.local = await self._read(found.name)
         bundles = found.bundles
         if bundles is None and self._known.get(found.name) is found:
             del self._known[found.name]
@@ -289,12 +311,12 @@ class Namespaces(Tenants):
         if bundles != before and before is not None:
             self.on_change(found.name, bundles)
 
-    async def _read(self, namespace: NamespaceName) -> tuple[Json | None, Bundles | None, int]:
+    async def _read(self, namespace: NamespaceName) -> tuple[Json | None, Bundles | None, int, Json]:
         what = f"the policies of {namespace}"
         for _ in range(RACES_MAX):
             node = await self._metadata.get(f"{POLICIES}/{namespace}")
             if node is None:
-                return None, None, -1
+                return None, None, -1, {}
             policies = decode_json(node.value, what)
             local = await self._local(namespace, policies)
             if local is not None:
@@ -302,7 +324,7 @@ class Namespaces(Tenants):
                 bundles = decode_bundles(
                     namespace, fields if fields.get("bundles") else policies, self._options.bundles_default
                 )
-                return policies, bundles, local.version
+                return policies, bundles, local.version, fields
         raise MetadataUnavailableError(f"namespace {namespace} is being changed by others")
 
     async def _local(self, namespace: NamespaceName, policies: Json) -> Node | None:

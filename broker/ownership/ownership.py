@@ -19,6 +19,7 @@ import trio
 
 from broker.background import see_through
 from broker.errors import ServiceNotReadyError, translated
+from broker.ownership.affinity.store import Affinity
 from broker.ownership.balance import Balancer, Reporter
 from broker.ownership.brokers import Brokers
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle, Bundles, hash_of, split_points
@@ -92,10 +93,11 @@ class Ownership:
         )
         self.leases = Leases(metadata, me.owner, options, lambda lease: self._lost(lease))
         self.health_topic = f"persistent://{heartbeat_namespace(me.id)}/healthcheck"
-        self.isolation = IsolationStore(metadata)
+        self.affinity = Affinity(metadata, self.namespaces, IsolationStore(metadata), options)
         self._placement = Placement(
-            me, options, self.namespaces, self.leases, self.brokers, self.peers, self.isolation, self.reporter.changed
+            me, options, self.namespaces, self.leases, self.brokers, self.peers, self.affinity, self.reporter.changed
         )
+        self._balancer = Balancer(self)
         self._splitting: set[Bundle] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -112,11 +114,16 @@ class Ownership:
                 await nursery.start(self.leases.run, name="leases")
                 await nursery.start(self.brokers.run, name="brokers")
                 nursery.start_soon(self._report, name="load reports")
-                nursery.start_soon(Balancer(self).run, name="load balancing")
+                nursery.start_soon(self._balancer.run, name="load balancing")
                 task_status.started()
                 await trio.sleep_forever()
             finally:
                 self._nursery = None
+
+    def options_changed(self) -> None:
+        """Obey the options as they are now, where something waits for a time that they say."""
+        self._balancer.options_changed()
+        self.reporter.changed()
 
     async def _report(self) -> None:
         await self.reporter.run(self.brokers, lambda: self.counters(), self.bundle_of, self.owned)

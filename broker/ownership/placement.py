@@ -8,19 +8,19 @@ from collections.abc import Callable
 import trio
 
 from broker.errors import MetadataUnavailableError, ServiceNotReadyError, translated
+from broker.ownership.affinity.store import Affinity
 from broker.ownership.brokers import Brokers
-from broker.ownership.bundles import Bundles
+from broker.ownership.bundles import Bundle, Bundles
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.errors import BeingUnloadedError, BundlesChangedError, NoBrokerError
-from broker.ownership.isolation_store import IsolationStore
 from broker.ownership.lease import Lease, LeaseState
 from broker.ownership.leases import Leases
-from broker.ownership.load import choose
+from broker.ownership.load import choose, placed
 from broker.ownership.lookup import Chosen, Connect, Has, Leader, Redirect, Step, connect, decide, redirect
 from broker.ownership.namespaces import Namespaces, heartbeat_broker
 from broker.ownership.peers import Peers
 from broker.ownership.values import BrokerReport, LocalBroker
-from quire.wire.pulsar.names import NamespaceName, TopicName
+from quire.wire.pulsar.names import TopicName
 
 
 class Placement:
@@ -34,7 +34,7 @@ class Placement:
         leases: Leases,
         brokers: Brokers,
         peers: Peers,
-        isolation: IsolationStore,
+        affinity: Affinity,
         on_taken: Callable[[], None],
     ) -> None:
         """Take the parts it uses. `on_taken` is called when a bundle was taken."""
@@ -46,7 +46,7 @@ class Placement:
         self._leases = leases
         self._brokers = brokers
         self._peers = peers
-        self._isolation = isolation
+        self._affinity = affinity
         self._on_taken = on_taken
         self._assigned: Counter[str] = Counter()
         """Bundles given to each broker that its report does not contain yet."""
@@ -125,7 +125,7 @@ class Placement:
         """Take a bundle without an owner, or return the broker to ask. None: look again."""
         pinned = heartbeat_broker(lease.bundle.namespace)
         leader = None if pinned is not None else await self._answering(self._brokers.leader)
-        chosen = await self._choose(lease.bundle.namespace, pinned)
+        chosen = await self._choose(lease.bundle, pinned)
         step = decide(
             Has.NOBODY,
             authoritative=authoritative and pinned in (None, self._me.id),
@@ -174,12 +174,12 @@ class Placement:
                 return report.broker if answers else None
         return None
 
-    async def _choose(self, namespace: NamespaceName, pinned: str | None) -> LocalBroker | None:
-        """Return the best broker for one more bundle of a namespace, of those that answer and may serve it."""
+    async def _choose(self, bundle: Bundle, pinned: str | None) -> LocalBroker | None:
+        """Return the best broker for a bundle, of those that answer and may serve it."""
         reports = self._brokers.reports
         if pinned is None:
-            isolation = await self._isolation.isolation(self._options.cluster_name)
-            allowed = isolation.allowed(str(namespace), reports)
+            now = placed(reports)
+            allowed = (await self._affinity.rules_for(bundle.namespace, now)).allowed(str(bundle), now)
         else:
             allowed = {pinned}
         candidates = {each: report for each, report in reports.items() if each in allowed}

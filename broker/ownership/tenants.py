@@ -13,6 +13,7 @@ from quire.metadata.store import MetadataStore
 from quire.metadata.update_loop import update_node
 
 POLICIES = "/admin/policies"
+LOCAL_POLICIES = "/admin/local-policies"
 
 
 class Tenants:

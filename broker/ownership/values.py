@@ -211,7 +211,15 @@ class BrokerReport:
         return sum(load.message_rate for load in self.bundles.values())
 
 
-def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms: int) -> bytes:
+def encode_report(
+    report: BrokerReport,
+    *,
+    version: str,
+    started_ms: int,
+    now_ms: int,
+    persistent: bool = True,
+    non_persistent: bool = True,
+) -> bytes:
     """Encode LocalBrokerData. Resources other than rates are not measured, which their limits of -1000 express."""
     loads = report.bundles
     unknown = {"usage": 0.0, "limit": -1000.0}
@@ -224,8 +232,8 @@ def encode_report(report: BrokerReport, *, version: str, started_ms: int, now_ms
     return encode_json(
         {
             **{key: url for key, url in urls.items() if url},
-            "persistentTopicsEnabled": True,
-            "nonPersistentTopicsEnabled": True,
+            "persistentTopicsEnabled": persistent,
+            "nonPersistentTopicsEnabled": non_persistent,
             "cpu": unknown,
             "memory": unknown,
             "directMemory": unknown,

@@ -127,7 +127,8 @@ class PartitionedTopics:
         self.on_half_deleted: Callable[[TopicName], None] = _ignore
         """Called with a topic that is marked as deleted and still exists."""
         self._metadata = metadata
-        self._partitions_max = partitions_max
+        self.partitions_max = partitions_max
+        """Partitions of one topic; 0: no limit."""
         self._counts: Recent[str, int] = Recent(NAMES_MAX, NAME_TTL_S)
         self._changes = 0
         self._changing: dict[str, _Changing] = {}
@@ -285,8 +286,8 @@ class PartitionedTopics:
     def _check_count(self, partitions: int) -> None:
         if partitions < 1:
             raise PartitionCountError("a partitioned topic has at least one partition")
-        if 0 < self._partitions_max < partitions:
-            raise PartitionCountError(f"a partitioned topic has at most {self._partitions_max} partitions")
+        if 0 < self.partitions_max < partitions:
+            raise PartitionCountError(f"a partitioned topic has at most {self.partitions_max} partitions")
 
     def _new_logs(self, name: TopicName, wanted: range, existing: set[int]) -> list[Op]:
         if name.domain != PERSISTENT:

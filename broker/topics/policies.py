@@ -2,6 +2,7 @@
 next ledger is known from memory.
 
     /admin/policies/<t>/<ns>                                    the namespace's
+    /admin/local-policies/<t>/<ns>                              the namespace's: bookies that its ledgers may be on
     persistent://<t>/<ns>/__change_events                       the topics' own: see topic_policies.events
     /quire/topic-policies/<t>/<ns>                              how far its owner has got
     /admin/topic-policies/local/<t>/<ns>/persistent/<topic>     the topics' own, as this broker stored them before: each
@@ -74,6 +75,13 @@ class TopicPolicies:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the known policies up to date, until cancelled."""
         await self._tasks.run(task_status)
+
+    def options_changed(self, default: LogConfig) -> None:
+        """Let the values of broker.conf hold that have changed; `default`: those for ledgers."""
+        self.defaults.changed(default)
+        for namespace in self._namespaces.values():
+            namespace.values = {}
+            namespace.changes += 1
 
     # For logs
 
@@ -223,7 +231,7 @@ class TopicPolicies:
                 changed.set()
 
         log_node = log_path(change_events(namespace.name).managed_ledger_path)
-        watched = (namespace.path, namespace.folder, announced_path(namespace.name), log_node)
+        watched = (namespace.path, namespace.local_path, namespace.folder, announced_path(namespace.name), log_node)
         watches = [self._metadata.watch(path) for path in watched]
         try:
             async with trio.open_nursery() as nursery:
@@ -270,6 +278,7 @@ class TopicPolicies:
     async def _refresh(self, namespace: NamespaceFields, *, only_own: bool = False) -> None:
         """Read what is stored now. Raises MetadataUnavailableError."""
         namespace.own = await self._read(namespace.path)
+        namespace.local = await self._read(namespace.local_path)
         namespace.changes += 1
         namespace.own_known.set()
         if only_own:

@@ -10,6 +10,8 @@
         "message_ttl_in_seconds"  age at which messages expire, in the topic's "messageTTLInSeconds"; 0: they do not
         "subscription_expiration_time_minutes"
                               how long a subscription is kept without consumers, in the namespace's only; 0: for ever
+    /admin/local-policies/<t>/<ns>                                      of all topics of a namespace
+        "bookieAffinityGroup" {"bookkeeperAffinityGroupPrimary":"a,b","bookkeeperAffinityGroupSecondary":"c"}
     in both
         "deduplicationEnabled"  true: a message that a producer sends twice is stored once
         "deduplicationSnapshotIntervalSeconds"  120: see broker.topics.deduplication
@@ -29,7 +31,8 @@ from typing import Any
 from broker.errors import MetadataRefusedError
 from broker.ownership.values import Json, decode_json
 from managed_ledger.config import LogConfig
-from quire.service.web.shapes import Number, Record, Truth, Whole
+from quire.ledger.placement.isolation import encode_groups
+from quire.service.web.shapes import Number, Record, Text, Truth, Whole
 
 PERSISTENCE = "persistence"
 NAMESPACE_RETENTION = "retention_policies"
@@ -39,6 +42,12 @@ SNAPSHOT_INTERVAL = "deduplicationSnapshotIntervalSeconds"
 NAMESPACE_TTL = "message_ttl_in_seconds"
 TOPIC_TTL = "messageTTLInSeconds"
 SUBSCRIPTION_EXPIRATION = "subscription_expiration_time_minutes"
+
+BOOKIE_AFFINITY = "bookieAffinityGroup"
+PRIMARY_GROUPS = "bookkeeperAffinityGroupPrimary"
+SECONDARY_GROUPS = "bookkeeperAffinityGroupSecondary"
+GROUPS_LENGTH_MAX = 10_000
+_BOOKIE_AFFINITY = Record({PRIMARY_GROUPS: Text(), SECONDARY_GROUPS: Text()})
 
 QUORUM_MAX = 5
 """Maximum of E, Qw and Qa each. Source: the original's managedLedgerMaxEnsembleSize and its like."""
@@ -92,9 +101,43 @@ def retention(value: object) -> Json:
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
 
 
-def effective(default: LogConfig, namespace: Mapping[str, Any] | None, topic: Mapping[str, Any] | None) -> LogConfig:
-    """Return the effective values for the ledgers of a topic."""
+def bookie_affinity(value: object) -> Json | None:
+    """Return a checked `bookieAffinityGroup` of local policies; None: any bookie may hold any ledger. Raises
+    PolicyError.
+
+    >>> bookie_affinity({"bookkeeperAffinityGroupPrimary": "a"})
+    {'bookkeeperAffinityGroupPrimary': 'a'}
+    """
+    if value is None:
+        return None
+    found: Json = _BOOKIE_AFFINITY.check(value, BOOKIE_AFFINITY, PolicyError)
+    for key, names in found.items():
+        if len(names) > GROUPS_LENGTH_MAX:
+            raise PolicyError(f"{key} must be names of groups with commas, at most {GROUPS_LENGTH_MAX} characters")
+    if not found.get(PRIMARY_GROUPS):
+        raise PolicyError(f"{PRIMARY_GROUPS} must name a group of bookies")
+    return found
+
+
+def _placement(local: Mapping[str, Any] | None) -> tuple[tuple[str, bytes], ...]:
+    """Return the custom metadata that keeps ledgers to the bookies that local policies name."""
+    try:
+        found = bookie_affinity((local or {}).get(BOOKIE_AFFINITY))
+    except PolicyError:
+        return ()
+    return () if found is None else (encode_groups(found[PRIMARY_GROUPS], found.get(SECONDARY_GROUPS, "")),)
+
+
+def effective(
+    default: LogConfig,
+    namespace: Mapping[str, Any] | None,
+    topic: Mapping[str, Any] | None,
+    local: Mapping[str, Any] | None = None,
+) -> LogConfig:
+    """Return the effective values for the ledgers of a topic. `local`: the namespace's local policies."""
     found = default
+    if placement := _placement(local):
+        found = replace(found, placement=placement)
     for policies, key in ((namespace, NAMESPACE_RETENTION), (topic, TOPIC_RETENTION)):
         if policies is None:
             continue

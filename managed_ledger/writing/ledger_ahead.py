@@ -36,7 +36,7 @@ class LedgerAhead:
         self._stored = stored
         self._is_wanted = is_wanted
         self._writer: Writer | None = None
-        self._quorums = (0, 0, 0)
+        self._made_with: tuple[object, ...] = ()
         self._making: trio.Event | None = None
         self._not_before = 0.0
 
@@ -56,9 +56,9 @@ class LedgerAhead:
         try:
             async with self._stored.held():
                 if self._is_wanted():
-                    quorums = self._stored.config().quorums
+                    made_with = self._stored.config().of_ledgers
                     self._writer = await self._stored.ledger_ahead()
-                    self._quorums = quorums
+                    self._made_with = made_with
         except (LedgerError, MetadataError, LedgerIdOrderError, ManagedLedgerFencedError) as error:
             # The roll finds the same, if it lasts, and deals with it.
             topic_log(log, self._name).info("next ledger not made ahead", reason=str(error))
@@ -70,8 +70,8 @@ class LedgerAhead:
     def take(self) -> Writer | None:
         """Take the ledger made ahead, if it still matches the configuration of new ledgers. Call inside the list's
         `held`."""
-        writer, quorums = self._writer, self._quorums
-        if writer is None or quorums != self._stored.config().quorums:
+        writer = self._writer
+        if writer is None or self._made_with != self._stored.config().of_ledgers:
             return None
         self._writer = None
         return writer

@@ -84,6 +84,7 @@ def _obeyed(key: Key, processes: list[Process[Any]]) -> str:
         "unit": key.unit.name,
         "default": render_value(key.default) or "(empty)",
         "bounds": str(key.bounds),
+        "changes": "while brokers run (POST /admin/v2/brokers/configuration)" if key.dynamic else "",
     }
     return "\n".join([f"  {key.doc}", *(f"    {fact:<10} {value}" for fact, value in facts.items() if value)])
 
@@ -118,11 +119,15 @@ _HEAD: Final = """# Configuration keys
 
 `scripts/configuration` generates this page from the keys that the rooms declare. `quire config explain KEY` prints the
 same for one key, and the effect of a key that is not listed here. If servers differ, a key has a row for each.
-[Keys that are not obeyed](unsupported.md) are listed at the end of each file in [conf/](../conf).
+[Keys that are not obeyed](unsupported.md) are listed at the end of each file in [conf/](../conf). Keys that are
+*dynamic* can be changed while brokers run: see [operating.md](operating.md#changing-brokers-while-they-run).
 
 | key | read by | type | default | bounds | unit | |
 |---|---|---|---|---|---|---|
 """
+
+
+_CHANGES: Final = "*Dynamic.*"
 
 
 def table() -> str:
@@ -135,7 +140,8 @@ def _rows() -> Iterator[str]:
         for key, processes in _variants(name):
             read_by = ", ".join(process.name for process in processes)
             default = f"`{render_value(key.default)}`" if render_value(key.default) else ""
-            cells = (f"`{name}`", read_by, key.type_name, default, str(key.bounds), key.unit.name, key.doc)
+            doc = f"{key.doc} {_CHANGES}" if key.dynamic else key.doc
+            cells = (f"`{name}`", read_by, key.type_name, default, str(key.bounds), key.unit.name, doc)
             yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
 
 

@@ -113,6 +113,7 @@ def conf_key(
     choices: tuple[str, ...] = (),
     joined: bool = False,
     secret: bool = False,
+    dynamic: bool = False,
 ) -> T:
     """Return a field of a configuration dataclass, given by `key` in a file.
 
@@ -124,8 +125,10 @@ def conf_key(
         joined: a text that is a list with commas to its reader: the values of a key given several times are put
         together.
         secret: a password: left out where the configuration is printed.
+        dynamic: it can be changed while the process runs; see broker.dynamic.conf. Who reads the field must
+        notice: read it at each use, or be told.
     """
-    made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined)
+    made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined, dynamic)
     made: T = field(default=unit.in_field(default), metadata={"key": made_of}, repr=not secret)
     return made
 
@@ -142,6 +145,8 @@ class Key(NamedTuple):
     unit: Unit
     bounds: Bounds
     joined: bool = False
+    dynamic: bool = False
+    """True if it can be changed while the process runs."""
 
     @property
     def type_name(self) -> str:

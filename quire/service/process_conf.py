@@ -74,6 +74,10 @@ class Process(Generic[Config]):
             }
         return found
 
+    def places(self) -> dict[str, tuple[str, Key]]:
+        """Return the part of the configuration that each key belongs to, with the key."""
+        return {name: (part, key) for part, keys in self._keys_of_parts().items() for name, key in keys.items()}
+
     def build(self, values: Mapping[str, Any] | None = None) -> Config:
         """A configuration of values by key, in the units of the file; what is not given has its default. ConfigError if
         the values do not go together."""

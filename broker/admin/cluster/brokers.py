@@ -2,7 +2,6 @@
 
 GET      brokers, brokers/{cluster}                          ["host:8080"]; 404 no such cluster
 GET      brokers/leaderBroker                                {"brokerId","serviceUrl"}; 404 there is none now
-GET      brokers/configuration          501
 GET      brokers/{cluster}/{broker}/ownedNamespaces          bundle -> {"broker_assignment","is_controlled","is_active"}
                                                              307 to that broker, 404
 GET      brokers/version                                     text
@@ -18,7 +17,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from broker.admin.cluster import clusters
-from broker.admin.errors import NotServedError, NotThereError
+from broker.admin.errors import NotThereError
 from broker.admin.redirects import redirect_to
 from broker.admin.requests import AdminCall
 from broker.admin.resource import NoContent, answer, text
@@ -70,14 +69,6 @@ async def owned(call: AdminCall) -> Response:
         raise redirect_to(call, report.broker)
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return answer({str(bundle): status for bundle in cluster.ownership.owned()})
-
-
-async def configuration(call: AdminCall) -> Response:
-    """Refuse the request. The original lists the keys that can be changed while a broker runs; no cluster has that
-    name."""
-    raise NotServedError(
-        "the configuration of a running broker cannot be changed; edit broker.conf and restart the broker"
-    )
 
 
 async def version(call: AdminCall) -> Response:

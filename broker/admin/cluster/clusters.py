@@ -5,6 +5,8 @@ GET      clusters/{cluster}          ClusterData; 404
 PUT      clusters/{cluster}          200; 400 a URL of another scheme, 409
 POST     clusters/{cluster}          200; 404
 DELETE   clusters/{cluster}          204; 404, 412 a tenant may use it
+GET      clusters/{cluster}/peers    nothing; POST 204, 412 any cluster: there is no replication
+GET      clusters/{cluster}/migrate  404; POST 412
 
 Fields that are not known are kept: what the original's tools write there is theirs.
 """
@@ -20,6 +22,7 @@ from broker.admin.errors import ExistsError, MalformedRequestError, NotThereErro
 from broker.admin.requests import AdminCall
 from broker.admin.resource import Empty, answer
 from broker.errors import translated
+from broker.ownership.affinity.store import domains_path
 from broker.ownership.values import encode_json
 from broker.topics.policy_values import decode
 from quire.metadata.errors import NodeExistsError, NoNodeError
@@ -82,9 +85,45 @@ async def delete(call: AdminCall) -> None:
             raise PreconditionError(f"Cluster not empty: tenant {tenant} may use it")
     with translated(f"cluster {name}"):
         try:
+            for domain in await _children(call, domains_path(name)):
+                await call.cluster.metadata.delete(f"{domains_path(name)}/{domain}")
+            for child in await _children(call, f"{ROOT}/{name}"):
+                await call.cluster.metadata.delete(f"{ROOT}/{name}/{child}")
             await call.cluster.metadata.delete(f"{ROOT}/{name}")
         except NoNodeError as error:
             raise _no_such(name) from error
+
+
+async def _children(call: AdminCall, path: str) -> list[str]:
+    """Return the names below a node: failure domains, and isolation policies."""
+    try:
+        return await call.cluster.metadata.children(path)
+    except NoNodeError:
+        return []
+
+
+async def peers(call: AdminCall) -> None:
+    """Answer nothing: there is no replication between clusters."""
+    await get(call)
+
+
+async def put_peers(call: AdminCall) -> None:
+    """Refuse clusters that would take over from this one."""
+    await get(call)
+    if await call.json():
+        raise PreconditionError("not obeyed by this broker: peer clusters (there is no replication between clusters)")
+
+
+async def migrated(call: AdminCall) -> None:
+    """Answer that the cluster was not moved to another one."""
+    await get(call)
+    raise NotThereError("the cluster is not being migrated: topics are not moved to another cluster")
+
+
+async def migrate(call: AdminCall) -> None:
+    """Refuse to move to another cluster."""
+    await get(call)
+    raise PreconditionError("not obeyed by this broker: migration (topics are not moved to another cluster)")
 
 
 async def known(call: AdminCall) -> list[str]:

@@ -321,7 +321,7 @@ def take_log(
         next_ledger_id=appends.next_ledger_id,
         last_ledger_created_ms=metadata[current].ctime_ms if current in metadata else NONE,
         waiting_cursors=sum(cursor.waiting_read for _, cursor in cursors),
-        pending_adds=sum(run.count for run in (*appends.pending.sent, *appends.pending.queued)),
+        pending_adds=pending_adds(ledger),
         last_confirmed=ledger.last_confirmed,
         state=STATES[ledger.state],
         ledgers=tuple(
@@ -419,3 +419,9 @@ def _time(ms: int) -> str:
     if ms < 0:
         return ""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def pending_adds(ledger: ManagedLedger) -> int:
+    """Return the number of entries that are on their way to the bookies."""
+    pending = ledger.appends.pending
+    return sum(run.count for run in (*pending.sent, *pending.queued))

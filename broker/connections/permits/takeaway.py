@@ -10,7 +10,7 @@ Source: Pulsar's Producer.checkPermissionsAsync and Consumer.checkPermissionsAsy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -49,11 +49,18 @@ class Takeaway:
         """Number of producers, consumers and watchers that were ended."""
         self._authorizer = authorizer
         self._changed: dict[str, Followed[Any]] = {}
+        self._all: list[Connection] = []
+        """Connections to check whatever has changed."""
         self._wake = trio.Event()
         authorizer.on_change = self._note
 
     def _note(self, node: Followed[Any]) -> None:
         self._changed[node.path] = node
+        self._wake.set()
+
+    def check_all(self, connections: list[Connection]) -> None:
+        """Check connections, because the roles that need no permissions are others."""
+        self._all = connections
         self._wake.set()
 
     async def run(self) -> None:
@@ -62,19 +69,25 @@ class Takeaway:
             await self._wake.wait()
             self._wake = trio.Event()
             changed, self._changed = self._changed, {}
+            every, self._all = self._all, []
+            try:
+                await self._check_users(every)
+            except ServiceNotReadyError as error:
+                log.warning("permissions not checked yet", reason=str(error))
+                self.check_all(every)
             for node in changed.values():
                 try:
-                    await self._check_users(node)
+                    await self._check_users(list(node.users))
                 except ServiceNotReadyError as error:
                     log.warning("permissions not checked yet", path=node.path, reason=str(error))
                     self._note(node)
-            if self._changed:
+            if self._changed or self._all:
                 await trio.sleep(RETRY_S)
 
-    async def _check_users(self, node: Followed[Any]) -> None:
-        """Check the connections that depend on a node. Raises ServiceNotReadyError."""
+    async def _check_users(self, users: Sequence[object]) -> None:
+        """Check connections. Raises ServiceNotReadyError."""
         left = CHECKED_IN_STEP
-        for connection in list(node.users):
+        for connection in users:
             assert isinstance(connection, Connection), "connections depend on nodes"
             for need, end in held_by(connection):
                 decision = self._authorizer.at_once(connection.principal, need, connection, relies_on_memory=True)

@@ -58,13 +58,13 @@ class _Level(Generic[C]):
 class Shared(Permits[C]):
     """Assignment of runs of entries. Priority 0 goes first; a lower level gets what the higher ones cannot take."""
 
-    __slots__ = ("_batch_max", "_chunked", "_levels", "_priorities", "forgotten")
+    __slots__ = ("_chunked", "_levels", "_priorities", "batch_max", "forgotten")
 
     def __init__(self, batch_max: int = 20) -> None:
         """Take the number of entries that one consumer gets before the next one's turn."""
         assert batch_max > 0
         super().__init__()
-        self._batch_max = batch_max
+        self.batch_max = batch_max
         self._levels: dict[int, _Level[C]] = {}
         self._priorities: list[int] = []
         self._chunked: dict[int, Slot[C]] = {}
@@ -108,7 +108,7 @@ class Shared(Permits[C]):
         at = 0
         while at < total and (slot := self._next()) is not None:
             start = at
-            stop = min(at + self._batch_max, total)
+            stop = min(at + self.batch_max, total)
             part = counts[start:stop]
             messages = sum(part)
             if messages - part[-1] < slot.permits:
@@ -147,7 +147,7 @@ class Shared(Permits[C]):
             if slot is None:
                 if turn is None or not left or not turn.is_ready:
                     turn = self._next()
-                    left = self._batch_max
+                    left = self.batch_max
                     if turn is None:
                         return list(given.items()), blocked, index
                 left -= 1

@@ -33,6 +33,11 @@ class Authorizer:
         self._tenants: Nodes[frozenset[str]] = Nodes(metadata, read_admins, lambda node: self.on_change(node))
         self._namespaces: Nodes[Grants] = Nodes(metadata, read_grants, lambda node: self.on_change(node))
 
+    def options_changed(self) -> bool:
+        """Obey the super users that the options name now; return whether they are others than before."""
+        before, self._rules = self._rules, RoleRules(self.options)
+        return before.super_users != self._rules.super_users
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow tenants and namespaces until cancelled. Before it runs every decision reads."""
         async with trio.open_nursery() as nursery:

@@ -17,7 +17,10 @@ class AuthorizationOptions:
         doc="true: each command and each call of the admin REST needs a permission, as docs/security.md lists them.",
     )
     super_users: tuple[str, ...] = conf_key(
-        "superUserRoles", (), doc="Roles that may do everything. Brokers of a cluster need one for each other."
+        "superUserRoles",
+        (),
+        dynamic=True,
+        doc="Roles that may do everything. Brokers of a cluster need one for each other.",
     )
     proxies: tuple[str, ...] = conf_key(
         "proxyRoles",

@@ -56,7 +56,7 @@ class RoleRules:
     """RoleRules of one broker."""
 
     def __init__(self, options: AuthorizationOptions) -> None:
-        self._super_users = frozenset(options.super_users)
+        self.super_users = frozenset(options.super_users)
         self._proxies = frozenset(options.proxies)
         self._wildcards = options.wildcards
 
@@ -69,7 +69,7 @@ class RoleRules:
             return roles
         if need.permission is Permission.ANY_ROLE:
             return Decision(True, "any role may do this")
-        if all(role in self._super_users for role in roles):
+        if all(role in self.super_users for role in roles):
             return Decision(True, "a super user may do everything")
         if not need.tenant or need.permission in (Permission.SUPER_USER, Permission.TRANSACTION_OWNER):
             return self.decide(principal, need, NO_FACTS)
@@ -93,7 +93,7 @@ class RoleRules:
         """Return whether grants matter: some role of the principal is neither super user nor admin of the tenant."""
         roles = self._roles(principal)
         return not isinstance(roles, Decision) and not all(
-            role in self._super_users or role in facts.admins for role in roles
+            role in self.super_users or role in facts.admins for role in roles
         )
 
     def _roles(self, principal: Principal | None) -> tuple[str, ...] | Decision:
@@ -113,7 +113,7 @@ class RoleRules:
 
     def _decide(self, role: str, need: Need, facts: Facts) -> Decision:
         permission = need.permission
-        if role in self._super_users:
+        if role in self.super_users:
             return Decision(True, f"role {role!a} is a super user")
         if permission is Permission.ANY_ROLE:
             return Decision(True, "any role may do this")

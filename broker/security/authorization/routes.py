@@ -66,7 +66,12 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "TENANTS": "/admin/v2/tenants",
         "CLUSTERS": "/admin/v2/clusters",
         "ISOLATION": "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies",
+        "DOMAINS": "/admin/v2/clusters/{cluster}/failureDomains",
         "BROKERS": "/admin/v2/brokers",
+        "CONFIGURATION": "/admin/v2/brokers/configuration",
+        "STATS": "/admin/v2/broker-stats",
+        "QUOTAS": "/admin/v2/resource-quotas",
+        "GROUPS": "/admin/v2/resourcegroups",
         "BOOKIES": "/admin/v2/bookies",
         "TRANSACTIONS": "/admin/v3/transactions",
         "LOOKUP": "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
@@ -87,7 +92,20 @@ NOTHING open GET CLUSTERS
 SUPER_USER super-user GET,PUT,POST,DELETE CLUSTERS/{cluster}
 NOTHING open GET BROKERS/version BROKERS/ready
 NOTHING open GET OPENAPI
-SUPER_USER super-user GET BROKERS BROKERS/leaderBroker BROKERS/internal-configuration BROKERS/configuration
+SUPER_USER super-user GET BROKERS BROKERS/leaderBroker BROKERS/internal-configuration
+SUPER_USER super-user GET CONFIGURATION CONFIGURATION/values CONFIGURATION/runtime
+SUPER_USER super-user POST CONFIGURATION/{name}/{value}
+SUPER_USER super-user DELETE CONFIGURATION/{name}
+SUPER_USER super-user GET STATS/load-report STATS/topics STATS/metrics STATS/mbeans STATS/allocator-stats/{allocator}
+SUPER_USER super-user GET STATS/bookieops STATS/broker-resource-availability/{tenant}/{namespace}
+SUPER_USER super-user GET,POST QUOTAS
+SUPER_USER super-user GET,POST,DELETE QUOTAS/{tenant}/{namespace}/{bundle}
+SUPER_USER super-user GET GROUPS
+SUPER_USER super-user GET,PUT,DELETE GROUPS/{group}
+SUPER_USER super-user GET,POST CLUSTERS/{cluster}/peers CLUSTERS/{cluster}/migrate
+SUPER_USER super-user GET DOMAINS
+SUPER_USER super-user GET,POST,DELETE DOMAINS/{domain}
+TENANT_ADMIN tenant GET NAMESPACES/{cluster}/antiAffinity/{affinity_group}
 SUPER_USER super-user GET BROKERS/backlog-quota-check BROKERS/{cluster} BROKERS/{cluster}/{broker}/ownedNamespaces
 SUPER_USER super-user GET BROKERS/health BOOKIES/all BOOKIES/racks-info
 SUPER_USER super-user GET,POST,DELETE BOOKIES/racks-info/{bookie}
@@ -236,8 +254,8 @@ def _once() -> dict[tuple[str, str], Route]:
 
 ROUTES: Final[Mapping[tuple[str, str], Route]] = MappingProxyType(_once())
 """Rows by method and route. A HEAD needs what its GET needs."""
-BY_BODY: Final = frozenset(("grantPermissionsOnTopics", "revokePermissionsOnTopics"))
-"""Ends of routes whose tenant is in the body: their handlers check it."""
+BY_BODY: Final = frozenset(("grantPermissionsOnTopics", "revokePermissionsOnTopics", "{affinity_group}"))
+"""Ends of routes whose tenant is in the body or the query: their handlers check it."""
 
 
 def row_of(method: str, pattern: str) -> Route | None:

@@ -66,6 +66,7 @@ async def new_ledger(services: CursorServices, name: TopicName, old: int, last: 
                     ("component", b"compacted-ledger"),
                     ("pulsar/compactedTopic", name.full.encode()),
                     ("pulsar/compactedTo", raw_message.encode_horizon(last, name.partition)),
+                    *quorums.placement,
                 ),
                 also=also,
             )

@@ -28,19 +28,23 @@ class PolicyFollowing:
         self._rates = rates
         self._loaded = loaded
         policies.on_change = self._changed
-        self.also: Callable[[str], None] | None = None
+        self.also: Callable[[str | None], None] | None = None
         """Called with the namespace too: lets the non-persistent topics follow."""
 
-    def _changed(self, namespace: str) -> None:
+    def everything(self) -> None:
+        """Let all topics follow, because options of the broker have changed."""
+        self._changed(None)
+
+    def _changed(self, namespace: str | None) -> None:
         if self.also is not None:
             self.also(namespace)
         self._context.nursery.start_soon(self._follow, namespace, name=f"follow policies of {namespace}")
 
-    async def _follow(self, namespace: str) -> None:
-        """Let the topics of a namespace follow. Deduplication of topics that are not in use follows when a producer
-        comes."""
+    async def _follow(self, namespace: str | None) -> None:
+        """Let the topics of a namespace follow, or all. Deduplication of topics that are not in use follows when a
+        producer comes."""
         async for topic in sliced(self._loaded(), TOPICS_IN_STEP):
-            if topic.closing or topic.name.namespace_path != namespace:
+            if topic.closing or namespace not in (None, topic.name.namespace_path):
                 continue
             follow_rates(topic, self._rates)
             follow_sends(topic)

@@ -43,7 +43,7 @@ class IdleTopics:
         self._policies = policies
         self._options = options
         self._delete_partitioned = delete_partitioned
-        self._at = trio.current_time() + options.inactive_check_interval_s
+        self._looked_at = trio.current_time()
         self._running = False
         self.deleted = 0
         """Topics that were deleted for want of use."""
@@ -51,14 +51,14 @@ class IdleTopics:
 
     def is_due(self) -> bool:
         """Return whether a round is due and none is under way."""
-        return not self._running and trio.current_time() >= self._at
+        return not self._running and trio.current_time() >= self._looked_at + self._options.inactive_check_interval_s
 
     async def round(self) -> None:
         """Check all loaded topics."""
         self._running = True
         try:
             await self._topics.first_use.tombstones.sweep()
-            self._at = trio.current_time() + self._options.inactive_check_interval_s
+            self._looked_at = trio.current_time()
             due: list[Topic] = []
             for count, topic in enumerate(self._topics.loaded(), 1):
                 if not topic.closing and not is_system_topic(topic.name):

@@ -114,6 +114,10 @@ class RoundRobin(Generic[C]):
         """Take the number of entries that one consumer gets before the next one's turn."""
         self._shared: Shared[C] = Shared(batch_max)
 
+    def at_most(self, batch_max: int) -> None:
+        """Give one consumer so many entries before the next one's turn."""
+        self._shared.batch_max = batch_max
+
     def add(self, consumer: C, name: str, priority: int, meta: KeySharedMeta | None) -> None:
         self._shared.add(consumer, priority)
 

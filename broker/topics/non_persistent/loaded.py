@@ -156,17 +156,19 @@ class NonPersistentTopics:
             follow_sends(topic)
         return topic
 
-    def follow(self, namespace: str) -> None:
+    def follow(self, namespace: str | None) -> None:
         """Let the topics of a namespace follow a change of their policies, in later steps. Limits are looked up when
-        they are needed."""
+        they are needed. None: all topics, because options have changed."""
         if self._loaded:
             self._context.nursery.start_soon(self._follow, namespace, name=f"follow policies of {namespace}")
 
-    async def _follow(self, namespace: str) -> None:
+    async def _follow(self, namespace: str | None) -> None:
         async for topic in sliced(self.loaded(), TOPICS_IN_STEP):
-            if not topic.closing and topic.name.namespace_path == namespace:
+            if not topic.closing and namespace in (None, topic.name.namespace_path):
                 follow_direct(topic, self._rates)
                 follow_sends(topic)
+                for subscription in list(topic.subscriptions.values()):
+                    subscription.follow_options()
 
     def counters(self) -> Iterator[TopicCounters]:
         """Return the counts of the topics."""

@@ -44,6 +44,11 @@ class NonPersistentSubscription:
         self._choosing = self._made()
         self._paused = False
 
+    def follow_options(self) -> None:
+        """Notice that the broker's options have changed."""
+        if isinstance(self._choosing, RoundRobin):
+            self._choosing.at_most(self._context.options.round_robin_batch_max)
+
     @property
     def _context(self) -> Context:
         return self.topic.context

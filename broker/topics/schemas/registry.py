@@ -84,8 +84,12 @@ class Schemas:
         self._policies = policies
         self._turns = Turns()
         self.counts = SchemaCounts()
-        options = context.options
-        self.defaults = SchemaDefaults(
+
+    @property
+    def defaults(self) -> SchemaDefaults:
+        """Return what holds where no policy says otherwise."""
+        options = self._context.options
+        return SchemaDefaults(
             strategy=Strategy(options.schema_compatibility_strategy),
             system_strategy=Strategy(options.system_topic_schema_strategy),
             auto_update=options.allow_auto_update_schema,

@@ -66,6 +66,8 @@ class Policy(Generic[T]):
     """Return False for a value that counts as not said."""
     may_be_set: Callable[[T, BrokerOptions], None] = _of_any_value
     """Raise PolicyError for a value that is read and may not be set."""
+    counts: Callable[[BrokerOptions], bool] = _always
+    """Return whether policies count at all; False: only broker.conf does."""
     of_broker: Callable[[BrokerOptions], T]
     """Return the value of broker.conf."""
 
@@ -327,6 +329,7 @@ ENTRY_FILTERS: Final[Policy[tuple[str, ...]]] = Policy(
     read=kinds.entry_filters,
     to_json=kinds.entry_filters_json,
     may_be_set=_settable_filters,
+    counts=lambda options: options.allow_override_entry_filters,
     of_broker=lambda options: options.entry_filter_names,
 )
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from broker.config import BrokerOptions
-from broker.ownership.tenants import POLICIES
+from broker.ownership.tenants import LOCAL_POLICIES, POLICIES
 from broker.ownership.values import Json
 from broker.slices import sliced
 from broker.topics.delayed_delivery import DelayedDelivery, effective_delayed, of_broker
@@ -41,6 +41,12 @@ class Defaults:
         self.options = options
         self.delayed = of_broker(options)
         self._values: dict[Policy[Any], Any] = {}
+
+    def changed(self, logs: LogConfig) -> None:
+        """Notice that the options have changed. `logs`: the values for ledgers now."""
+        self.logs = logs
+        self.delayed = of_broker(self.options)
+        self._values.clear()
 
     def value(self, policy: Policy[T]) -> T:
         """Return the value of a policy."""
@@ -78,7 +84,9 @@ class NamespaceFields:
         self.name = name
         self.path = f"{POLICIES}/{name}"
         self.folder = f"{ROOT}/{name}/persistent"
+        self.local_path = f"{LOCAL_POLICIES}/{name}"
         self._own: Json | None = None
+        self._local: Json | None = None
         self.values: dict[object, Any] = {}
         """Values for topics without policies of their own: by policy, or by the function that worked them out."""
         self.topics: dict[str, Json] = {}
@@ -114,6 +122,17 @@ class NamespaceFields:
     def own(self, fields: Json | None) -> None:
         self._own = fields
         self.values = {}
+
+    @property
+    def local(self) -> Json | None:
+        """The namespace's local policies. They are replaced and never changed."""
+        return self._local
+
+    @local.setter
+    def local(self, fields: Json | None) -> None:
+        if fields != self._local:
+            self.values = {}
+        self._local = fields
 
     @property
     def is_known(self) -> bool:
@@ -209,6 +228,11 @@ class Held:
         return self._namespace.own
 
     @property
+    def of_local(self) -> Json | None:
+        """Return the namespace's local policies."""
+        return self._namespace.local
+
+    @property
     def of_topic(self) -> Json | None:
         topics = self._namespace.topics
         if not topics or is_change_events(self._name):
@@ -272,7 +296,7 @@ class Held:
 
 
 def _log_config(held: Held) -> LogConfig:
-    return effective(held.defaults.logs, held.of_namespace, held.of_topic)
+    return effective(held.defaults.logs, held.of_namespace, held.of_topic, held.of_local)
 
 
 def _asks_deduplication(held: Held) -> bool:

@@ -282,6 +282,7 @@ class StoredBookies:
             read_only=read_only,
             quarantined=self._quarantine.ids(),
             locations=locations,
+            groups=self._racks.groups,
             weights=self._weights,
         )
         if cluster != self._cluster:

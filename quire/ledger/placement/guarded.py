@@ -4,6 +4,7 @@
 - with opportunistic striping, fewer than E bookies if there are no more, but at least Qw
 - answers of the policy are checked: a duplicate, unknown or excluded bookie would cost entries
 - an ensemble that violates the policy is logged, once for each state of the cluster
+- a ledger whose custom metadata names groups of bookies gets bookies of these groups
 
 Source: BookKeeper's BookieWatcherImpl, LedgerCreateOp.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from quire.ledger.errors import NotEnoughBookiesError, PlacementPolicyError
+from quire.ledger.placement.isolation import groups_of, left_out
 from quire.ledger.placement.policy import Adherence, Cluster, EnsemblePlacementPolicy, ReadHealth
 from quire.service.log import get_logger
 
@@ -47,7 +49,7 @@ class GuardedPlacement:
         With opportunistic striping it may be shorter than `ensemble_size`; its length is then the ledger's E.
         """
         assert 0 < ack_quorum <= write_quorum <= ensemble_size, f"E={ensemble_size}, Qw={write_quorum}, Qa={ack_quorum}"
-        exclude = frozenset(exclude)
+        exclude = frozenset(exclude) | self._left_out(ensemble_size, custom_metadata)
         error: NotEnoughBookiesError | None = None
         for size in range(ensemble_size, (write_quorum if self._opportunistic else ensemble_size) - 1, -1):
             for excluded in self._exclusions(exclude):
@@ -60,7 +62,7 @@ class GuardedPlacement:
                 self._tell(chosen, write_quorum, ack_quorum)
                 return chosen
         assert error is not None, "a policy either answers or refuses"
-        raise error
+        raise _with_groups(error, custom_metadata)
 
     def replace_bookie(
         self,
@@ -72,7 +74,7 @@ class GuardedPlacement:
         exclude: Collection[str] = (),
         custom_metadata: Sequence[tuple[str, bytes]] = (),
     ) -> tuple[str, ...]:
-        exclude = frozenset(exclude)
+        exclude = frozenset(exclude) | self._left_out(ensemble_size, custom_metadata)
         error: NotEnoughBookiesError | None = None
         for excluded in self._exclusions(exclude):
             try:
@@ -90,7 +92,14 @@ class GuardedPlacement:
             self._tell(changed, write_quorum, ack_quorum)
             return changed
         assert error is not None, "a policy either answers or refuses"
-        raise error
+        raise _with_groups(error, custom_metadata)
+
+    def _left_out(self, ensemble_size: int, custom_metadata: Sequence[tuple[str, bytes]]) -> frozenset[str]:
+        groups = groups_of(custom_metadata)
+        if groups is None:
+            return frozenset()
+        cluster = self._cluster()
+        return left_out(groups, cluster.groups, cluster.members, ensemble_size)
 
     def read_order(self, ensemble: Sequence[str], write_set: Sequence[int], health: ReadHealth) -> list[int]:
         return self._policy.read_order(ensemble, write_set, health)
@@ -124,6 +133,17 @@ class GuardedPlacement:
                 writable=len(cluster.writable),
                 quarantined=len(cluster.quarantined),
             )
+
+
+def _with_groups(error: NotEnoughBookiesError, custom_metadata: Sequence[tuple[str, bytes]]) -> NotEnoughBookiesError:
+    """Return the error with the groups that the ledger may be on, which are the likely reason."""
+    groups = groups_of(custom_metadata)
+    if groups is None:
+        return error
+    return NotEnoughBookiesError(
+        f"{error}; only bookies of the groups {groups} are used (persistence/bookieAffinity of the namespace): add "
+        "bookies to them at /admin/v2/bookies/racks-info, or change the affinity"
+    )
 
 
 def fixed_cluster(available: Callable[[], Iterable[str]]) -> Callable[[], Cluster]:

@@ -69,6 +69,8 @@ class Cluster:
     """Bookies that failed too often: chosen only if there are not enough others. Reads use them as usual."""
     locations: Mapping[str, str] = field(default_factory=dict)
     """Known locations of bookies, `/rack` or `/region/rack`; perhaps of unregistered ones too."""
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Bookies of each group of the rack map, whether or not they are registered."""
     weights: Mapping[str, int] = field(default_factory=dict)
     """Weights of bookies in a weighted draw, e.g. bytes free; 0 or missing counts as the least of the others."""
     members: frozenset[str] = field(init=False, repr=False, compare=False)

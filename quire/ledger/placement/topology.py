@@ -47,6 +47,8 @@ class RackMap:
     """Location by bookie id (in Pulsar's commands usually `host:port`)."""
     hosts: Mapping[str, str] = field(default_factory=dict)
     """Location by host, if all assignments for the host's bookies agree."""
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Ids of the bookies of each group."""
 
     def location(self, bookie_id: str, host: str | None = None, port: int | None = None) -> str | None:
         """Return the location of the bookie with that id at `host:port`; None if unassigned.
@@ -76,6 +78,7 @@ def decode_rack_map(data: bytes) -> RackMap:
             for bookie_id, info in group.items()
         ]
         located = [(each, clean_location(rack), host) for each, rack, host in entries]
+        named = {str(name): frozenset(map(str, group)) for name, group in groups.items()}
     except (ValueError, AttributeError) as error:
         raise MalformedMetadataError(f"the rack map is not in Pulsar's format: {error}") from error
     racks = {bookie_id: rack for bookie_id, rack, _ in located if rack is not None}
@@ -85,7 +88,7 @@ def decode_rack_map(data: bytes) -> RackMap:
             for name in dict.fromkeys([bookie_id.rpartition(":")[0], host]):
                 by_host.setdefault(name, []).append(rack)
     hosts = {host: racks_of[0] for host, racks_of in by_host.items() if host and _all_equal(racks_of)}
-    return RackMap(racks, hosts)
+    return RackMap(racks, hosts, named)
 
 
 def _all_equal(values: Iterable[str]) -> bool:

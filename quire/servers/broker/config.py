@@ -31,10 +31,14 @@ class DeletionKeys:
     force_namespace: bool = conf_key(
         "forceDeleteNamespaceAllowed",
         False,
+        dynamic=True,
         doc="true: DELETE of a namespace with ?force=true also deletes its topics.",
     )
     force_tenant: bool = conf_key(
-        "forceDeleteTenantAllowed", False, doc="true: DELETE of a tenant with ?force=true also deletes its namespaces."
+        "forceDeleteTenantAllowed",
+        False,
+        dynamic=True,
+        doc="true: DELETE of a tenant with ?force=true also deletes its namespaces.",
     )
 
 

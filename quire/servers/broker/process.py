@@ -20,6 +20,8 @@ import trio
 
 from broker.admin.non_persistent import NamesElsewhere
 from broker.admin.other_brokers import OtherBrokers
+from broker.dynamic.conf import DynamicConf
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.own_credentials import OwnCredentials
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
@@ -83,7 +85,16 @@ async def run_broker_on(
         turn: the turn of the ledger client's links.
         http: whether the web port is served. Its id contains `webServicePort` in any case.
     """
-    cluster, listen = config.broker.cluster_name, config.listen
+    cluster = config.broker.cluster_name
+    ownership_options = replace(
+        config.ownership,
+        cluster_name=cluster,
+        persistent_topics=config.broker.persistent_topics,
+        non_persistent_topics=config.broker.non_persistent_topics,
+    )
+    dynamic = DynamicConfiguration(metadata, DynamicConf(BROKER, replace(config, ownership=ownership_options)))
+    config = dynamic.conf.config
+    listen = config.listen
     authentication, credentials = (
         authentication_of(config.authentication, config.authorization),
         credentials_of(config.authentication),
@@ -94,8 +105,8 @@ async def run_broker_on(
             f"clusterName={cluster}: there is no such cluster; make it with `quire initialize-cluster-metadata`, "
             "or correct clusterName"
         )
+    await dynamic.load()
     host = listen.advertised_host
-    grace_s = listen.shutdown_timeout_s
     async with AsyncExitStack() as stack:
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the broker")
@@ -125,8 +136,7 @@ async def run_broker_on(
             config_of=policies.config_of,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
-        options = replace(config.ownership, cluster_name=cluster)
-        ownership = Ownership(world, metadata, me, options, tls=client_tls, own=own)
+        ownership = Ownership(world, metadata, me, config.ownership, tls=client_tls, own=own)
         broker = Broker(
             world,
             metadata,
@@ -148,6 +158,13 @@ async def run_broker_on(
         broker.administration.others = broker.change_events.elsewhere = others
         broker.direct.names_elsewhere = NamesElsewhere(metadata, others, me.id).names
         broker.administration.ledgers_root = ledgers_root
+
+        def changed(names: frozenset[str]) -> None:
+            broker.options_changed(config.logs)
+            ownership.options_changed()
+
+        dynamic.on_change = changed
+        nursery.start_soon(dynamic.run, name="configuration")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:
@@ -163,6 +180,7 @@ async def run_broker_on(
                     others,
                     counts,
                     config,
+                    dynamic,
                     me,
                     stop=stop,
                     ledgers_root=ledgers_root,
@@ -181,7 +199,7 @@ async def run_broker_on(
                 log.info("ready", broker=broker.service_url, id=me.id)
             await stop.wait()
             log.info("stopping")
-        with trio.move_on_after(grace_s):
+        with trio.move_on_after(listen.shutdown_timeout_s):
             await broker.closed.wait()
     log.info("stopped")
 

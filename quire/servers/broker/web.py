@@ -11,6 +11,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
 from broker.ownership import http_client
@@ -34,6 +35,7 @@ def web_app(
     others: OtherBrokers,
     counts: ConnectionCounts,
     config: BrokerConfig,
+    configuration: DynamicConfiguration,
     me: LocalBroker,
     *,
     stop: trio.Event,
@@ -66,9 +68,13 @@ def web_app(
             ledgers_root=ledgers_root,
             broker_id=me.id,
             others=others,
-            force_delete_namespace=config.deletion.force_namespace,
-            force_delete_tenant=config.deletion.force_tenant,
+            force_delete_namespace=lambda: config.deletion.force_namespace,
+            force_delete_tenant=lambda: config.deletion.force_tenant,
             metadata_url=config.metadata.url,
+            loaded=broker.topics.loaded,
+            started_ms=broker.context.world.clock.wall_ms(),
+            wall_ms=broker.context.world.clock.wall_ms,
+            configuration=configuration,
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)

@@ -19,6 +19,8 @@ from bookie.config import BookieConfig
 from bookie.disks.watch import DiskWatch
 from bookie.errors import StorageFailedError
 from bookie.sessions.session import BookieSession
+from broker.dynamic.conf import DynamicConf
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from managed_ledger.config import LogConfig, cursors_of
@@ -35,7 +37,7 @@ from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import DataDirectoryError
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
-from quire.servers.standalone.config import StandaloneConfig
+from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
 from quire.servers.standalone.metadata import initialize, next_incarnation
 from quire.service.log import get_logger
@@ -105,6 +107,9 @@ async def run_standalone(
             )
         )
 
+        dynamic = DynamicConfiguration(metadata, DynamicConf(STANDALONE, config))
+        await dynamic.load()
+        config = dynamic.conf.config
         policies = TopicPolicies(metadata, LogConfig.of(config.logs), config.broker)
         await nursery.start(policies.run, name="policies")
         factory = ManagedLedgerFactory(
@@ -137,6 +142,8 @@ async def run_standalone(
         addresses = Addresses(plain, None, tls)
         broker.context.service_url = addresses.broker_url
         broker.context.service_url_tls = addresses.broker_url_tls
+        dynamic.on_change = lambda names: broker.options_changed(config.logs)
+        nursery.start_soon(dynamic.run, name="configuration")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:
@@ -144,7 +151,7 @@ async def run_standalone(
             if http:
                 from quire.servers.standalone.web import Site
 
-                site = Site(broker, bookie, policies, counts, config, addresses, stop=stop)
+                site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop)
                 addresses = await site.serve(serving, ports.secure_web)
             ready(addresses)
             log.info("ready", broker=broker.service_url, data=data_dir)

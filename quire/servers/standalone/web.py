@@ -15,6 +15,7 @@ from bookie.bookie import Bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.local import OwnEverything
@@ -42,6 +43,7 @@ class Site:
         policies: TopicPolicies,
         counts: ConnectionCounts,
         config: StandaloneConfig,
+        configuration: DynamicConfiguration,
         addresses: Addresses,
         *,
         stop: trio.Event,
@@ -50,7 +52,7 @@ class Site:
         self._config = config
         self._stop = stop
         self.addresses = addresses
-        self.app = _app(self._ownership, broker, bookie, policies, counts, config, self._urls, stop=stop)
+        self.app = _app(self._ownership, broker, bookie, policies, counts, config, configuration, self._urls, stop=stop)
 
     def _urls(self) -> Addresses:
         return self.addresses
@@ -88,6 +90,7 @@ def _app(
     policies: TopicPolicies,
     counts: ConnectionCounts,
     config: StandaloneConfig,
+    configuration: DynamicConfiguration,
     addresses: Callable[[], Addresses],
     *,
     stop: trio.Event,
@@ -121,6 +124,10 @@ def _app(
             ownership=ownership,
             cluster_name=config.broker.cluster_name,
             ensemble_max=1,
+            loaded=broker.topics.loaded,
+            started_ms=broker.context.world.clock.wall_ms(),
+            wall_ms=broker.context.world.clock.wall_ms,
+            configuration=configuration,
         ),
     )
 

@@ -277,9 +277,10 @@ async def in_broker(
     authorization: AuthorizationOptions | None = None,
     instruments: Sequence[trio.abc.Instrument] = (),
     authentication: Authentication | None = None,
+    live: BrokerOptions | None = None,
     **options: Any,
 ) -> AsyncIterator[Room]:
-    """Run a broker with these options over logs configured by `log`."""
+    """Run a broker with these options, or with the object `live`, over logs configured by `log`."""
     for each in instruments:
         trio.lowlevel.add_instrument(each)
     cluster = Cluster()
@@ -290,7 +291,7 @@ async def in_broker(
             fake_world(),
             metadata,
             factory,
-            replace(OPTIONS, **options),
+            live or replace(OPTIONS, **options),
             nursery,
             service_url="pulsar://test:6650",
             authorization=authorization,

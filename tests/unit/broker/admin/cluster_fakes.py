@@ -12,6 +12,8 @@ import httpx2
 import trio
 
 from broker.admin.requests import ClusterService
+from broker.dynamic.conf import DynamicConf
+from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.local import OwnEverything
@@ -21,6 +23,7 @@ from broker.ownership.values import Owner, encode_json, encode_owner
 from managed_ledger.config import LogConfig
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
+from quire.servers.broker.config import BROKER
 from quire.wire.pulsar.names import TopicName
 from tests.support.policy_logs import policies_on
 from tests.unit.broker.admin.fakes import BROKER_URL, WEB_URL, Rest
@@ -71,6 +74,8 @@ class ClusterRest(Rest):
         self.ownership = FakeOwnership()
         self.namespaces = Namespaces(self.store, OwnershipOptions(cluster_name="c", bundles_default=4))
         self.policies = policies_on(tree, self.store, DEFAULT)
+        conf = DynamicConf(BROKER, BROKER.build({"clusterName": "c"}))
+        self.configuration = DynamicConfiguration(self.store, conf)
         cluster = ClusterService(
             metadata=self.store,
             namespaces=self.namespaces,
@@ -78,8 +83,10 @@ class ClusterRest(Rest):
             ownership=self.ownership,
             cluster_name="c",
             broker_id="broker:8080",
+            configuration=self.configuration,
         )
-        super().__init__(cluster=replace(cluster, **changes))
+        given: dict[str, Any] = {name: (lambda: True) if value is True else value for name, value in changes.items()}
+        super().__init__(cluster=replace(cluster, **given))
 
     async def own(self, bundle: str, owner: Owner) -> None:
         """Give a bundle, such as public/default/0x00000000_0x40000000, an owner."""

@@ -45,6 +45,9 @@ PATHS = {
     "SCHEMAS": "/admin/v2/schemas/public/default/a",
     "LOOKUP": "/lookup/v2/topic/persistent/public/default",
     **{name.upper(): f"/admin/v2/{name}" for name in ("namespaces", "tenants", "clusters", "brokers", "bookies")},
+    "QUOTAS": "/admin/v2/resource-quotas",
+    "GROUPS": "/admin/v2/resourcegroups",
+    "STATS": "/admin/v2/broker-stats",
 }
 RATE = {
     "dispatchThrottlingRateInMsg": 10,

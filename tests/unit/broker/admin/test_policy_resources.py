@@ -10,6 +10,7 @@ import pytest
 from broker.admin import policy_resources
 from broker.topics.topic_policies.catalog import Policy
 from broker.topics.topic_policies.known import Defaults
+from quire.metadata.store import ANY_VERSION
 from quire.service.unsupported import policies as refusals
 from quire.wire.pulsar.names import TopicName
 from tests.unit.broker.admin.cluster_fakes import ClusterRest
@@ -179,3 +180,15 @@ async def test_entry_filters_are_refused_where_policies_may_not_name_any(whose: 
     why = await rest.refused("POST", f"{whose}/entryFilters", 412, json={"entryFilterNames": "a"})
     assert "allowOverrideEntryFilters" in why
     assert await rest.status("GET", f"{whose}/entryFilters") == 200
+
+
+async def test_filters_of_a_namespace_that_was_taken_over_hold_only_where_they_may_override(rest: ClusterRest) -> None:
+    stored = b'{"entryFilters":{"entryFilterNames":"theirs"}}'
+    await rest.store.put("/admin/policies/public/default", stored, ANY_VERSION)
+    applied = f"{TOPIC}/entryFilters?applied=true"
+    assert await rest.get(applied) == {"entryFilterNames": "theirs"}
+    defaults = rest.policies.defaults
+    options = replace(defaults.options, allow_override_entry_filters=False, entry_filter_names=("ours",))
+    rest.policies.defaults = Defaults(defaults.logs, options)
+    assert await rest.get(applied) == {"entryFilterNames": "ours"}
+    assert await rest.get(f"{NAMESPACE}/entryFilters") == {"entryFilterNames": "theirs"}, "it is shown as it is stored"

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker.errors import MetadataRefusedError
+from broker.ownership.balance import Reporter
 from broker.ownership.bundles import even
+from broker.ownership.config import OwnershipOptions
 from broker.ownership.values import (
     BrokerReport,
     BundleLoad,
@@ -30,6 +32,7 @@ from broker.ownership.values import (
 )
 from quire.wire.pulsar.names import NamespaceName
 from tests.support.refusals import refuses
+from tests.unit.managed_ledger.fake_ledgers import fake_world
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pulsar"
 ME = LocalBroker(id="127.0.0.1:8280", broker_url="pulsar://127.0.0.1:6850", web_url="http://127.0.0.1:8280")
@@ -94,3 +97,11 @@ def test_bundles_that_cannot_be_are_refused(bundles: object) -> None:
 @pytest.mark.parametrize("value", [b"{", b"[]", b"7", b"\xff", b'{"httpUrl":"http://a"}', b'{"nativeUrl":5}'])
 def test_a_damaged_owner_is_refused(value: bytes) -> None:
     refuses(MetadataRefusedError, lambda: decode_owner(value))
+
+
+async def test_a_report_says_which_kinds_of_topics_are_served() -> None:
+    options = OwnershipOptions(persistent_topics=False)
+    written = json.loads(Reporter(ME, options, fake_world().clock).value)
+    assert (written["persistentTopicsEnabled"], written["nonPersistentTopicsEnabled"]) == (False, True)
+    written = json.loads(Reporter(ME, OwnershipOptions(non_persistent_topics=False), fake_world().clock).value)
+    assert (written["persistentTopicsEnabled"], written["nonPersistentTopicsEnabled"]) == (True, False)

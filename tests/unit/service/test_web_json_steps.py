@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.service import json_steps
-from quire.service.json_steps import MEMBERS_TOGETHER, encoding
+from quire.service.web import json_steps
+from quire.service.web.json_steps import MEMBERS_TOGETHER, encoding
 from tests.support.refusals import refuses
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -1,0 +1,1 @@
+"""The rules about which brokers may have a bundle: isolation policies, anti-affinity groups and failure domains."""
