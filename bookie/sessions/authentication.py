@@ -245,7 +245,7 @@ async def authenticate(
                 return None
             waiting += buffer[:size]
         if gate.refused:
-            if rare_lines.admits("authentication failed", stream.peer):
+            if rare_lines.admits("authentication failed", stream.peer, gate.refused):
                 log.info("authentication failed", server="bookie", connection=stream.peer, reason=gate.refused)
             return None
     return bytes(waiting)

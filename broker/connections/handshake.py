@@ -119,7 +119,7 @@ def _method(request: pb.CommandConnect) -> str:
 
 def _refuse(connection: Connection, error: AuthenticationError, code: pb.ServerError, message: str) -> None:
     """Answer with an error that reveals nothing, log the reason, and end the connection."""
-    if connection.context.rare_lines.admits("authentication failed", connection.stream.peer):
+    if connection.context.rare_lines.admits("authentication failed", connection.stream.peer, str(error)):
         connection.log.warning("authentication failed", reason=str(error))
     connection.write((replies.error(replies.U64_MAX, code, message),))
     connection.context.turn.flush()

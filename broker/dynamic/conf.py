@@ -59,7 +59,7 @@ class DynamicConf(Generic[Config]):
     def values(self) -> dict[str, str]:
         """Return the current values of all keys as a file has them; secrets are hidden."""
         now = self._process.values_of(self.config)
-        return {name: shown(name, render_value(value)) if value else render_value(value) for name, value in now.items()}
+        return {name: _shown(self._places[name][1], render_value(value)) for name, value in now.items()}
 
     def refusal(self, name: str, text: str) -> str:
         """Return why a value cannot be set; "" if it can.
@@ -147,3 +147,8 @@ def own_parts(process: Process[Config], config: Config) -> Config:
     whole: Any = config
     copied: Config = replace(whole, **{part: replace(getattr(config, part)) for part in parts})
     return copied
+
+
+def _shown(key: Key, text: str) -> str:
+    """Return a value as it is shown: of a secret, only that there is one."""
+    return "***" if key.secret and text else shown(key.name, text) if text else text

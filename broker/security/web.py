@@ -53,7 +53,7 @@ class RequestAuthentication:
                     _headers(scope), scope.get(PEER_CERTIFICATE), self._clock.wall_ms(), address
                 )
             except AuthenticationError as error:
-                if self._rare_lines.admits("authentication failed", address):
+                if self._rare_lines.admits("authentication failed", address, str(error)):
                     log.warning("authentication failed", connection=address, reason=str(error))
                 text = str(error) if isinstance(error, RolesError) else REQUIRED
                 await JSONResponse({"reason": text}, status_code=401)(scope, receive, send)

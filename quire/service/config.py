@@ -128,7 +128,7 @@ def conf_key(
         dynamic: it can be changed while the process runs; see broker.dynamic.conf. Who reads the field must
         notice: read it at each use, or be told.
     """
-    made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined, dynamic)
+    made_of = Key(key, "", None, default, doc, unit, Bounds(minimum, maximum, choices), joined, dynamic, secret)
     made: T = field(default=unit.in_field(default), metadata={"key": made_of}, repr=not secret)
     return made
 
@@ -147,6 +147,8 @@ class Key(NamedTuple):
     joined: bool = False
     dynamic: bool = False
     """True if it can be changed while the process runs."""
+    secret: bool = False
+    """True if its values are shown nowhere."""
 
     @property
     def type_name(self) -> str:

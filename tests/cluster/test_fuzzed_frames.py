@@ -216,14 +216,15 @@ def test_a_broker_handles_fuzzed_frames(tmp_path: Path, with_tls: bool) -> None:
         assert check_stored(server.port) > 0
 
 
+async def init_cluster(store: ZooKeeperStore) -> None:
+    await init_new_cluster(store, "/ledgers", rng=real_world().rng)
+
+
 def test_a_bookie_handles_fuzzed_frames(tmp_path: Path) -> None:
     zookeeper = shared_server()
     root = own_root()
 
-    async def init(store: ZooKeeperStore) -> None:
-        await init_new_cluster(store, "/ledgers", rng=real_world().rng)
-
-    ask(zookeeper.config(root), init)
+    ask(zookeeper.config(root), init_cluster)
     uri = f"zk+hierarchical://127.0.0.1:{zookeeper.port}{root}/ledgers"
     bookie = BookieProcess(
         tmp_path / "bookie", uri, httpServerEnabled="true", httpServerPort=free_port(), dbStorage_writeCacheMaxSizeMb=8

@@ -289,6 +289,18 @@ def test_clients_without_the_right_token_are_refused(secure: Secure) -> None:
     assert metrics.status_code == 401
 
 
+async def write_entry(secure: Secure, tls: TlsOptions | None, credentials: BookieCredentials | None) -> None:
+    """Write an entry to a new ledger on one bookie. LedgerError."""
+    secured = ZooKeeperConfig(servers=((HOST, 1),), tls=secure.security.zookeeper_tls, secure=True)
+    uri = secure.cluster.metadata_uri
+    with trio.fail_after(30):
+        async with open_client(real_world(), uri, zookeeper=secured, tls=tls, credentials=credentials) as ledgers:
+            digest = DigestType.CRC32C
+            writer = await ledgers.create(ensemble_size=1, write_quorum=1, ack_quorum=1, digest_type=digest)
+            writer.append([b"x"])
+            await writer.wait_confirmed(0)
+
+
 def test_bookies_refuse_clients_without_certificate_password_or_tls(secure: Secure) -> None:
     security = secure.security
     known = read_credentials(security.password.read_bytes())
@@ -297,21 +309,7 @@ def test_bookies_refuse_clients_without_certificate_password_or_tls(secure: Secu
         certificate_file=str(security.certificate(OPERATOR)),
         key_file=str(security.key(OPERATOR)),
     )
-    secured = ZooKeeperConfig(servers=((HOST, 1),), tls=security.zookeeper_tls, secure=True)
-
-    async def write(tls: TlsOptions | None, credentials: BookieCredentials | None) -> None:
-        with trio.fail_after(30):
-            client = open_client(
-                real_world(), secure.cluster.metadata_uri, zookeeper=secured, tls=tls, credentials=credentials
-            )
-            async with client as ledgers:
-                writer = await ledgers.create(
-                    ensemble_size=1, write_quorum=1, ack_quorum=1, digest_type=DigestType.CRC32C
-                )
-                writer.append([b"x"])
-                await writer.wait_confirmed(0)
-
-    trio.run(write, right, known)
+    trio.run(write_entry, secure, right, known)
     wrong = BookieCredentials(known.user, "not-the-password")
     for tls, credentials in (
         (right, None),
@@ -319,7 +317,7 @@ def test_bookies_refuse_clients_without_certificate_password_or_tls(secure: Secu
         (replace(right, certificate_file="", key_file=""), known),
         (None, known),
     ):
-        secure.refused(LedgerError, partial(trio.run, write, tls, credentials))
+        secure.refused(LedgerError, partial(trio.run, write_entry, secure, tls, credentials))
 
 
 def test_zookeeper_refuses_clients_without_certificate_and_writes_by_others(secure: Secure) -> None:
@@ -328,35 +326,37 @@ def test_zookeeper_refuses_clients_without_certificate_and_writes_by_others(secu
         servers=((HOST, addresses.zookeepers[0].port),), connect_timeout_s=1.0, tls=secure.security.zookeeper_tls
     )
     assert config.tls is not None
-
-    async def read(config: ZooKeeperConfig) -> None:
-        store = await open_store(real_world(), config)
-        try:
-            assert await store.get("/ledgers") is not None
-        finally:
-            await store.aclose()
-
-    trio.run(read, config)
+    trio.run(read_root, config)
     without = replace(config.tls, certificate_file=None, key_file=None)
     for tls in (None, without):
-        secure.refused(MetadataUnavailableError, partial(trio.run, read, replace(config, tls=tls)))
+        secure.refused(MetadataUnavailableError, partial(trio.run, read_root, replace(config, tls=tls)))
+    trio.run(write_as_another, secure, config)
 
-    async def write_as_another() -> None:
-        async with metadata_store(addresses, secure.security) as ours:
-            stranger = Stranger(secure.security)
-            store = await open_store(real_world(), replace(config, tls=stranger.tls(config)))
-            try:
-                for path in ("/admin/policies/public", f"/ledgers/cookies/{secure.node('bookie1').address}"):
-                    node = await store.get(path)
-                    assert node is not None
-                    with pytest.raises(NotAllowedError):
-                        await store.put(path, node.value, node.version)
-                    # The identity of the processes may write what another process created.
-                    await ours.put(path, node.value, node.version)
-            finally:
-                await store.aclose()
 
-    trio.run(write_as_another)
+async def read_root(config: ZooKeeperConfig) -> None:
+    """Read the root of ledgers. MetadataUnavailableError."""
+    store = await open_store(real_world(), config)
+    try:
+        assert await store.get("/ledgers") is not None
+    finally:
+        await store.aclose()
+
+
+async def write_as_another(secure: Secure, config: ZooKeeperConfig) -> None:
+    """Write nodes of the cluster as another subject, which must be refused, and as the cluster's own."""
+    async with metadata_store(secure.cluster.state.addresses, secure.security) as ours:
+        stranger = Stranger(secure.security)
+        store = await open_store(real_world(), replace(config, tls=stranger.tls(config)))
+        try:
+            for path in ("/admin/policies/public", f"/ledgers/cookies/{secure.node('bookie1').address}"):
+                node = await store.get(path)
+                assert node is not None
+                with pytest.raises(NotAllowedError):
+                    await store.put(path, node.value, node.version)
+                # The identity of the processes may write what another process created.
+                await ours.put(path, node.value, node.version)
+        finally:
+            await store.aclose()
 
 
 class Stranger:

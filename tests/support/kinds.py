@@ -19,7 +19,8 @@ def bytes_by_kind(*rooms: str) -> Counter[str]:
     found: Counter[str] = Counter()
     seen: set[int] = set()
     for each in gc.get_objects():
-        if not type(each).__module__.startswith(rooms):
+        # A class may have an attribute of its own by that name, which is no text.
+        if not str(type(each).__module__).startswith(rooms):
             continue
         kind = type(each).__qualname__
         found[kind] += sys.getsizeof(each)

@@ -35,10 +35,13 @@ class RareLines:
         self._of_address: Windows[tuple[str, str]] = Windows(WINDOW_S, ADDRESSES_MAX)
         self._of_all: Windows[tuple[str, str]] = Windows(WINDOW_S, 1)
 
-    def admits(self, event: str, peer: str) -> bool:
-        """Return whether `event` about the client `peer` (host:port) is written; if not, it is counted."""
+    def admits(self, event: str, peer: str, reason: str = "") -> bool:
+        """Return whether `event` about the client `peer` (host:port) is written; if not, it is counted.
+
+        `reason`: text of the server, one of few, which has lines of its own: so that the reasons that a client adds are
+        seen although it repeats one of them."""
         now = trio.current_time()
-        key = (event, place_of(peer))
+        key = (f"{event}: {reason}" if reason else event, place_of(peer))
         self._write_counts(self._of_address.add(key, now), self._lines_max)
         if self._of_address.count(key, now) > self._lines_max:
             return False

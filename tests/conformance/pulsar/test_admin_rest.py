@@ -287,7 +287,7 @@ def test_a_name_that_needs_escaping_is_the_same_topic_on_both_sides(
         ("PUT", "/admin/v2/persistent/public/default/nobody-made-it-partition-9", 412),
         ("PUT", "/admin/v2/persistent/public/default/%2E%2E", 412),
         ("PATCH", "/admin/v2/persistent/public/default/t", 405),
-        ("GET", "/admin/v2/resource-quotas", 501),
+        ("GET", "/admin/v2/worker/cluster", 501),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_reason(admin: Admin, method: str, path: str, status: int) -> None:

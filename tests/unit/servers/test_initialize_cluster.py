@@ -82,16 +82,23 @@ def test_servers_are_written_with_their_ports() -> None:
     assert servers_of(parse_connect_string("zk:a,[::1]:2182/x")) == "a:2181,[::1]:2182"
 
 
+class AwayStore:
+    """A store that cannot be reached."""
+
+    def __init__(self) -> None:
+        self.asked: list[ZooKeeperConfig] = []
+
+    async def open(self, world: object, config: ZooKeeperConfig) -> None:
+        self.asked.append(config)
+        raise MetadataUnavailableError("it is away")
+
+
 def test_the_connection_to_zookeeper_has_the_keys_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[ZooKeeperConfig] = []
-
-    async def refuse(world: object, config: ZooKeeperConfig) -> None:
-        asked.append(config)
-        raise MetadataUnavailableError("it is away")
-
-    monkeypatch.setattr(store, "open_store", refuse)
+    away = AwayStore()
+    asked = away.asked
+    monkeypatch.setattr(store, "open_store", away.open)
     conf = tmp_path / "zookeeper.conf"
     conf.write_text(
         "zkEnableSecurity=true\nquireZooKeeperAuth=digest:user:password\nquireZooKeeperTls=true\n"

@@ -29,7 +29,19 @@ class Run:
 def run(folder: Path, script: str, conftest: str) -> Run:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_it.py").write_text(script)
-    command = [sys.executable, "-m", "pytest", "-rA", "--tb=short", "-p", "no:cacheprovider", "-W", "error"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "-p",
+        "no:schemathesis",
+    ]
     command += ["--rootdir", str(folder), "-c", "/dev/null", str(folder)]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100).stdout
     made = Run()

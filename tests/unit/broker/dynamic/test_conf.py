@@ -64,6 +64,7 @@ def test_the_configuration_that_was_read_stays_as_it_is() -> None:
 
 
 def test_secrets_are_not_among_the_values_that_are_shown() -> None:
-    live = conf(brokerClientAuthenticationParameters="token:abc")
+    live = conf(brokerClientAuthenticationParameters="token:abc", quireZooKeeperAuth="digest:user:abc")
     assert live.values()["brokerClientAuthenticationParameters"] == "***"
+    assert live.values()["quireZooKeeperAuth"] == "***"
     assert live.values()["clusterName"] == "c"

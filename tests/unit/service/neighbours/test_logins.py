@@ -93,6 +93,7 @@ async def test_an_address_has_a_few_lines_in_a_minute_and_one_with_the_count_of_
     assert sum(rare.admits("refused", PEER) for _ in range(10_000)) == LINES_MAX
     assert rare.admits("refused", "10.0.0.2:1")
     assert rare.admits("broken", PEER), "of each kind"
+    assert rare.admits("refused", PEER, "another reason"), "and for each reason"
     await trio.sleep(61)
     rare.settle()
     counts = [each for each in log_events if each["event"] == "lines left out"]
