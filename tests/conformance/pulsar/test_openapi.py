@@ -108,7 +108,7 @@ def test_hostile_paths_touch_nothing_but_what_they_name(target: Target) -> None:
 
 def _hostile_changes(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield method and path of changes: each part replaced by all hostile ones in long runs, by some in short ones."""
-    step, number = effort(quick=60, full=2), 0
+    step, number = effort(quick=24, full=2), 0
     for pattern, each in document["paths"].items():
         names = re.findall(r"\{(\w+)\}", pattern)
         for method in each.keys() - {"get"}:
@@ -132,13 +132,13 @@ def _state_of_victim(url: str) -> list[Any]:
 
 def test_fuzzed_requests_are_all_answered_and_leave_no_memory_behind(target: Target) -> None:
     url, server = target.server.web, target.server
-    target.send(effort(quick=200, full=2000), 1)
-    target.send(effort(quick=50, full=500), 2, tls=True)
+    target.send(effort(quick=400, full=2000), 1)
+    target.send(effort(quick=100, full=500), 2, tls=True)
     memory, before = server.rss_mb(), served(url)
-    sent = target.send(effort(quick=300, full=15_000), 3)
+    sent = target.send(effort(quick=1000, full=15_000), 3)
     assert served(url) - before >= 0.95 * sent, "the server has counted what it answered"
     before = served(url)
-    sent = target.send(effort(quick=60, full=3000), 4, tls=True)
+    sent = target.send(effort(quick=200, full=3000), 4, tls=True)
     assert served(url) - before >= 0.8 * sent, "behind the last request a client with TLS does not wait for an answer"
     assert server.rss_mb() - memory < RSS_SLACK_MB
     assert web.get(f"{url}/admin/v2/brokers/health", timeout=60).text == "ok"
