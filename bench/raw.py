@@ -11,12 +11,15 @@ import ssl
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 
 from crc32c import crc32c
 
+from bench.waiting import poll_until
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
-TRIES = 20
+READY_S = 10.0
+"""Time for a server that has just started, or is slow, to serve a topic."""
 TRY_AGAIN_S = 0.5
 SENT_MAX = 256 << 10
 """Bytes sent at once; with TLS all of them are encrypted first."""
@@ -108,14 +111,16 @@ class RawClient:
     def producer(self, topic: str, producer_id: int = 1) -> str:
         """Look the topic up, open a producer on it, return its name. A server that has just started, or is slow, may
         have to be asked again."""
-        for left in reversed(range(TRIES)):
-            try:
-                return self._producer(topic, producer_id)
-            except NotReadyError:
-                if not left:
-                    raise
-                time.sleep(TRY_AGAIN_S)
-        raise AssertionError("a try returns or raises")
+        made: list[str] = []
+
+        def is_made() -> bool:
+            with suppress(NotReadyError):
+                made.append(self._producer(topic, producer_id))
+            return bool(made)
+
+        if not poll_until(is_made, READY_S, poll_s=TRY_AGAIN_S):
+            raise NotReadyError(f"{topic} was not served within {READY_S:g} s")
+        return made[0]
 
     def _producer(self, topic: str, producer_id: int) -> str:
         for command, expected in (

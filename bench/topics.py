@@ -49,7 +49,8 @@ SETTLED_MB = 0.5
 """Decrease below which memory has settled between two looks."""
 LOOK_S = 0.5
 LOOKUPS = 64
-RETRY_S = 0.05
+READY_S = 60.0
+"""Time for a server that has just started to find a topic."""
 FAILED = pb.CommandLookupTopicResponse.Failed
 
 
@@ -108,7 +109,7 @@ def measured(system: System, active: int) -> dict[str, str]:
         figures["KB per created topic"] = each_topic("created", topics, empty_mb, memory(server, system))
         figures["stop, s"] = stop(server, "with its topics loaded")
     with system.start() as server:
-        first, last, cpu = restart_to_receipts(server, range(active), looks_up=system.looks_up)
+        first, last, cpu = restart_to_receipts(server, range(active), system)
         print(
             f"restart to the first receipt: {first:.2f} s (CPU {cpu:.2f} s); to those of {active} topics: {last:.2f} s",
             flush=True,
@@ -153,9 +154,13 @@ def look_up(server: Server, system: System) -> None:
     if not system.looks_up:
         return
     client = RawClient("127.0.0.1", server.port)
+
+    def is_found(number: int) -> bool:
+        return client.request(lookup(number), C.LOOKUP_RESPONSE).lookupTopicResponse.response != FAILED
+
     for number in range(LOOKUPS):
-        while client.request(lookup(number), C.LOOKUP_RESPONSE).lookupTopicResponse.response == FAILED:
-            time.sleep(RETRY_S)
+        if not poll_until(partial(is_found, number), READY_S):
+            raise TimeoutError(f"{system.name}: topic {number} was not found within {READY_S:g} s")
     client.socket.close()
 
 
@@ -171,25 +176,18 @@ def each_topic(what: str, topics: int, before_mb: float, after_mb: float) -> str
     return f"{each_kb:.2f}"
 
 
-def restart_to_receipts(server: Server, numbers: range, *, looks_up: bool) -> tuple[float, float, float]:
+def restart_to_receipts(server: Server, numbers: range, system: System) -> tuple[float, float, float]:
     """Publish to these topics at once; return the seconds from the start of the server to the first receipt and to the
     last one, and the CPU that the server has used by the first one."""
+    look_up(server, system)
     client = RawClient("127.0.0.1", server.port)
-    first_request = (lambda number: frame(lookup(number))) if looks_up else producer
-    client.socket.sendall(b"".join([first_request(number) for number in numbers]))
+    client.socket.sendall(b"".join([producer(number) for number in numbers]))
     receipts = 0
     first = last = cpu = 0.0
     while receipts < len(numbers):
         answer, _ = client.receive()
         if answer.type == C.PING:
             client.socket.sendall(PONG)
-        elif answer.type == C.LOOKUP_RESPONSE:
-            number = answer.lookupTopicResponse.request_id - 1
-            if answer.lookupTopicResponse.response == FAILED:  # it has only begun to start
-                time.sleep(RETRY_S)
-                client.socket.sendall(frame(lookup(number)))
-            else:
-                client.socket.sendall(producer(number))
         elif answer.type == C.PRODUCER_SUCCESS:
             client.socket.sendall(send_frame(answer.producer_success.request_id, 1, b"x" * 100))
         elif answer.type == C.SEND_RECEIPT:

@@ -22,6 +22,8 @@ SUB = pb.CommandSubscribe
 SIZE = 1024
 DRAIN_SIZE = 64 << 10
 WAIT_S = 300.0
+TAIL_PAUSE_S = 0.005
+"""Time between two messages at the tail of a topic that is drained."""
 WINDOW = 1000
 SUBSCRIPTIONS = 1000
 PRODUCERS, FAN_CONSUMERS = 500, 20
@@ -150,13 +152,12 @@ class Rows:
 
         def tail() -> None:
             number = messages
-            while not stop.is_set():
+            while not stop.wait(TAIL_PAUSE_S):
                 begun = time.perf_counter()
                 client.socket.sendall(send_frame(1, number, b"x" * SIZE))
                 _receipts(client, 1)
                 took.append(time.perf_counter() - begun)
                 number += 1
-                time.sleep(0.005)
 
         publisher = threading.Thread(target=tail)
         publisher.start()

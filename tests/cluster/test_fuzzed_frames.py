@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from tests.support.process import ServerProcess
 from tests.support.pulsar_frames import C, is_whole
 from tests.support.raw import RawClient
 from tests.support.server import free_port, standalone
+from tests.support.waiting import wait_until
 from tests.support.zookeeper import ask, own_root, shared_server
 
 pytestmark = pytest.mark.cluster
@@ -106,37 +108,28 @@ class Watched:
             flush=True,
         )
         assert last_mb - first_mb < GROWTH_MB
-        deadline = time.monotonic() + 30
-        while self.descriptors() > held + 10:
-            assert time.monotonic() < deadline, f"{self.descriptors()} descriptors, {held} before"
-            time.sleep(0.05)
+        wait_until(lambda: self.descriptors() <= held + 10, f"not above {held} descriptors and 10", within=30)
 
 
 @contextlib.contextmanager
 def beside(work: Callable[[int], None]) -> Iterator[list[float]]:
     """Repeat `work(number)` in a thread; the times that each took, in seconds. Its failure fails the test."""
     took: list[float] = []
-    failures: list[BaseException] = []
     stop = threading.Event()
 
     def run() -> None:
-        try:
-            while not stop.is_set():
-                begin = time.monotonic()
-                work(len(took))
-                took.append(time.monotonic() - begin)
-        except BaseException as error:  # reported by the test
-            failures.append(error)
+        while not stop.is_set():
+            begin = time.monotonic()
+            work(len(took))
+            took.append(time.monotonic() - begin)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield took
-    finally:
-        stop.set()
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run)
+        try:
+            yield took
+        finally:
+            stop.set()
+    done.result()
     print(f"the good client was served {len(took)} times, at worst after {max(took):.2f} s", flush=True)
 
 

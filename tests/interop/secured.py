@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.servers import ADD_OPENS
@@ -151,11 +151,10 @@ class SecuredPulsar:
         folder = self._secured.folder
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
+        with ExitStack() as unless_ready:
+            unless_ready.callback(self.kill)
             waiting.wait_until(self._is_ready, "Pulsar serves", within=2 * START_DEADLINE_S)
-        except BaseException:
-            self.kill()
-            raise
+            unless_ready.pop_all()
         return self
 
     def _is_ready(self) -> bool:

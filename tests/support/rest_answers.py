@@ -8,6 +8,7 @@ texts are each server's own. Headers of a message (X-Pulsar-...) are lines too, 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -17,6 +18,8 @@ from typing import Any, TypeAlias
 
 import httpx2
 import pulsar
+
+from tests.support.datadriven import REWRITE
 
 FOLDER = Path(__file__).parents[1] / "golden/rest"
 CALLS = FOLDER / "calls.txt"
@@ -193,3 +196,20 @@ def with_reasons(answers: Answers, known: Mapping[str, str]) -> str:
     for name, lines in answers.items():
         groups.setdefault(known.get(name, ""), {})[name] = lines
     return "\n".join(f"# {reason}\n\n{written(group)}" for reason, group in sorted(groups.items()))
+
+
+def check(ours: Answers, recorded: Path, listed: Path) -> None:
+    """Hold answers against the recorded ones, but for the listed differences. With QUIRE_REWRITE_TEXTS=1 the present
+    differences are written into the list, with the reasons in it; it fails then, too."""
+    theirs, known = read(recorded.read_text()), listed.read_text()
+    assert ours.keys() == theirs.keys(), "calls.txt changed: record the answers again"
+    found = with_reasons(differences(theirs, ours), reasons(known))
+    if REWRITE in os.environ:
+        listed.write_text(found)
+    assert found == known
+
+
+def without_reason(listed: Path) -> list[str]:
+    """Return the names of listed differences that have no reason."""
+    known = listed.read_text()
+    return [name for name in read(known) if not reasons(known).get(name)]

@@ -6,14 +6,12 @@ the list, and keeps the reasons in it; the test fails then.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import httpx2
 
 from tests.support import web
-from tests.support.datadriven import REWRITE
-from tests.support.rest_answers import FOLDER, differences, read, reasons, record, with_reasons
+from tests.support.rest_answers import FOLDER, check, record, without_reason
 from tests.support.server import standalone
 
 LISTED = FOLDER / "differences.txt"
@@ -26,15 +24,8 @@ def test_calls_are_answered_as_by_the_original(tmp_path: Path) -> None:
             return web.request(method, f"{server.web}{path}", timeout=60, **options)
 
         ours = record(ask, server.web.removeprefix("http://"), server.url)
-    theirs = read((FOLDER / "pulsar-4.2.4.txt").read_text())
-    assert ours.keys() == theirs.keys(), "calls.txt changed: record the answers again"
-    listed = LISTED.read_text()
-    found = with_reasons(differences(theirs, ours), reasons(listed))
-    if REWRITE in os.environ:
-        LISTED.write_text(found)
-    assert found == listed
+    check(ours, FOLDER / "pulsar-4.2.4.txt", LISTED)
 
 
 def test_each_difference_has_a_reason() -> None:
-    listed = LISTED.read_text()
-    assert [name for name in read(listed) if not reasons(listed).get(name)] == []
+    assert without_reason(LISTED) == []

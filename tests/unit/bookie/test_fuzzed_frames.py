@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from bookie.bookie import Bookie
 from bookie.server import serve_client
@@ -31,7 +32,7 @@ async def test_fuzzed_frames_are_handled_and_a_good_client_beside_them_is_served
             near.send_nowait((b"".join(conversation(rng, 30)[1]),))
             assert await client.ask(add_frame(1, number)) == [v2.AddAcks(Rc.OK, 1, number, number)]
             if rng.random() < 0.7:
-                await trio.sleep(0.1)
+                await trio.testing.wait_all_tasks_blocked()  # all of it is handled
             near.close()
         number += 1
     for each in range(number):

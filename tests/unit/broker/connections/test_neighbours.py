@@ -145,6 +145,5 @@ async def test_requests_in_flight_of_an_address_are_bounded_over_its_connections
     await first.closed_by_us()
     for other in others:
         await other.closed_by_us()
-    await trio.sleep(61)
     neighbours(room).sweep()
     assert len(neighbours(room)._addresses) == 0
