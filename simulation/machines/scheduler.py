@@ -26,6 +26,9 @@ _SEEDED: ContextVar[bool] = ContextVar("seeded", default=False)
 HOST: ContextVar[str] = ContextVar("host", default="")
 """Host of a task, inherited from the starting task. "" for the world's own."""
 
+UNPOLLED_MAX = 100
+"""Passes in a row with tasks to run, in which the operating system is not asked for events."""
+
 
 @contextmanager
 def deterministic(seed: int) -> Iterator[None]:
@@ -55,9 +58,15 @@ def virtual_clock() -> MockClock:
     """Return a clock that starts at 0 and jumps to the next deadline when every task waits.
 
     It gives the same times as `MockClock(autojump_threshold=0)`. That one looks at the machine's clock each time it is
-    read, and makes a record of the whole loop for each jump: a tenth of the CPU of a history.
+    read, and makes a record of the whole loop for each jump: a tenth of the CPU of a history. While tasks can run, the
+    loop also looks for events of sockets and threads only in each `UNPOLLED_MAX`th pass.
     """
     clock = MockClock(autojump_threshold=0)
+
+    def start() -> None:
+        MockClock.start_clock(clock)
+        runner = _runner()
+        runner.io_manager = _SeldomPolled(runner)
 
     def jump() -> None:
         seconds = _runner().deadlines.next_deadline() - clock._virtual_base
@@ -69,7 +78,27 @@ def virtual_clock() -> MockClock:
     own.current_time = lambda: clock._virtual_base
     own.deadline_to_sleep_time = lambda deadline: 0 if deadline <= clock._virtual_base else math.inf
     own._autojump = jump
+    own.start_clock = start
     return clock
+
+
+class _SeldomPolled:
+    """I/O manager of trio that is not asked for events in most passes that have tasks to run."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._manager = runner.io_manager
+        self._unpolled = 0
+
+    def get_events(self, timeout: float) -> Any:
+        if self._runner.runq and self._unpolled < UNPOLLED_MAX:
+            self._unpolled += 1
+            return ()
+        self._unpolled = 0
+        return self._manager.get_events(timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
 
 
 class Pauses:
