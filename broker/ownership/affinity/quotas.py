@@ -50,9 +50,9 @@ class Expected:
     """Expected loads, in messages in and out per second."""
 
     bundles: Mapping[str, float] = field(default_factory=dict)
-    """Of bundles with a quota of their own, by `namespace/range`."""
+    """Loads of bundles with a quota of their own, by `namespace/range`."""
     default: float | None = None
-    """Of bundles about which nothing is known; None: as much as the average one."""
+    """Load of a bundle about which nothing is known; None: as much as the average one."""
 
 
 class Quotas:
