@@ -62,6 +62,12 @@ class RateBucket:
         self._messages = _Bucket(rate.messages, rate.period_s, now) if rate.messages > 0 else None
         self._bytes = _Bucket(rate.bytes, rate.period_s, now) if rate.bytes > 0 else None
 
+    def change(self, rate: Rate, now: float) -> None:
+        """Give at another rate from now on. A debt stays, and so do tokens, up to what the new rate gives."""
+        self._messages = _changed(self._messages, rate.messages, rate.period_s, now)
+        self._bytes = _changed(self._bytes, rate.bytes, rate.period_s, now)
+        self.rate = rate
+
     def take(self, messages: int, size: int, now: float) -> None:
         """Take what has passed."""
         if self._messages is not None:
@@ -87,6 +93,15 @@ class RateBucket:
         if self._bytes is not None:
             found = min(found, max(1, int(self._bytes.tokens / mean_size)) if mean_size else 1)
         return found
+
+
+def _changed(known: _Bucket | None, count: int, period_s: int, now: float) -> _Bucket | None:
+    if count <= 0:
+        return None
+    bucket = _Bucket(count, period_s, now)
+    if known is not None:
+        bucket.tokens = min(bucket.tokens, known.fill(now))
+    return bucket
 
 
 class SubscribeWindow:

@@ -1,4 +1,5 @@
-"""Subscriptions that are held to a rate: those of the subscription, of its topic and of the broker hold together.
+"""Subscriptions that are held to a rate: those of the subscription, of its topic, of its resource
+group and of the broker hold together.
 
 The pump asks how many messages may be delivered, and tells what was. While none may be, it is called again when the
 rate allows some. Entries are delivered whole, and how many messages they have is estimated; what is too much is paid

@@ -18,11 +18,13 @@ from broker.topics.policies import Held
 from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
 from broker.topics.rates.dispatching import DispatchLimit
+from broker.topics.rates.groups import ResourceGroup
 from broker.topics.rates.publishing import Client, PublishThrottle
 from broker.topics.system_names import is_system_topic
 from broker.topics.topic_policies.catalog import (
     DISPATCH_RATE,
     PUBLISH_RATE,
+    RESOURCE_GROUP,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_POLICIES,
@@ -35,12 +37,13 @@ from quire.wire.pulsar.names import TopicName
 class TopicRates:
     """The rates of one topic, of which some may be none. `shared`: those of the broker."""
 
-    __slots__ = ("dispatch", "publish", "shared", "subscribe", "subscriptions")
+    __slots__ = ("dispatch", "group", "publish", "shared", "subscribe", "subscriptions")
 
     def __init__(self, shared: BrokerRates) -> None:
         self.shared = shared
         self.publish: PublishThrottle | None = None
         self.dispatch: RateBucket | None = None
+        self.group: ResourceGroup | None = None
         self.subscribe: SubscribeWindow | None = None
         self.subscriptions: dict[str, RateBucket] = {}
         """Rates of single subscriptions."""
@@ -50,10 +53,13 @@ class TopicRates:
         for throttle in (self.publish, self.shared.publish):
             if throttle is not None:
                 throttle.spent(connection, messages, size)
+        if self.group is not None:
+            self.group.publish.spent(connection, messages, size)
 
     def buckets(self, subscription: str) -> list[RateBucket]:
         """Return the rates that hold for a subscription."""
-        every = (self.subscriptions.get(subscription), self.dispatch, self.shared.dispatch)
+        of_group = None if self.group is None else self.group.dispatch
+        every = (self.subscriptions.get(subscription), self.dispatch, of_group, self.shared.dispatch)
         return [each for each in every if each is not None]
 
     @property
@@ -68,19 +74,29 @@ class _Said(NamedTuple):
     publish: Rate
     dispatch: Rate
     subscribe: SubscribeRate
+    group: str
+    """Name of the resource group; "" for none."""
     limited: bool
-    """True if any of them is a limit, or the rate that each subscription has."""
+    """True if any of them is a limit, or the rate that each subscription has, or there is a resource group."""
 
 
-def _said(publish: PublishRate, dispatch: DispatchRate, subscribe: SubscribeRate, each: DispatchRate) -> _Said:
+def _said(
+    publish: PublishRate, dispatch: DispatchRate, subscribe: SubscribeRate, each: DispatchRate, group: str = ""
+) -> _Said:
     of_topic, of_dispatch = Rate(*publish), _rate(dispatch)
-    limited = bool(of_topic or of_dispatch or subscribe.limits or each.limits)
-    return _Said(of_topic, of_dispatch, subscribe, limited)
+    limited = bool(of_topic or of_dispatch or subscribe.limits or each.limits or group)
+    return _Said(of_topic, of_dispatch, subscribe, group, limited)
 
 
 def _rates_of(held: Held) -> _Said:
     value = held.value
-    return _said(value(PUBLISH_RATE), value(DISPATCH_RATE), value(SUBSCRIBE_RATE), value(SUBSCRIPTION_DISPATCH_RATE))
+    return _said(
+        value(PUBLISH_RATE),
+        value(DISPATCH_RATE),
+        value(SUBSCRIBE_RATE),
+        value(SUBSCRIPTION_DISPATCH_RATE),
+        value(RESOURCE_GROUP),
+    )
 
 
 def _rates_of_broker(options: BrokerOptions) -> _Said:
@@ -123,10 +139,11 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
     limited = said.limited or _has_own_rates(held) or shared.publish or shared.dispatch
     if topic.rates is None and not limited:
         return  # the rule
-    publish, dispatch, subscribe, _ = said
+    publish, dispatch, subscribe, group, _ = said
     now = trio.current_time()
     rates = topic.rates = topic.rates or TopicRates(shared)
     _publish_at(topic, rates, publish)
+    rates.group = shared.groups.of(group) if group else None
     rates.dispatch = _kept(rates.dispatch, dispatch, now)
     if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != subscribe:
         rates.subscribe = SubscribeWindow(*subscribe, now) if subscribe.limits else None
@@ -143,9 +160,11 @@ def follow_direct(topic: DirectTopic, shared: BrokerRates) -> None:
     """Hold a non-persistent topic to the rates that its policies have now, which are those of publishing: rates of
     dispatch and of subscribing concern persistent topics only. Source: Pulsar's AbstractTopic, NonPersistentTopic."""
     publish = Rate(*value_of(topic.policies, PUBLISH_RATE, topic.context.options))
-    if topic.rates is None and not (publish or shared.publish):
+    group = value_of(topic.policies, RESOURCE_GROUP, topic.context.options)
+    if topic.rates is None and not (publish or shared.publish or group):
         return
     rates = topic.rates = topic.rates or TopicRates(shared)
+    rates.group = shared.groups.of(group) if group else None
     _publish_at(topic, rates, publish)
 
 

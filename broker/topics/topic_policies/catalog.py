@@ -27,7 +27,7 @@ from broker.topics.topic_policies.kinds import (
     PublishRate,
     SubscribeRate,
 )
-from quire.service.web.shapes import Truth
+from quire.service.web.shapes import Text, Truth
 
 T = TypeVar("T")
 Fields = Mapping[str, Any] | None
@@ -283,6 +283,15 @@ SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
     may_be_set=_settable_rate,
     of_broker=lambda options: SubscribeRate(options.subscribe_attempts, options.subscribe_period_s),
 )
+
+RESOURCE_GROUP: Final[Policy[str]] = Policy(
+    topic="resourceGroupName",
+    namespace=("resource_group_name",),
+    read=kinds.reader(Text(), "resourceGroupName"),
+    says=bool,
+    of_broker=lambda options: "",
+)
+"""Name of the group whose rates the topic shares with others; "": there is none."""
 
 BACKLOG_SIZE_QUOTA: Final = _backlog_quota(kinds.DESTINATION_STORAGE)
 BACKLOG_TIME_QUOTA: Final = _backlog_quota(kinds.MESSAGE_AGE)

@@ -27,6 +27,7 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.group_following import GroupFollowing
 from cursors.doors import Ledgers
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
@@ -165,6 +166,11 @@ async def run_broker_on(
 
         dynamic.on_change = changed
         nursery.start_soon(dynamic.run, name="configuration")
+        groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
+        nursery.start_soon(groups.run, name="resource groups")
+        interval_s = partial(getattr, config.ownership, "resource_usage_interval_s")
+        share = partial(groups.share, me.id, lambda: ownership.brokers.reports, interval_s)
+        nursery.start_soon(share, name="shares of resource groups")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:

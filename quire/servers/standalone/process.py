@@ -23,6 +23,7 @@ from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.group_following import GroupFollowing
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
@@ -144,6 +145,8 @@ async def run_standalone(
         broker.context.service_url_tls = addresses.broker_url_tls
         dynamic.on_change = lambda names: broker.options_changed(config.logs)
         nursery.start_soon(dynamic.run, name="configuration")
+        groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
+        nursery.start_soon(groups.run, name="resource groups")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:

@@ -79,7 +79,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "zooKeeperCacheExpirySeconds",
     "load is measured by the rates and numbers of a broker's bundles": (
         "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled flowOrQpsDifferenceThresholdPercentage "
-        "preferLaterVersions enableNamespaceIsolationUpdateOnTime resourceUsageTransportPublishIntervalInSecs "
+        "preferLaterVersions enableNamespaceIsolationUpdateOnTime "
         "loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled"
     ),
     "TLS is OpenSSL's": "tlsProvider webServiceTlsProvider jsseProvider brokerClientSslProvider "

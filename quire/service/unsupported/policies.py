@@ -70,6 +70,8 @@ OBEYED: Final = frozenset(
         "subscription_types_enabled",
         "subscriptionTypesEnabled",
         "maxMessageSize",
+        "resource_group_name",
+        "resourceGroupName",
     )
 )
 """Rates of delivery are obeyed unless they are relative to that of publishing."""
@@ -90,8 +92,6 @@ WHY: Final[Mapping[str, str]] = {
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
     "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
-    "resource_group_name": "there are no resource groups",
-    "resourceGroupName": "there are no resource groups",
     "deleted": "the namespace was being deleted",
     "migrated": "the namespace was moved to another cluster",
     "unreadableTopicPolicies": "an event about the topic in __change_events cannot be read",
@@ -110,8 +110,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"migrated": True, "deleted": False, "resource_group_name": "a", "properties": {"a": "b"}})
-    ['migrated', 'resource_group_name']
+    >>> unsupported({"migrated": True, "deleted": False, "offloadPolicies": {"a": 1}, "properties": {"a": "b"}})
+    ['migrated', 'offloadPolicies']
     """
     if not policies:
         return []

@@ -66,7 +66,6 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("resource_group_name", "a"),
         ("replication_clusters", ["a", "b"]),
         ("topicDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}}),
         ("dispatchRate", {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}),
