@@ -185,7 +185,7 @@ def pulsar(folder: Path, lib: Path, settings: Mapping[str, object] = NONE) -> It
         "-nss",
         "-nfw",
     ]
-    yield from _running("pulsar", command, folder, port, web, 120)
+    yield from _running("pulsar", command, folder, port, web, 300)
 
 
 def _running(name: str, command: list[str], folder: Path, port: int, web_port: int, seconds: float) -> Iterator[Server]:

@@ -168,6 +168,11 @@ class Cursor:
             self._state.redeliveries = RedeliveryCounts()
         return self._state.redeliveries
 
+    def drop_no_redeliveries(self) -> None:
+        """Give back the memory of `redeliveries` if there are none."""
+        if self._state.redeliveries is not None and not self._state.redeliveries.values:
+            self._state.redeliveries = None
+
     def redelivered(self) -> None:
         """Store redelivery counts that went up, with the acknowledgements."""
         if self._store is not None:

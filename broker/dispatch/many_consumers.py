@@ -51,6 +51,8 @@ class ManyConsumers(HoldingSubscription):
         elif len(pending):
             self._left_behind.append((pending, iter(pending.positions())))
         self._forget_consumer(consumer)
+        if not self.consumers:
+            self._rest()
 
     def _is_settled(self) -> bool:
         """Return whether all entries of removed consumers wait to be delivered again, in the groups of the current
