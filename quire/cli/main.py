@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli.admin import app as admin_app
+from quire.cli.admin.app import HELP as ADMIN_HELP
 from quire.cli.config import app as config_app
+from quire.cli.lazy import Part, command_of, lazy_group
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -29,15 +30,21 @@ YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
 garbage. Servers then set thresholds of their own (quire.servers.process)."""
 
+
+def _admin() -> Any:
+    from quire.cli.admin.app import admin_app
+
+    return command_of(admin_app())
+
+
 app = typer.Typer(
     name="quire",
+    cls=lazy_group({"admin": Part(ADMIN_HELP, _admin)}),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(config_app, name="config")
-app.add_typer(admin_app, name="admin")
 app.add_typer(tokens_app, name="tokens")
 
 
