@@ -19,26 +19,26 @@ from quire.cli.lazy import Part, command_of, lazy_group
 
 def group_app(group: Group) -> typer.Typer:
     """Return the command of a group, whose verbs become commands when they are used."""
-    parts = {each.name: _part(each) for each in group.verbs}
-    parts |= {each.name: replace(_part(each), hidden=True) for each in group.hidden}
+    parts = {each.name: _part(group.name, each) for each in group.verbs}
+    parts |= {each.name: replace(_part(group.name, each), hidden=True) for each in group.hidden}
     app = typer.Typer(cls=lazy_group(parts), no_args_is_help=True, add_completion=False, help=group.help)
     app.callback()(_nothing(group.help))
     return app
 
 
-def verb_command(verb: Verb) -> Any:
+def verb_command(verb: Verb, group: str = "") -> Any:
     """Return the command of a verb."""
     app = typer.Typer(add_completion=False)
-    app.command(verb.name, help=verb.help)(function(verb))
+    app.command(verb.name, help=verb.help)(function(verb, f"{group} {verb.name}".strip()))
     return command_of(app)
 
 
-def _part(verb: Verb) -> Part:
-    return Part(verb.help, partial(verb_command, verb), verb.section)
+def _part(group: str, verb: Verb) -> Part:
+    return Part(verb.help, partial(verb_command, verb, group), verb.section)
 
 
-def function(verb: Verb) -> Callable[..., None]:
-    """Return a function with the signature that typer reads."""
+def function(verb: Verb, title: str) -> Callable[..., None]:
+    """Return a function with the signature that typer reads. `title`: the command, in error texts."""
     taken = {flag for each in verb.parameters for flag in each.flags}
     names: dict[str, str] = {}
     parameters = [_context()]
@@ -49,7 +49,7 @@ def function(verb: Verb) -> Callable[..., None]:
 
     def run(context: typer.Context, **given: Any) -> None:
         texts = {own: given.pop(name) for name, own in names.items()}
-        raise SystemExit(run_verb(verb, texts, {**(context.obj or {}), **_only_given(given)}))
+        raise SystemExit(run_verb(verb, title, texts, {**(context.obj or {}), **_only_given(given)}))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -20,7 +20,7 @@ Open = Callable[[Target], Sender]
 open_connection: Open = Connection
 
 
-def run_verb(verb: Verb, texts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+def run_verb(verb: Verb, title: str, texts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """Run a verb and print its answer; return the exit code. Errors are one line on standard error."""
     try:
         now_ms = time.time_ns() // 1_000_000
@@ -45,7 +45,7 @@ def run_verb(verb: Verb, texts: Mapping[str, Any], options: Mapping[str, Any]) -
         sys.stdout.flush()
         return code
     except AdminCommandError as error:
-        print(f"quire admin {verb.name}: {error}", file=sys.stderr)
+        print(f"quire admin {title}: {error}", file=sys.stderr)
         return error.code
     except KeyboardInterrupt:
         return INTERRUPTED

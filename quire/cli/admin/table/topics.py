@@ -13,6 +13,7 @@ from quire.cli.admin.table.shared import (
     ACTIONS,
     FORCE,
     just,
+    listed,
 )
 from quire.cli.admin.table.subscriptions import MESSAGES
 from quire.cli.admin.table.subscriptions import SUBSCRIPTIONS as SUBSCRIPTION_VERBS
@@ -186,6 +187,15 @@ _TOPICS: Final = (
     Verb("compact", "PUT {topic}/compaction", "Compact a topic.", (A_TOPIC,)),
     Verb("compaction-status", "GET {topic}/compaction", "Print how the last compaction went.", (A_TOPIC,)),
     Verb("offload-status", "GET {topic}/offload", "Print how the last offloading went.", (A_TOPIC,)),
+    Verb("get-shadow-topics", "GET {topic}/shadowTopics", "Print the shadow topics.", (A_TOPIC,)),
+    Verb(
+        "set-shadow-topics",
+        "PUT {topic}/shadowTopics",
+        "Set the shadow topics. (Pulsar's brokers.)",
+        (A_TOPIC, listed("Topics, with commas.", "--topics", "-t")),
+        body=just("topics"),
+    ),
+    Verb("remove-shadow-topics", "DELETE {topic}/shadowTopics", "Remove the shadow topics.", (A_TOPIC,)),
     Verb("get-properties", "GET {topic}/properties", "Print the properties.", (A_TOPIC,)),
     Verb(
         "update-properties",
