@@ -10,6 +10,8 @@ USAGE: Final = 2
 NO_ANSWER: Final = 3
 DIFFERENT: Final = 4
 INTERRUPTED: Final = 130
+NOT_FOUND: Final = 404
+"""Status of a request for something that does not exist."""
 
 
 class AdminCommandError(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.cli.admin.connection import DEFAULT_URL, Connection, Sender, Target
 from quire.cli.admin.contexts import ENVIRONMENT, load, path_of, target_of
-from quire.cli.admin.errors import DONE, INTERRUPTED, AdminCommandError, UsageError
+from quire.cli.admin.errors import DONE, INTERRUPTED, AdminCommandError, RefusedError, UsageError
 from quire.cli.admin.rendering import tables
 from quire.cli.admin.verbs import ABSENT, Outcome, Plan, Request, Verb, described, read
 
@@ -38,10 +38,12 @@ def run_verb(verb: Verb, title: str, texts: Mapping[str, Any], options: Mapping[
         if dry:
             _print_requests(planned, target, as_json=bool(options.get("as_json")))
         elif options.get("as_json"):
-            if answer is not None:
+            if answer is not None or not verb.changes:
                 print(json.dumps(tables.as_json(answer), indent=2, ensure_ascii=False))
-        else:
+        elif answer is not None:
             tables.printed(tables.blocks(verb.renderer, answer, now_ms))
+        elif verb.name.startswith("get-"):
+            print("not set")
         sys.stdout.flush()
         return code
     except AdminCommandError as error:
@@ -65,7 +67,12 @@ def drive(plan: Plan, sender: Sender, *, dry: bool) -> tuple[Any, list[Request]]
                 planned.append(request)
                 plan.close()
                 return None, planned
-            request = plan.send(sender.send(request))
+            try:
+                found = sender.send(request)
+            except RefusedError as error:
+                request = plan.throw(error)  # (a plan may expect it)
+            else:
+                request = plan.send(found)
     except StopIteration as end:
         answer = end.value
     return answer, planned

@@ -9,7 +9,7 @@ from typing import Any, Final
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MS_MIN: Final = 100_000_000_000
 """Smaller numbers are no milliseconds since 1970: this is in 1973."""
-_BYTES: Final = re.compile(r"(size|bytes|bytescounter|sizeinbytes|limitsize)$", re.IGNORECASE)
+_BYTES: Final = re.compile(r"(size|bytes|bytes(in|out)counter|sizeinbytes|limitsize)$", re.IGNORECASE)
 _NO_BYTES: Final = frozenset(("ensembleSize", "writeQuorumSize", "ackQuorumSize", "batchSize"))
 _TIME: Final = re.compile(r"(timestamp|timestamps|opentimestamp|since_ms|timeout_?at|generatedat)$", re.IGNORECASE)
 

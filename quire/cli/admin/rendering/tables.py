@@ -95,7 +95,7 @@ def _any(answer: Any, now_ms: int) -> list[Block]:
         if all(isinstance(each, dict) for each in answer):
             return [_records("", answer, now_ms)]
         return [block for each in answer for block in _any(each, now_ms)]
-    return [human.value("", answer, now_ms) if not isinstance(answer, str) else answer]
+    return [answer if isinstance(answer, str) else json.dumps(answer)]
 
 
 def _object(answer: Mapping[str, Any], now_ms: int) -> list[Block]:

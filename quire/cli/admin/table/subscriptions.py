@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import NOT_FOUND, RefusedError, UsageError
 from quire.cli.admin.table.shared import (
     A_POSITION,
     A_SUBSCRIPTION,
@@ -62,9 +62,14 @@ def _reset(given: Given) -> Plan:
 
 
 def _peek(given: Given) -> Plan:
-    found = []
-    for number_ in range(1, given["count"] + 1):
-        found.append((yield made(f"GET {_SUBSCRIPTION}/position/{{number}}", {**given, "number": number_})))
+    found: list[Json] = []
+    for place in range(1, given["count"] + 1):
+        try:
+            found.append((yield made(f"GET {_SUBSCRIPTION}/position/{{place}}", {**given, "place": place})))
+        except RefusedError as error:
+            if not found or error.status != NOT_FOUND:
+                raise
+            break  # (there are fewer messages)
     return found
 
 

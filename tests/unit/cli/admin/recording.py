@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
 import json
-import shlex
-import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from quire.cli.admin import running
-from quire.cli.admin.app import admin_app
 from quire.cli.admin.connection import Target
 from quire.cli.admin.verbs import ABSENT, JSON_TYPE, Request
-from quire.cli.lazy import command_of
 
+E = TypeVar("E", bound=BaseException)
 ANSWERS: dict[str, Any] = {
     "/admin/v2/clusters": ["c1", "c2"],
     "/admin/v2/tenants": ["t", "u"],
@@ -73,25 +68,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return found
 
 
-@functools.cache
-def _command() -> Any:
-    """Return the command; making it costs more than a run."""
-    return command_of(admin_app())
-
-
-def admin(words: str, *, typed: str = "") -> tuple[int, str, str]:
-    """Run `quire admin` in this process; return exit code, output and errors."""
-    out, err, standard_input = io.StringIO(), io.StringIO(), sys.stdin
-    sys.stdin = io.StringIO(typed)
-    code = 0
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            _command().main(shlex.split(words), prog_name="quire admin")
-    except SystemExit as end:
-        code = int(end.code or 0)
-    finally:
-        sys.stdin = standard_input
-    return code, out.getvalue(), err.getvalue()
+def error_of(kind: type[E], call: Callable[[], object]) -> E:
+    """Return the error that a call must raise."""
+    with pytest.raises(kind) as caught:
+        call()
+    return caught.value
 
 
 def shown(request: Request) -> str:

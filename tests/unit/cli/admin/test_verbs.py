@@ -10,9 +10,10 @@ from broker.security.authorization.routes import ROUTES
 from quire.cli.admin.groups import GROUPS, group
 from quire.cli.admin.rendering.tables import RENDERERS
 from quire.cli.admin.table import root
+from tests.support.admin_commands import admin
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
-from tests.unit.cli.admin.recording import Recorder, admin, recorded, shown
+from tests.unit.cli.admin.recording import Recorder, recorded, shown
 
 TESTDATA = Path(__file__).parent / "testdata"
 NOT_SERVED = {"POST /admin/v2/brokers/shutdown", "PUT /admin/v2/persistent/{}/{}/{}/shadowTopics"}
