@@ -56,20 +56,13 @@ class Sender(Protocol):
 
 
 class Connection:
-    """Connection to a cluster."""
+    """Connection to a cluster. It is made by the first request: a dry run may need none."""
 
     def __init__(self, target: Target, transport: httpx2.BaseTransport | None = None) -> None:
-        """`transport`: None for the network. Raises UsageError: credentials or certificates cannot be used."""
-        import httpx2
-
-        if urlsplit(target.url).scheme not in ("http", "https"):
-            raise UsageError(f"--url {target.url!r} is no web address: give http://host:8080 or https://host:8443")
+        """`transport`: None for the network."""
         self._target = target
-        self._headers = _credentials(target)
-        try:
-            self._client = httpx2.Client(timeout=target.timeout_s, verify=_tls(target), transport=transport)
-        except (httpx2.InvalidURL, ValueError) as error:
-            raise UsageError(f"--url {target.url!r}: {error}") from None
+        self._transport = transport
+        self._made: tuple[httpx2.Client, Mapping[str, str]] | None = None
 
     def __enter__(self) -> Connection:
         return self
@@ -77,21 +70,36 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.close()
+        if self._made is not None:
+            self._made[0].close()
+
+    def _client(self) -> tuple[httpx2.Client, Mapping[str, str]]:
+        """Return the client, and the headers with credentials. Raises UsageError: they cannot be used."""
+        if self._made is None:
+            import httpx2
+
+            target = self._target
+            if urlsplit(target.url).scheme not in ("http", "https"):
+                raise UsageError(f"--url {target.url!r} is no web address: give http://host:8080 or https://host:8443")
+            headers = _credentials(target)
+            client = httpx2.Client(timeout=target.timeout_s, verify=_tls(target), transport=self._transport)
+            self._made = client, headers
+        return self._made
 
     def send(self, request: Request) -> Any:
         """Send a request, also to the broker that another one names."""
         import httpx2
 
+        client, credentials = self._client()
         url = self._target.url.rstrip("/") + request.path
-        headers = {"Accept": "application/json, text/plain, application/octet-stream", **self._headers}
+        headers = {"Accept": "application/json, text/plain, application/octet-stream", **credentials}
         body = None
         if request.body is not ABSENT:
             body = json.dumps(request.body).encode()
             headers["Content-Type"] = request.content_type
         for _ in range(REDIRECTS_MAX):
             try:
-                response = self._client.request(request.method, url, headers=headers, content=body)
+                response = client.request(request.method, url, headers=headers, content=body)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 raise NoAnswerError(_silence(url, error, self._target)) from None
             if response.status_code not in (301, 302, 303, 307, 308):

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from quire.cli.admin.rendering import human
+from quire.cli.admin.rendering.messages import json_of, messages_of
 from quire.cli.admin.verbs import Message
 
 _WIDTH_OF_FILES: Final = 10_000
@@ -72,11 +73,9 @@ def printed(found: Sequence[Block]) -> None:
 
 
 def as_json(answer: Any) -> Any:
-    """Return the JSON that --json prints: the answer itself, messages with their payload in base64."""
+    """Return the JSON that --json prints: the answer itself, and messages as `json_of` says."""
     if isinstance(answer, Message):
-        from base64 import b64encode
-
-        return {**answer.headers, "payload": b64encode(answer.payload).decode()}
+        return json_of(answer)
     if isinstance(answer, list):
         return [as_json(each) for each in answer]
     return answer
@@ -130,13 +129,20 @@ def _records(title: str, records: Sequence[Mapping[str, Any]], now_ms: int) -> T
 
 
 def _message(message: Message, now_ms: int) -> list[Block]:
-    known = {key.removeprefix("x-pulsar-"): value for key, value in message.headers.items()}
+    rows = [(key.removeprefix("x-pulsar-"), value) for key, value in message.headers.items()]
+    for each in messages_of(message):
+        rows += [("key", each.key)] if each.key else []
+        rows += [("properties", human.value("", each.properties, now_ms))] if each.properties else []
+        rows.append(("payload", _readable(each.payload)))
+    return [Table("", (), rows)]
+
+
+def _readable(payload: bytes) -> str:
+    """Return text, or hexadecimal digits of what is no text."""
     try:
-        payload = message.payload.decode()
+        return payload.decode()
     except UnicodeDecodeError:
-        payload = message.payload.hex(" ")
-    rows = [(key, value) for key, value in known.items()]
-    return [Table("", (), [*rows, ("payload", payload)])]
+        return payload.hex(" ")
 
 
 def _bookies(answer: Any, now_ms: int) -> list[Block]:

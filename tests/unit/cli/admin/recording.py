@@ -62,7 +62,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """Replace the connection of commands, and the time; no file of contexts is read."""
     found = Recorder()
     monkeypatch.setattr(running, "open_connection", found.open)
-    monkeypatch.setattr(running.time, "time_ns", lambda: 1_000_000_000_000_000_000)
+    monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000_000_000)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
     monkeypatch.delenv("QUIRE_CONTEXT", raising=False)
     return found

@@ -127,5 +127,5 @@ def test_silence_names_the_address_and_the_context() -> None:
     ],
 )
 def test_a_target_that_cannot_be_used_is_refused_before_a_request(target: Target, text: str) -> None:
-    error = error_of(AdminCommandError, lambda: Connection(target))
+    error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(204), target))
     assert (isinstance(error, UsageError), text in str(error)) == (True, True), error
