@@ -13,11 +13,11 @@ import typer
 from quire.cli.admin.options import connection_options, flag_option, keyword
 from quire.cli.admin.running import run_verb
 from quire.cli.admin.values import FLAG
-from quire.cli.admin.verbs import Group, Parameter, Verb
+from quire.cli.admin.verbs import Verb, VerbGroup, VerbParameter
 from quire.cli.lazy import Part, command_of, lazy_group
 
 
-def group_app(group: Group) -> typer.Typer:
+def group_app(group: VerbGroup) -> typer.Typer:
     """Return the command of a group, whose verbs become commands when they are used."""
     parts = {each.name: _part(group.name, each) for each in group.verbs}
     parts |= {each.name: replace(_part(group.name, each), hidden=True) for each in group.hidden}
@@ -72,7 +72,7 @@ def _context() -> inspect.Parameter:
     return inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
-def _parameter(name: str, parameter: Parameter) -> inspect.Parameter:
+def _parameter(name: str, parameter: VerbParameter) -> inspect.Parameter:
     kind = parameter.kind
     completion = _completing(kind.choices) if kind.choices else None
     metavar = kind.metavar or None

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urljoin, urlsplit
 
-from quire.cli.admin.errors import NoAnswerError, RefusedError, UsageError
+from quire.cli.admin.errors import CommandLineError, NoAnswerError, RequestRefusedError
 from quire.cli.admin.remedies import remedy
 from quire.cli.admin.verbs import ABSENT, Message, Request
 
@@ -42,20 +42,20 @@ class Target:
     """Name of the context that this comes from; empty: none."""
 
 
-class Sender(Protocol):
+class RequestSender(Protocol):
     """Anything that answers requests."""
 
-    def __enter__(self) -> Sender: ...
+    def __enter__(self) -> RequestSender: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
     def send(self, request: Request) -> Any:
-        """Return the answer: JSON, a text, a Message, or None. Raises RefusedError, NoAnswerError, UsageError."""
+        """Return the answer: JSON, a text, a Message, or None. Raises AdminCommandError."""
 
 
-class Connection:
+class AdminConnection:
     """Connection to a cluster. It is made by the first request: a dry run may need none."""
 
     def __init__(self, target: Target, transport: httpx2.BaseTransport | None = None) -> None:
@@ -64,7 +64,7 @@ class Connection:
         self._transport = transport
         self._made: tuple[httpx2.Client, Mapping[str, str]] | None = None
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> AdminConnection:
         return self
 
     def __exit__(
@@ -74,13 +74,15 @@ class Connection:
             self._made[0].close()
 
     def _client(self) -> tuple[httpx2.Client, Mapping[str, str]]:
-        """Return the client, and the headers with credentials. Raises UsageError: they cannot be used."""
+        """Return the client, and the headers with credentials. Raises CommandLineError: they cannot be used."""
         if self._made is None:
             import httpx2
 
             target = self._target
             if urlsplit(target.url).scheme not in ("http", "https"):
-                raise UsageError(f"--url {target.url!r} is no web address: give http://host:8080 or https://host:8443")
+                raise CommandLineError(
+                    f"--url {target.url!r} is no web address: give http://host:8080 or https://host:8443"
+                )
             headers = _credentials(target)
             client = httpx2.Client(timeout=target.timeout_s, verify=_tls(target), transport=self._transport)
             self._made = client, headers
@@ -115,7 +117,7 @@ def _credentials(target: Target) -> Mapping[str, str]:
         found = from_plugin(target.plugin, target.parameters)
         return {} if found is None else found.headers()
     except CredentialsError as error:
-        raise UsageError(f"credentials: {error}; give --auth-plugin token --auth-params file:///path") from None
+        raise CommandLineError(f"credentials: {error}; give --auth-plugin token --auth-params file:///path") from None
 
 
 def _tls(target: Target) -> Any:
@@ -134,7 +136,7 @@ def _tls(target: Target) -> Any:
         )
         return TlsFiles(options, server_side=False).context
     except (OSError, ValueError) as error:
-        raise UsageError(f"TLS: {error}") from None
+        raise CommandLineError(f"TLS: {error}") from None
 
 
 def _next(url: str, location: str) -> str:
@@ -163,7 +165,7 @@ def _answer(response: httpx2.Response, request: Request, target: Target) -> Any:
     if not 200 <= response.status_code < 300:
         reason = _reason(response)
         text = remedy(response.status_code, request, anonymous=not target.plugin)
-        raise RefusedError(
+        raise RequestRefusedError(
             f"{response.status_code}: {reason.rstrip('.')}. {text}",
             status=response.status_code,
             passing=response.status_code in _PASSING,

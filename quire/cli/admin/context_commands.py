@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from quire.cli.admin.contexts import SECRETS, Contexts, check_private, load, path_of, save
-from quire.cli.admin.errors import AdminCommandError, UsageError
+from quire.cli.admin.errors import AdminCommandError, CommandLineError
 from quire.cli.admin.rendering.tables import Table, printed
 
 app = typer.Typer(
@@ -50,13 +50,13 @@ def create(
 
     def change(found: Contexts) -> Contexts:
         if name in found.contexts and not replaces:
-            raise UsageError(f"context {name} exists: give --replace, or another name")
+            raise CommandLineError(f"context {name} exists: give --replace, or another name")
         if urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"--url {url!r} is no web address: give http://host:8080 or https://host:8443")
+            raise CommandLineError(f"--url {url!r} is no web address: give http://host:8080 or https://host:8443")
         if bool(certificate_file) != bool(key_file):
-            raise UsageError("a certificate needs its key: give --certificate-file and --key-file")
+            raise CommandLineError("a certificate needs its key: give --certificate-file and --key-file")
         if token_file and basic_file:
-            raise UsageError("give either --token-file or --basic-file")
+            raise CommandLineError("give either --token-file or --basic-file")
         files = {
             "token_file": token_file,
             "basic_file": basic_file,
@@ -74,7 +74,7 @@ def create(
                 if key in SECRETS:
                     check_private(path)
             except OSError as error:
-                raise UsageError(f"--{key.replace('_', '-')} {path} cannot be read: {error.strerror}") from None
+                raise CommandLineError(f"--{key.replace('_', '-')} {path} cannot be read: {error.strerror}") from None
         keys |= {"insecure": True} if insecure else {}
         keys |= {"skip_hostname_verification": True} if skip_hostname_verification else {}
         keys |= {} if timeout is None else {"timeout": timeout}

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quire.cli.admin.connection import DEFAULT_TIMEOUT_S, Target
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 
 ENVIRONMENT: Final = "QUIRE_CONTEXT"
 TEXTS: Final = ("url", "token_file", "basic_file", "certificate_file", "key_file", "trust_file")
@@ -43,10 +43,10 @@ class Contexts:
     contexts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def get(self, name: str) -> Mapping[str, Any]:
-        """Return a context. Raises UsageError."""
+        """Return a context. Raises CommandLineError."""
         if name not in self.contexts:
             known = f": there are {', '.join(sorted(self.contexts))}" if self.contexts else ""
-            raise UsageError(f"no context {name}{known}; `quire admin context create {name} --url ...` makes it")
+            raise CommandLineError(f"no context {name}{known}; `quire admin context create {name} --url ...` makes it")
         return self.contexts[name]
 
 
@@ -57,38 +57,38 @@ def path_of(environment: Mapping[str, str]) -> Path:
 
 
 def load(path: Path) -> Contexts:
-    """Return what the file has; nothing if there is none. Raises UsageError."""
+    """Return what the file has; nothing if there is none. Raises CommandLineError."""
     try:
         check_private(path)
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return Contexts()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise CommandLineError(f"{path} cannot be read: {error}") from None
 
 
 def parse(text: str, name: str = "contexts.toml") -> Contexts:
-    """Return the content of a file. Raises UsageError, which names the key."""
+    """Return the content of a file. Raises CommandLineError, which names the key."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{name} is not TOML: {error}. Correct it, or create the contexts again") from None
+        raise CommandLineError(f"{name} is not TOML: {error}. Correct it, or create the contexts again") from None
     contexts = found.pop("contexts", {})
     current = found.pop("current", "")
     if found or not isinstance(contexts, dict) or not isinstance(current, str):
         unknown = ", ".join(found) or "contexts"
-        raise UsageError(f"{name}: {unknown} is not understood; it has `current` and tables [contexts.NAME]")
+        raise CommandLineError(f"{name}: {unknown} is not understood; it has `current` and tables [contexts.NAME]")
     for context, keys in contexts.items():
         if not isinstance(keys, dict):
-            raise UsageError(f"{name}: contexts.{context} is no table")
+            raise CommandLineError(f"{name}: contexts.{context} is no table")
         for key, value in keys.items():
             kind = str if key in TEXTS else bool if key in FLAGS else (int, float) if key in NUMBERS else None
             if kind is None:
-                raise UsageError(f"{name}: contexts.{context}.{key} is no key; there are {', '.join(_KEYS)}")
+                raise CommandLineError(f"{name}: contexts.{context}.{key} is no key; there are {', '.join(_KEYS)}")
             if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-                raise UsageError(f"{name}: contexts.{context}.{key} = {value!r} has a wrong type")
+                raise CommandLineError(f"{name}: contexts.{context}.{key} = {value!r} has a wrong type")
         if "url" not in keys:
-            raise UsageError(f"{name}: contexts.{context} has no url")
+            raise CommandLineError(f"{name}: contexts.{context} has no url")
     return Contexts(current, contexts)
 
 
@@ -102,7 +102,7 @@ def render(found: Contexts) -> str:
 
 
 def save(path: Path, found: Contexts) -> None:
-    """Write the file, as a whole or not at all; only its owner may read it. Raises UsageError."""
+    """Write the file, as a whole or not at all; only its owner may read it. Raises CommandLineError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # (mode 0600)
@@ -116,24 +116,24 @@ def save(path: Path, found: Contexts) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        raise CommandLineError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def check_private(path: Path) -> None:
-    """Raise UsageError if others than the owner may read or write a file; FileNotFoundError if there is none."""
+    """Raise CommandLineError if others than the owner may read or write a file; FileNotFoundError if there is none."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        raise UsageError(f"{path} has mode {mode:04o}, so others can use it: chmod 600 {path}")
+        raise CommandLineError(f"{path} has mode {mode:04o}, so others can use it: chmod 600 {path}")
 
 
 def target_of(name: str, keys: Mapping[str, Any]) -> Target:
-    """Return the target of a context. Raises UsageError: a file with credentials that others can read."""
+    """Return the target of a context. Raises CommandLineError: a file with credentials that others can read."""
     for key in SECRETS:
         if key in keys:
             try:
                 check_private(Path(keys[key]))
             except OSError as error:
-                raise UsageError(f"context {name}: {key} {keys[key]} cannot be read: {error.strerror}") from None
+                raise CommandLineError(f"context {name}: {key} {keys[key]} cannot be read: {error.strerror}") from None
     plugin, parameters = "", ""
     if "token_file" in keys:
         plugin, parameters = "token", Path(keys["token_file"]).absolute().as_uri()
@@ -159,7 +159,7 @@ def _basic(path: Path) -> str:
     try:
         user, _, password = path.read_text(encoding="utf-8").strip().partition(":")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise CommandLineError(f"{path} cannot be read: {error}") from None
     return json.dumps({"userId": user, "password": password})
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from quire.cli.admin.groups import ALIASES, GROUPS, group
 from quire.cli.admin.table import root
 from quire.cli.admin.values import FLAG
-from quire.cli.admin.verbs import Group, Parameter, Verb
+from quire.cli.admin.verbs import Verb, VerbGroup, VerbParameter
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "admin.md"
 BEGIN: Final = "<!-- verbs: written by python -m quire.cli.admin.documentation -->\n"
@@ -37,7 +37,7 @@ def verbs() -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _group(found: Group, command: str) -> Iterator[str]:
+def _group(found: VerbGroup, command: str) -> Iterator[str]:
     others = [other for other, name in ALIASES.items() if name == found.name]
     yield f"### {command}"
     yield ""
@@ -53,7 +53,7 @@ def _options(verb: Verb) -> str:
     return " ".join(f"`{_option(each)}`" for each in verb.parameters).replace("|", "\\|")
 
 
-def _option(parameter: Parameter) -> str:
+def _option(parameter: VerbParameter) -> str:
     if not parameter.flags:
         shown = parameter.kind.metavar if parameter.kind.metavar != "TEXT" else parameter.name.upper()
     elif parameter.kind is FLAG:

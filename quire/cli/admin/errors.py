@@ -21,7 +21,7 @@ class AdminCommandError(Exception):
     passing = False
 
 
-class RefusedError(AdminCommandError):
+class RequestRefusedError(AdminCommandError):
     """The broker refused the request. Correct the request as the text says; `passing` is set for statuses that a retry
     can help with."""
 
@@ -31,7 +31,7 @@ class RefusedError(AdminCommandError):
         self.passing = passing
 
 
-class UsageError(AdminCommandError):
+class CommandLineError(AdminCommandError):
     """The command line, a context or a file cannot be used, or a confirmation is missing. Nothing was requested."""
 
     code = USAGE

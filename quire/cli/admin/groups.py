@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from quire.cli.admin.verbs import Group
+    from quire.cli.admin.verbs import VerbGroup
 
 GROUPS: Final = MappingProxyType(
     {
@@ -31,8 +31,8 @@ GROUPS: Final = MappingProxyType(
 ALIASES: Final = MappingProxyType({"topicPolicies": "topic-policies"})
 
 
-def group(name: str) -> Group:
+def group(name: str) -> VerbGroup:
     """Return a group by its name, or its other name."""
     module, attribute, _ = GROUPS[ALIASES.get(name, name)]
-    found: Group = getattr(import_module(f"quire.cli.admin.table.{module}"), attribute)
+    found: VerbGroup = getattr(import_module(f"quire.cli.admin.table.{module}"), attribute)
     return found

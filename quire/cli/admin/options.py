@@ -49,9 +49,9 @@ def keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _contexts(incomplete: str) -> list[str]:
     """Return the contexts that a word may become. Completion must not fail: no file, no words."""
     from quire.cli.admin.contexts import load, path_of
-    from quire.cli.admin.errors import UsageError
+    from quire.cli.admin.errors import CommandLineError
 
     try:
         return [each for each in load(path_of(os.environ)).contexts if each.startswith(incomplete)]
-    except UsageError:
+    except CommandLineError:
         return []

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from quire.cli.admin.connection import DEFAULT_URL, Connection, Sender, Target
+from quire.cli.admin.connection import DEFAULT_URL, AdminConnection, RequestSender, Target
 from quire.cli.admin.contexts import ENVIRONMENT, load, path_of, target_of
-from quire.cli.admin.errors import DONE, INTERRUPTED, AdminCommandError, RefusedError, UsageError
+from quire.cli.admin.errors import DONE, INTERRUPTED, AdminCommandError, CommandLineError, RequestRefusedError
 from quire.cli.admin.rendering import tables
 from quire.cli.admin.verbs import ABSENT, Outcome, Plan, Request, Verb, described, read
 
-Open = Callable[[Target], Sender]
-open_connection: Open = Connection
+Open = Callable[[Target], RequestSender]
+open_connection: Open = AdminConnection
 
 
 def run_verb(verb: Verb, title: str, texts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
@@ -53,7 +53,7 @@ def run_verb(verb: Verb, title: str, texts: Mapping[str, Any], options: Mapping[
         return INTERRUPTED
 
 
-def drive(plan: Plan, sender: Sender, *, dry: bool) -> tuple[Any, list[Request]]:
+def drive(plan: Plan, sender: RequestSender, *, dry: bool) -> tuple[Any, list[Request]]:
     """Make the requests of a plan; return its answer, and the requests that a dry run would have made.
 
     A dry run makes requests that only read while a plan needs their answers, and ends at its first change.
@@ -69,7 +69,7 @@ def drive(plan: Plan, sender: Sender, *, dry: bool) -> tuple[Any, list[Request]]
                 return None, planned
             try:
                 found = sender.send(request)
-            except RefusedError as error:
+            except RequestRefusedError as error:
                 request = plan.throw(error)  # (a plan may expect it)
             else:
                 request = plan.send(found)
@@ -79,7 +79,7 @@ def drive(plan: Plan, sender: Sender, *, dry: bool) -> tuple[Any, list[Request]]
 
 
 def target_of_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> Target:
-    """Return the cluster that options, environment and contexts name. Raises UsageError."""
+    """Return the cluster that options, environment and contexts name. Raises CommandLineError."""
     contexts = None
     name = options.get("quire_context") or environment.get(ENVIRONMENT, "")
     if not name and not options.get("quire_url"):
@@ -109,14 +109,14 @@ def target_of_options(options: Mapping[str, Any], environment: Mapping[str, str]
 
 
 def confirm(lost: str, name: str, target: Target) -> None:
-    """Ask for the name of what is destroyed. Raises UsageError if there is another answer, or no terminal."""
+    """Ask for the name of what is destroyed. Raises CommandLineError if there is another answer, or no terminal."""
     place = f"context {target.context}, {target.url}" if target.context else target.url
     if not is_terminal():
-        raise UsageError(f"this destroys {lost} ({place}), and there is no terminal to ask: give --yes")
+        raise CommandLineError(f"this destroys {lost} ({place}), and there is no terminal to ask: give --yes")
     print(f"This destroys {lost} ({place}).", file=sys.stderr)
     print(f"Type {name} to confirm: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        raise UsageError("not confirmed, nothing was changed")
+        raise CommandLineError("not confirmed, nothing was changed")
 
 
 def is_terminal() -> bool:
@@ -136,7 +136,7 @@ def _timeout(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e6:
-        raise UsageError(f"--timeout {text!r} is no number of seconds above 0")
+        raise CommandLineError(f"--timeout {text!r} is no number of seconds above 0")
     return found
 
 

@@ -26,7 +26,7 @@ Json = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """Kind of a value: its name in help texts, and the function that reads it. The function raises ValueError."""
 
     metavar: str
@@ -166,7 +166,7 @@ def json_file(text: str) -> Json:
         raise ValueError("has no JSON in UTF-8") from None
 
 
-def one_of(*names: str) -> Kind:
+def one_of(*names: str) -> ValueKind:
     """Return the kind of a word out of some; upper and lower case are the same."""
 
     def read(text: str) -> str:
@@ -175,16 +175,16 @@ def one_of(*names: str) -> Kind:
                 return name
         raise ValueError(f"is none of {', '.join(names)}")
 
-    return Kind("|".join(names), read, choices=names)
+    return ValueKind("|".join(names), read, choices=names)
 
 
-def several_of(*names: str) -> Kind:
+def several_of(*names: str) -> ValueKind:
     """Return the kind of a list with commas of some words."""
     one = one_of(*names)
-    return Kind(f"{names[0]},...", lambda text: [one.read(each) for each in words(text)], choices=names)
+    return ValueKind(f"{names[0]},...", lambda text: [one.read(each) for each in words(text)], choices=names)
 
 
-def number(lowest: int, highest: int = INT32_MAX) -> Kind:
+def number(lowest: int, highest: int = INT32_MAX) -> ValueKind:
     """Return the kind of a whole number with bounds, both inclusive."""
 
     def read(text: str) -> int:
@@ -193,27 +193,27 @@ def number(lowest: int, highest: int = INT32_MAX) -> Kind:
             raise ValueError(f"is not {lowest} to {highest}")
         return found
 
-    return Kind("NUMBER", read)
+    return ValueKind("NUMBER", read)
 
 
-TEXT: Final = Kind("TEXT", str)
-FLAG: Final = Kind("", str, is_flag=True)
-WHOLE: Final = Kind("NUMBER", whole)
-DECIMAL: Final = Kind("NUMBER", decimal)
-SIZE: Final = Kind("SIZE", size)
-SECONDS: Final = Kind("TIME", seconds)
-UNIT_SECONDS: Final = Kind("TIME", unit_seconds)
-MILLISECONDS: Final = Kind("TIME", milliseconds)
-RETENTION_TIME: Final = Kind("TIME", retention_minutes)
-RETENTION_SIZE: Final = Kind("SIZE", retention_megabytes)
+TEXT: Final = ValueKind("TEXT", str)
+FLAG: Final = ValueKind("", str, is_flag=True)
+WHOLE: Final = ValueKind("NUMBER", whole)
+DECIMAL: Final = ValueKind("NUMBER", decimal)
+SIZE: Final = ValueKind("SIZE", size)
+SECONDS: Final = ValueKind("TIME", seconds)
+UNIT_SECONDS: Final = ValueKind("TIME", unit_seconds)
+MILLISECONDS: Final = ValueKind("TIME", milliseconds)
+RETENTION_TIME: Final = ValueKind("TIME", retention_minutes)
+RETENTION_SIZE: Final = ValueKind("SIZE", retention_megabytes)
 TRUTH: Final = one_of("true", "false")
-WORDS: Final = Kind("A,B,...", words)
-PAIRS: Final = Kind("KEY=VALUE", str, is_list=True)
-MESSAGE_ID: Final = Kind("LEDGER:ENTRY", message_id)
-TIMESTAMP: Final = Kind("TIMESTAMP", timestamp_ms)
-JSON_FILE: Final = Kind("FILE", json_file)
-TOPIC: Final = Kind("TOPIC", TopicName.parse)
-NAMESPACE: Final = Kind("TENANT/NAMESPACE", NamespaceName.parse)
+WORDS: Final = ValueKind("A,B,...", words)
+PAIRS: Final = ValueKind("KEY=VALUE", str, is_list=True)
+MESSAGE_ID: Final = ValueKind("LEDGER:ENTRY", message_id)
+TIMESTAMP: Final = ValueKind("TIMESTAMP", timestamp_ms)
+JSON_FILE: Final = ValueKind("FILE", json_file)
+TOPIC: Final = ValueKind("TOPIC", TopicName.parse)
+NAMESPACE: Final = ValueKind("TENANT/NAMESPACE", NamespaceName.parse)
 
 
 def _scaled(text: str, scales: dict[str, int], otherwise: str) -> int:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from quire.cli.admin.errors import UsageError
-from quire.cli.admin.values import FLAG, PAIRS, Json, Kind, pairs
+from quire.cli.admin.errors import CommandLineError
+from quire.cli.admin.values import FLAG, PAIRS, Json, ValueKind, pairs
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName
 
@@ -71,11 +71,11 @@ Plan = Generator[Request, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class VerbParameter:
     """Argument or option of a verb. An argument has no flags."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     help: str
     flags: tuple[str, ...] = ()
     required: bool = False
@@ -83,17 +83,19 @@ class Parameter:
     """Default as on the command line. None: the value is None (False for a flag)."""
 
 
-def argument(name: str, kind: Kind, help: str, *, required: bool = True) -> Parameter:
+def argument(name: str, kind: ValueKind, help: str, *, required: bool = True) -> VerbParameter:
     """Return an argument."""
-    return Parameter(name, kind, help, required=required)
+    return VerbParameter(name, kind, help, required=required)
 
 
-def option(*flags: str, kind: Kind, help: str, required: bool = False, default: str | None = None) -> Parameter:
+def option(
+    *flags: str, kind: ValueKind, help: str, required: bool = False, default: str | None = None
+) -> VerbParameter:
     """Return an option. Its name is that of the first flag."""
-    return Parameter(flags[0].lstrip("-").replace("-", "_"), kind, help, flags, required, default)
+    return VerbParameter(flags[0].lstrip("-").replace("-", "_"), kind, help, flags, required, default)
 
 
-def flag(*flags: str, help: str) -> Parameter:
+def flag(*flags: str, help: str) -> VerbParameter:
     """Return an option without a value."""
     return option(*flags, kind=FLAG, help=help)
 
@@ -106,7 +108,7 @@ class Verb:
     request: str
     """`METHOD path?query`. With a plan: the main one of its requests."""
     help: str
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[VerbParameter, ...] = ()
     body: Callable[[Given], Json] | None = None
     plan: Callable[[Given], Plan] | None = None
     destroys: str = ""
@@ -132,7 +134,7 @@ class Verb:
         return self.method != "GET"
 
     def run(self, given: Given) -> Plan:
-        """Yield the requests; return the answer. Raises UsageError."""
+        """Yield the requests; return the answer. Raises CommandLineError."""
         if self.plan is not None:
             return self.plan(given)
         return self._single(given)
@@ -144,7 +146,7 @@ class Verb:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class VerbGroup:
     """Verbs about one kind of thing."""
 
     name: str
@@ -172,7 +174,7 @@ def made(request: str, given: Given, body: Json = ABSENT, content_type: str = JS
 
 
 def read(verb: Verb, texts: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """Return the values of a command line. Raises UsageError for the first that cannot be read."""
+    """Return the values of a command line. Raises CommandLineError for the first that cannot be read."""
     found: dict[str, Any] = {"now_ms": now_ms}
     for each in verb.parameters:
         text = texts.get(each.name)
@@ -182,22 +184,22 @@ def read(verb: Verb, texts: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
             continue
         if text is None or (each.kind.is_list and not text):
             if each.required:
-                raise UsageError(f"{shown(each)} is missing: give {example(each)}")
+                raise CommandLineError(f"{shown(each)} is missing: give {example(each)}")
             found[each.name] = None
             continue
         try:
             found[each.name] = pairs(list(text)) if each.kind is PAIRS else each.kind.read(text)
         except (ValueError, InvalidNameError) as error:
-            raise UsageError(f"{shown(each)} {text!r}: {error}") from None
+            raise CommandLineError(f"{shown(each)} {text!r}: {error}") from None
     return found
 
 
-def shown(parameter: Parameter) -> str:
+def shown(parameter: VerbParameter) -> str:
     """Return the name of a parameter as on the command line."""
     return parameter.flags[0] if parameter.flags else parameter.name.upper()
 
 
-def example(parameter: Parameter) -> str:
+def example(parameter: VerbParameter) -> str:
     """Return a parameter with its value, as on the command line."""
     return f"{parameter.flags[0]} {parameter.kind.metavar}" if parameter.flags else parameter.kind.metavar
 
@@ -219,7 +221,7 @@ def _in_path(value: Any, *, bare: bool) -> str:
         return str(value)
     text = str(value)
     if text in ("", ".", ".."):
-        raise UsageError(f"{text!r} cannot be a name in a path: give another one")
+        raise CommandLineError(f"{text!r} cannot be a name in a path: give another one")
     return quote(text, safe="")
 
 

@@ -28,7 +28,7 @@ _CHANGING = (
     (r"(?m)^(msgRate\w+|msgThroughput\w+) .*", r"\1 X"),
     (r"  +", "  "),
 )
-"""What differs between two runs, and what stands for it."""
+"""Patterns of text that differs between two runs, and the text that stands for it."""
 
 
 @pytest.mark.real_clock

@@ -6,7 +6,7 @@ from typing import Final
 
 from quire.cli.admin.table.shared import A_CLUSTER
 from quire.cli.admin.values import TEXT, number, one_of
-from quire.cli.admin.verbs import Given, Group, Plan, Verb, argument, flag, made, option
+from quire.cli.admin.verbs import Given, Plan, Verb, VerbGroup, argument, flag, made, option
 
 _KEY: Final = option("--config", "-c", kind=TEXT, help="The key.", required=True)
 _BOOKIE: Final = option("--bookie", "-b", kind=TEXT, help="The bookie, as host:port.", required=True)
@@ -16,7 +16,7 @@ def _list(given: Given) -> Plan:
     return (yield made("GET brokers" if given["cluster"] is None else "GET brokers/{cluster}", given))
 
 
-BROKERS: Final = Group(
+BROKERS: Final = VerbGroup(
     "brokers",
     "Brokers: who serves, their configuration, their health.",
     (
@@ -77,7 +77,7 @@ BROKERS: Final = Group(
     ),
 )
 
-STATS: Final = Group(
+STATS: Final = VerbGroup(
     "broker-stats",
     "Statistics of one broker.",
     (
@@ -94,7 +94,7 @@ STATS: Final = Group(
     ),
 )
 
-BOOKIES: Final = Group(
+BOOKIES: Final = VerbGroup(
     "bookies",
     "Bookies and their racks.",
     (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.shared import A_CLUSTER, listed
 from quire.cli.admin.values import PAIRS, TEXT, WORDS, Json
-from quire.cli.admin.verbs import Given, Group, Verb, argument, option
+from quire.cli.admin.verbs import Given, Verb, VerbGroup, argument, option
 
 _URLS: Final = (
     option("--url", "--service-url", kind=TEXT, help="URL of the admin REST, http://host:8080."),
@@ -31,7 +31,7 @@ def _data(given: Given) -> Json:
     }
     found = {key: given[name] for key, name in names.items() if given[name] is not None}
     if not found:
-        raise UsageError("a cluster needs an address: give --url and --broker-url, or those with TLS")
+        raise CommandLineError("a cluster needs an address: give --url and --broker-url, or those with TLS")
     return found
 
 
@@ -51,7 +51,7 @@ def _isolation(given: Given) -> Json:
     }
 
 
-GROUP: Final = Group(
+GROUP: Final = VerbGroup(
     "clusters",
     "Clusters: their addresses and failure domains.",
     (
@@ -105,7 +105,7 @@ GROUP: Final = Group(
     ),
 )
 
-ISOLATION: Final = Group(
+ISOLATION: Final = VerbGroup(
     "ns-isolation-policy",
     "Policies that keep namespaces on some brokers.",
     (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.shared import A_BUNDLE
 from quire.cli.admin.values import DECIMAL, NAMESPACE, SIZE, TEXT, Json, number
-from quire.cli.admin.verbs import Given, Group, Plan, Verb, argument, flag, made, option
+from quire.cli.admin.verbs import Given, Plan, Verb, VerbGroup, argument, flag, made, option
 
 _GROUP: Final = argument("group", TEXT, "A resource group.")
 _OF: Final = option("--namespace", "-n", kind=NAMESPACE, help="The namespace, with --bundle.")
@@ -30,7 +30,7 @@ _RATES: Final = (
 
 def _template(method: str, given: Given) -> str:
     if (given["namespace"] is None) != (given["bundle"] is None):
-        raise UsageError("--namespace and --bundle belong together: give both, or none for the default quota")
+        raise CommandLineError("--namespace and --bundle belong together: give both, or none for the default quota")
     return f"{method} {'resource-quotas' if given['namespace'] is None else _PATH}"
 
 
@@ -60,7 +60,7 @@ def _group(given: Given) -> Json:
     return {key: given[name] for key, name in names.items() if given[name] is not None}
 
 
-QUOTAS: Final = Group(
+QUOTAS: Final = VerbGroup(
     "resource-quotas",
     "Expected load of bundles.",
     (
@@ -77,7 +77,7 @@ QUOTAS: Final = Group(
         ),
     ),
 )
-GROUPS: Final = Group(
+GROUPS: Final = VerbGroup(
     "resourcegroups",
     "Resource groups: limits that namespaces share.",
     (

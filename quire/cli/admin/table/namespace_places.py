@@ -19,9 +19,9 @@ from quire.cli.admin.values import (
     SIZE,
     TEXT,
     Json,
-    Kind,
+    ValueKind,
 )
-from quire.cli.admin.verbs import Given, Parameter, Verb, option
+from quire.cli.admin.verbs import Given, Verb, VerbParameter, option
 
 BASE: Final = "namespaces/{namespace}"
 
@@ -30,12 +30,12 @@ def namespace_policy(
     name: str,
     resource: str,
     what: str,
-    parameters: tuple[Parameter, ...],
+    parameters: tuple[VerbParameter, ...],
     body: Callable[[Given], Json],
     *,
     setting: str = "POST",
     remove: str = "remove",
-    reading: tuple[Parameter, ...] = (),
+    reading: tuple[VerbParameter, ...] = (),
 ) -> tuple[Verb, ...]:
     return policy(
         A_NAMESPACE, BASE, name, resource, what, parameters, body, setting=setting, remove=remove, reading=reading
@@ -46,7 +46,7 @@ def namespace_limit(
     name: str,
     resource: str,
     what: str,
-    kind: Kind,
+    kind: ValueKind,
     *flags: str,
     setting: str = "POST",
     remove: str = "remove",

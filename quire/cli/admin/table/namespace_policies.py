@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.namespace_places import BASE, PLACES, namespace_limit, namespace_policy
 from quire.cli.admin.table.shared import (
     A_NAMESPACE,
@@ -51,12 +51,12 @@ from quire.cli.admin.values import (
     number,
     one_of,
 )
-from quire.cli.admin.verbs import ABSENT, Given, Parameter, Verb, option
+from quire.cli.admin.verbs import ABSENT, Given, Verb, VerbParameter, option
 
 _COUNT: Final = number(0)
 
 
-def _rate(name: str, resource: str, what: str, *further: Parameter) -> tuple[Verb, ...]:
+def _rate(name: str, resource: str, what: str, *further: VerbParameter) -> tuple[Verb, ...]:
     def body(given: Given) -> Json:
         return dispatch_rate({"relative_to_publish_rate": False, **given})
 
@@ -74,16 +74,16 @@ def _auto_topics(given: Given) -> Json:
         found["topicType"] = given["type"]
         if given["type"] == "partitioned":
             if given["num_partitions"] is None:
-                raise UsageError("partitioned topics need their number: give --num-partitions NUMBER")
+                raise CommandLineError("partitioned topics need their number: give --num-partitions NUMBER")
             found["defaultNumPartitions"] = given["num_partitions"]
         elif given["num_partitions"] is not None:
-            raise UsageError("--num-partitions is for --type partitioned")
+            raise CommandLineError("--num-partitions is for --type partitioned")
     return found
 
 
 def _auto_update(given: Given) -> Json:
     if (given["compatibility"] is None) == (not given["disabled"]):
-        raise UsageError("give either --compatibility or --disabled")
+        raise CommandLineError("give either --compatibility or --disabled")
     return "AutoUpdateDisabled" if given["disabled"] else given["compatibility"]
 
 

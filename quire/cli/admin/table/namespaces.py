@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.namespace_policies import VERBS as POLICIES
 from quire.cli.admin.table.shared import (
     A_BUNDLE,
@@ -17,9 +17,8 @@ from quire.cli.admin.table.shared import (
     FORCE,
     just,
 )
-from quire.cli.admin.values import PAIRS, TEXT, WORDS, Json, number, one_of, whole
-from quire.cli.admin.values import Kind as ValueKind
-from quire.cli.admin.verbs import ABSENT, Given, Group, Plan, Verb, flag, made, option
+from quire.cli.admin.values import PAIRS, TEXT, WORDS, Json, ValueKind, number, one_of, whole
+from quire.cli.admin.verbs import ABSENT, Given, Plan, Verb, VerbGroup, flag, made, option
 
 _SUB: Final = option("--sub", "--subscription", "-s", kind=TEXT, help="Only this subscription.")
 _KEY: Final = option("--key", "-k", kind=TEXT, help="The key.", required=True)
@@ -53,13 +52,13 @@ def _unload(given: Given) -> Plan:
         request = "PUT namespaces/{namespace}/{bundle}/unload?destinationBroker={destination_broker}"
         return (yield made(request, given))
     if given["destination_broker"] is not None:
-        raise UsageError("--destination-broker takes one bundle: give --bundle too")
+        raise CommandLineError("--destination-broker takes one bundle: give --bundle too")
     return (yield made("PUT namespaces/{namespace}/unload", given))
 
 
 def _split(given: Given) -> Plan:
     if (given["bundle"] is None) == (given["bundle_type"] is None):
-        raise UsageError("give either --bundle or --bundle-type")
+        raise CommandLineError("give either --bundle or --bundle-type")
     filled = {**given, "bundle": given["bundle"] or given["bundle_type"]}
     request = "PUT namespaces/{namespace}/{bundle}/split?unload={unload}&splitAlgorithmName={split_algorithm_name}"
     positions = given["split_boundaries"]
@@ -77,7 +76,7 @@ def _unsubscribe(given: Given) -> Plan:
     return (yield made(f"POST {_NAMESPACE}{bundle}/unsubscribe/{{sub}}", given))
 
 
-GROUP: Final = Group(
+GROUP: Final = VerbGroup(
     "namespaces",
     "Namespaces: life, permissions, bundles, policies.",
     (

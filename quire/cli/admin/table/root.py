@@ -8,7 +8,7 @@ from quire.cli.admin.differences import differences
 from quire.cli.admin.errors import DIFFERENT, DONE
 from quire.cli.admin.table.shared import A_TOPIC
 from quire.cli.admin.values import NAMESPACE, TEXT
-from quire.cli.admin.verbs import Given, Group, Outcome, Plan, Verb, argument, flag, made, option
+from quire.cli.admin.verbs import Given, Outcome, Plan, Verb, VerbGroup, argument, flag, made, option
 
 
 def _explain(given: Given) -> Plan:
@@ -45,4 +45,4 @@ DIFF: Final = Verb(
     plan=_diff,
     renderer="differences",
 )
-GROUP: Final = Group("admin", "Questions to a whole cluster.", (EXPLAIN, DIFF))
+GROUP: Final = VerbGroup("admin", "Questions to a whole cluster.", (EXPLAIN, DIFF))

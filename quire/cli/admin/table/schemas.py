@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.shared import A_TOPIC, FORCE, just
 from quire.cli.admin.values import JSON_FILE, number
-from quire.cli.admin.verbs import Given, Group, Plan, Verb, flag, made, option
+from quire.cli.admin.verbs import Given, Plan, Verb, VerbGroup, flag, made, option
 
 _BASE: Final = "schemas/{topic.path}"
 _FILE: Final = option(
@@ -21,13 +21,13 @@ _FILE: Final = option(
 
 def _get(given: Given) -> Plan:
     if given["all_version"] and given["version"] is not None:
-        raise UsageError("give either --version or --all-version")
+        raise CommandLineError("give either --version or --all-version")
     if given["all_version"]:
         return (yield made(f"GET {_BASE}/schemas", given))
     return (yield made(f"GET {_BASE}/schema" + ("" if given["version"] is None else "/{version}"), given))
 
 
-GROUP: Final = Group(
+GROUP: Final = VerbGroup(
     "schemas",
     "Schemas of topics.",
     (

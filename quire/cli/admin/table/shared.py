@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.values import (
     DECIMAL,
     FLAG,
@@ -19,12 +19,12 @@ from quire.cli.admin.values import (
     TOPIC,
     WORDS,
     Json,
-    Kind,
+    ValueKind,
     number,
     one_of,
     several_of,
 )
-from quire.cli.admin.verbs import Given, Parameter, Verb, argument, flag, option
+from quire.cli.admin.verbs import Given, Verb, VerbParameter, argument, flag, option
 
 A_TOPIC: Final = argument("topic", TOPIC, "A topic, such as orders or persistent://public/default/orders.")
 A_NAMESPACE: Final = argument("namespace", NAMESPACE, "A namespace, as tenant/namespace.")
@@ -142,9 +142,9 @@ OFFLOAD: Final = (
 
 
 def chosen(given: Given, on: str = "enable", off: str = "disable") -> bool:
-    """Return the value of a pair of flags. Raises UsageError unless exactly one is given."""
+    """Return the value of a pair of flags. Raises CommandLineError unless exactly one is given."""
     if given[on] == given[off]:
-        raise UsageError(f"give either --{on.replace('_', '-')} or --{off.replace('_', '-')}")
+        raise CommandLineError(f"give either --{on.replace('_', '-')} or --{off.replace('_', '-')}")
     return bool(given[on])
 
 
@@ -186,9 +186,9 @@ def subscribe_rate(given: Given) -> Json:
 
 def backlog_quota(given: Given) -> Json:
     if given["type"] == "message_age" and given["limit_time"] < 0:
-        raise UsageError("a quota of type message_age needs its limit: give --limit-time TIME")
+        raise CommandLineError("a quota of type message_age needs its limit: give --limit-time TIME")
     if given["type"] == "destination_storage" and given["limit"] < 0:
-        raise UsageError("a quota of type destination_storage needs its limit: give --limit SIZE")
+        raise CommandLineError("a quota of type destination_storage needs its limit: give --limit SIZE")
     return {"limitSize": given["limit"], "limitTime": given["limit_time"], "policy": given["policy"]}
 
 
@@ -221,31 +221,31 @@ def just(name: str) -> Callable[[Given], Json]:
     return lambda given: given[name]
 
 
-def limit(flags: tuple[str, ...], kind: Kind, help: str) -> tuple[Parameter, Callable[[Given], Json]]:
+def limit(flags: tuple[str, ...], kind: ValueKind, help: str) -> tuple[VerbParameter, Callable[[Given], Json]]:
     """Return the parameter of a policy that is one value, and its body."""
     made = option(*flags, kind=kind, help=help, required=kind is not FLAG)
     return made, just(made.name)
 
 
-def listed(help: str, *flags: str) -> Parameter:
+def listed(help: str, *flags: str) -> VerbParameter:
     """Return a required option whose value is a list with commas."""
     return option(*flags, kind=WORDS, help=help, required=True)
 
 
 def policy(
-    place: Parameter,
+    place: VerbParameter,
     base: str,
     name: str,
     resource: str,
     what: str,
-    parameters: tuple[Parameter, ...],
+    parameters: tuple[VerbParameter, ...],
     body: Callable[[Given], Json],
     *,
     setting: str = "POST",
     get: bool = True,
     remove: str = "remove",
-    further: tuple[Parameter, ...] = (),
-    reading: tuple[Parameter, ...] = (),
+    further: tuple[VerbParameter, ...] = (),
+    reading: tuple[VerbParameter, ...] = (),
 ) -> tuple[Verb, ...]:
     """Return the verbs get-, set- and remove- of a policy.
 
@@ -274,7 +274,7 @@ def policy(
 _QUERY: Final = {"global": "isGlobal", "applied": "applied", "type": "backlogQuotaType"}
 
 
-def query(*parameters: Parameter) -> str:
+def query(*parameters: VerbParameter) -> str:
     """Return the query of a template with these parameters."""
     told = "&".join(f"{_QUERY[each.name]}={{{each.name}}}" for each in parameters)
     return f"?{told}" if told else ""

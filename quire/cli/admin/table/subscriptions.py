@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.cli.admin.errors import NOT_FOUND, RefusedError, UsageError
+from quire.cli.admin.errors import NOT_FOUND, CommandLineError, RequestRefusedError
 from quire.cli.admin.table.shared import (
     A_POSITION,
     A_SUBSCRIPTION,
@@ -38,13 +38,13 @@ def _subscribe(given: Given) -> Json:
 
 def _update_subscription(given: Given) -> Json:
     if given["clear"] == (given["property"] is not None):
-        raise UsageError("give either --property or --clear")
+        raise CommandLineError("give either --property or --clear")
     return given["property"] or {}
 
 
 def _expire(given: Given) -> Plan:
     if (given["expire_time"] is None) == (given["position"] is None):
-        raise UsageError("give either --expire-time or --position")
+        raise CommandLineError("give either --expire-time or --position")
     if given["position"] is None:
         return (yield made(f"POST {_SUBSCRIPTION}/expireMessages/{{expire_time}}", given))
     body = {**given["position"], "excluded": given["exclude_reset_position"]}
@@ -53,7 +53,7 @@ def _expire(given: Given) -> Plan:
 
 def _reset(given: Given) -> Plan:
     if (given["time"] is None) == (given["message_id"] is None):
-        raise UsageError("give either --time or --message-id")
+        raise CommandLineError("give either --time or --message-id")
     if given["message_id"] is None:
         back = {**given, "timestamp": given["now_ms"] - 1000 * given["time"]}
         return (yield made(f"POST {_SUBSCRIPTION}/resetcursor/{{timestamp}}", back))
@@ -66,7 +66,7 @@ def _peek(given: Given) -> Plan:
     for place in range(1, given["count"] + 1):
         try:
             found.append((yield made(f"GET {_SUBSCRIPTION}/position/{{place}}", {**given, "place": place})))
-        except RefusedError as error:
+        except RequestRefusedError as error:
             if not found or error.status != NOT_FOUND:
                 raise
             break  # (there are fewer messages)

@@ -6,7 +6,7 @@ from typing import Final
 
 from quire.cli.admin.table.shared import A_TENANT, FORCE
 from quire.cli.admin.values import WORDS
-from quire.cli.admin.verbs import Given, Group, Plan, Request, Verb, made, option
+from quire.cli.admin.verbs import Given, Plan, Request, Verb, VerbGroup, made, option
 
 _ROLES: Final = option("--admin-roles", "-r", kind=WORDS, help="Roles that administrate the tenant, with commas.")
 _CLUSTERS: Final = option("--allowed-clusters", "-c", kind=WORDS, help="Clusters of the tenant, with commas.")
@@ -29,7 +29,7 @@ def _update(given: Given) -> Plan:
     return (yield made("POST tenants/{tenant}", given, body))
 
 
-GROUP: Final = Group(
+GROUP: Final = VerbGroup(
     "tenants",
     "Tenants: who may use which clusters.",
     (

@@ -54,11 +54,11 @@ from quire.cli.admin.values import (
     SIZE,
     TEXT,
     Json,
-    Kind,
+    ValueKind,
     number,
     one_of,
 )
-from quire.cli.admin.verbs import ABSENT, Given, Group, Parameter, Plan, Verb, made, option
+from quire.cli.admin.verbs import ABSENT, Given, Plan, Verb, VerbGroup, VerbParameter, made, option
 
 _COUNT: Final = number(0)
 _SUBSCRIPTION: Final = option("--subscription", "-s", kind=TEXT, help="Only this subscription.")
@@ -68,7 +68,7 @@ def _policy(
     name: str,
     resource: str,
     what: str,
-    parameters: tuple[Parameter, ...],
+    parameters: tuple[VerbParameter, ...],
     body: Callable[[Given], Json],
     *,
     setting: str = "POST",
@@ -87,7 +87,7 @@ def _policy(
     )
 
 
-def _limit(name: str, resource: str, what: str, kind: Kind, *flags: str) -> tuple[Verb, ...]:
+def _limit(name: str, resource: str, what: str, kind: ValueKind, *flags: str) -> tuple[Verb, ...]:
     one, body = limit(flags, kind, "The value; 0: no limit.")
     return _policy(name, resource, what, (one,), body)
 
@@ -323,7 +323,7 @@ def _all() -> tuple[Verb, ...]:
     )
 
 
-GROUP: Final = Group("topic-policies", "Policies of single topics.", _all(), aliases=("topicPolicies",))
+GROUP: Final = VerbGroup("topic-policies", "Policies of single topics.", _all(), aliases=("topicPolicies",))
 
 _OLDER_NAMES: Final = {
     "get-backlog-quota": "get-backlog-quotas",

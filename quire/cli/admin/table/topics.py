@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from quire.cli.admin.errors import UsageError
+from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.table.shared import (
     A_NAMESPACE,
     A_ROLE,
@@ -26,7 +26,7 @@ from quire.cli.admin.values import (
     number,
     one_of,
 )
-from quire.cli.admin.verbs import ABSENT, Given, Group, Plan, Verb, flag, made, option
+from quire.cli.admin.verbs import ABSENT, Given, Plan, Verb, VerbGroup, flag, made, option
 
 PARTITIONS_TYPE: Final = "application/vnd.partitioned-topic-metadata+json"
 _METADATA: Final = option("--metadata", "-m", kind=PAIRS, help="Properties of the topic; may be repeated.")
@@ -80,7 +80,7 @@ def _create_partitioned(given: Given) -> Plan:
 def _partitioned_lookup(given: Given) -> Plan:
     metadata = yield made("GET {topic}/partitions", given)
     if not metadata["partitions"]:
-        raise UsageError(f"{given['topic']} is not partitioned: use topics lookup")
+        raise CommandLineError(f"{given['topic']} is not partitioned: use topics lookup")
     found: dict[str, str] = {}
     for index in range(metadata["partitions"]):
         name = given["topic"].with_partition(index)
@@ -293,8 +293,8 @@ def _sectioned() -> tuple[Verb, ...]:
     return tuple(replace(each, section=section) for section, verbs in sections.items() for each in verbs)
 
 
-GROUP: Final = Group("topics", "Topics, their subscriptions and messages.", _sectioned(), hidden=of_topics())
-SUBSCRIPTION_GROUP: Final = Group(
+GROUP: Final = VerbGroup("topics", "Topics, their subscriptions and messages.", _sectioned(), hidden=of_topics())
+SUBSCRIPTION_GROUP: Final = VerbGroup(
     "subscriptions",
     "Subscriptions: the verbs of topics about them.",
     tuple(each for each in GROUP.verbs if each.section == "Subscriptions" or each.name == "peek-messages"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from quire.cli.admin.table.shared import just
 from quire.cli.admin.values import MILLISECONDS, TEXT, TOPIC, number
-from quire.cli.admin.verbs import Group, Verb, flag, option
+from quire.cli.admin.verbs import Verb, VerbGroup, flag, option
 
 _BASE: Final = "/admin/v3/transactions"
 _TOPIC: Final = option("--topic", "-t", kind=TOPIC, help="The topic.", required=True)
@@ -23,7 +23,7 @@ _LEAST: Final = option(
 _METADATA: Final = flag("--metadata", "-m", help="With the metadata of ledgers.")
 _MARKS: Final = flag("--low-water-mark", "-l", help="With the low-water marks.")
 
-GROUP: Final = Group(
+GROUP: Final = VerbGroup(
     "transactions",
     "Transactions and their coordinators.",
     (

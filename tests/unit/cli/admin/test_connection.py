@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from quire.cli.admin.connection import Connection, Target
-from quire.cli.admin.errors import AdminCommandError, NoAnswerError, RefusedError, UsageError
+from quire.cli.admin.connection import AdminConnection, Target
+from quire.cli.admin.errors import AdminCommandError, CommandLineError, NoAnswerError, RequestRefusedError
 from quire.cli.admin.verbs import Message, Request
 from tests.unit.cli.admin.recording import error_of
 
@@ -17,7 +17,7 @@ TOKEN = Target(plugin="token", parameters="token:abc")
 
 
 def sent(request: Request, answer: Callable[[httpx2.Request], httpx2.Response], target: Target = TOKEN) -> Any:
-    with Connection(target, httpx2.MockTransport(answer)) as connection:
+    with AdminConnection(target, httpx2.MockTransport(answer)) as connection:
         return connection.send(request)
 
 
@@ -85,7 +85,7 @@ def test_answers_are_json_texts_and_messages(response: httpx2.Response, answer: 
 )
 def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: str) -> None:
     response = httpx2.Response(status, json={"reason": "so it is."})
-    error = error_of(RefusedError, lambda: sent(Request("GET", path), lambda _: response))
+    error = error_of(RequestRefusedError, lambda: sent(Request("GET", path), lambda _: response))
     assert str(error).startswith(f"{status}: so it is. ")
     assert text in str(error)
     assert (error.status, error.passing) == (status, status == 503)
@@ -93,15 +93,15 @@ def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: st
 
 def test_a_refusal_without_a_reason_has_its_text_or_phrase() -> None:
     assert "404: gone. " in str(
-        error_of(RefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, text="gone")))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, text="gone")))
     )
     assert "404: Not Found. " in str(
-        error_of(RefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, json={})))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, json={})))
     )
 
 
 def test_without_credentials_a_401_says_how_to_give_them() -> None:
-    error = error_of(RefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(401), Target()))
+    error = error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(401), Target()))
     assert "Give credentials: --auth-plugin and --auth-params, or a context" in str(error)
 
 
@@ -128,4 +128,4 @@ def test_silence_names_the_address_and_the_context() -> None:
 )
 def test_a_target_that_cannot_be_used_is_refused_before_a_request(target: Target, text: str) -> None:
     error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(204), target))
-    assert (isinstance(error, UsageError), text in str(error)) == (True, True), error
+    assert (isinstance(error, CommandLineError), text in str(error)) == (True, True), error

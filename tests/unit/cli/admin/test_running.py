@@ -10,7 +10,7 @@ import pytest
 
 from quire.cli.admin import running
 from quire.cli.admin.contexts import parse, render
-from quire.cli.admin.errors import NoAnswerError, RefusedError, UsageError
+from quire.cli.admin.errors import CommandLineError, NoAnswerError, RequestRefusedError
 from quire.cli.admin.verbs import Request
 from tests.support.admin_commands import admin
 from tests.unit.cli.admin.recording import Recorder, error_of, recorded, shown
@@ -71,7 +71,12 @@ def test_a_dry_run_changes_nothing_and_asks_nothing(broker: Recorder) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(RefusedError("no", status=404), 1), (UsageError("no"), 2), (NoAnswerError("no"), 3), (KeyboardInterrupt(), 130)],
+    [
+        (RequestRefusedError("no", status=404), 1),
+        (CommandLineError("no"), 2),
+        (NoAnswerError("no"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
 )
 def test_errors_have_exit_codes_and_are_one_line(
     error: BaseException, code: int, broker: Recorder, monkeypatch: pytest.MonkeyPatch
@@ -93,7 +98,7 @@ def test_get_prints_not_set_and_null(broker: Recorder) -> None:
 def test_peeking_ends_with_the_last_message(broker: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     def send(request: Request) -> str:
         if request.path.endswith("/3"):
-            raise RefusedError("none", status=404)
+            raise RequestRefusedError("none", status=404)
         return request.path[-1]
 
     monkeypatch.setattr(broker, "send", send)
@@ -241,7 +246,7 @@ def test_errors_about_contexts_say_what_to_do(words: str, text: str, broker: Rec
     ],
 )
 def test_a_file_of_contexts_that_cannot_be_read_names_the_key(text: str, problem: str) -> None:
-    assert problem in str(error_of(UsageError, lambda: parse(text)))
+    assert problem in str(error_of(CommandLineError, lambda: parse(text)))
 
 
 def test_a_file_of_contexts_is_read_as_it_was_written() -> None:
