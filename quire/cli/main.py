@@ -343,6 +343,23 @@ def shell(context: typer.Context) -> None:
     raise SystemExit(run_shell(context.args))
 
 
+@app.command(
+    rich_help_panel=CARE,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def operations(context: typer.Context) -> None:
+    """Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart.
+
+    "quire operations --help" lists the operations.
+    """
+    from quire.cli.operations.__main__ import main as run_operations
+    from quire.service import log
+
+    log.configure("error", sys.stderr)
+    raise SystemExit(run_operations(context.args))
+
+
 @app.command(rich_help_panel=ABOUT)
 def version() -> None:
     """Print the version."""

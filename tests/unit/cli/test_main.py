@@ -23,7 +23,15 @@ def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = quire("--help", cwd=tmp_path)
     assert shown.returncode == 0
-    for command in ("standalone", "version", "broker", "bookie", "autorecovery", "initialize-cluster-metadata"):
+    for command in (
+        "standalone",
+        "version",
+        "broker",
+        "bookie",
+        "autorecovery",
+        "initialize-cluster-metadata",
+        "operations",
+    ):
         assert command in shown.stdout
 
 
@@ -62,6 +70,16 @@ def test_a_command_loads_only_what_it_needs(words: str, unwanted: set[str], tmp_
     loaded = set(ran.stderr.splitlines()[-1].split()[1:])
     assert unwanted & loaded == set()
     assert len(loaded) < MODULES_MAX[words]
+
+
+def test_operations_are_commands_of_quire(tmp_path: Path) -> None:
+    shown = quire("operations", "--help", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("usage: quire operations ")
+    for name in ("verify-replicas", "recover-bookie", "decommission-bookie", "replace-disk", "rolling-restart"):
+        assert name in shown.stdout
+    wrong = quire("operations", "recover-bookie", "--dry-run", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stderr.splitlines()[0][:38]) == (2, "usage: quire operations recover-bookie")
 
 
 def test_a_wrong_configuration_is_one_line_and_code_2(tmp_path: Path) -> None:
