@@ -246,9 +246,17 @@ class Cursor:
         """
         return list(islice(self._state.ranges.ranges(after), count_max))
 
-    def range_count(self, limit: int) -> int:
-        """Return the number of those ranges; counting stops above `limit`."""
-        return self._state.ranges.range_count(limit)
+    @property
+    def range_count(self) -> int:
+        """Return the number of those ranges."""
+        return self._state.ranges.range_count
+
+    @property
+    def is_storable(self) -> bool:
+        """Return whether there are at most managedLedgerMaxUnackedRangesToPersist of them, or none is stored.
+
+        Source: Pulsar's ManagedCursorImpl.isCursorDataFullyPersistable."""
+        return self._store is None or self._state.ranges.range_count <= self._store.node.ranges_max
 
     # Moving
 

@@ -62,6 +62,11 @@ class StoredNode:
         """Values of writes with unknown outcome, by the ledger that they name."""
 
     @property
+    def ranges_max(self) -> int:
+        """Ranges of acknowledged entries that are to be stored."""
+        return self._services.config.ranges_max
+
+    @property
     def log(self) -> Logger:
         """A logger with the topic and the cursor bound."""
         return topic_log(log, self._log_name, cursor=self._cursor_name)

@@ -243,6 +243,8 @@ class ManyConsumers(HoldingSubscription):
                 continue
             if len(self._replay) >= self.lookahead():
                 return PumpStop.WAITING_FULL
+            if self.rules.pause_on_ack_state and self.keeps_new_back:
+                return PumpStop.ACK_STATE
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position

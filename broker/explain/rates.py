@@ -45,7 +45,11 @@ class RateDoor:
         elif rates is not None and rates.group is not None and bucket is rates.group.dispatch:
             level = "resource group"
         wait_s = bucket.wait_s(trio.current_time())
-        return Reason(causes.DISPATCH_RATE, _details(level, bucket.rate, _DISPATCH_SETTINGS[level], wait_s))
+        details = _details(level, bucket.present, _DISPATCH_SETTINGS[level], wait_s)
+        if bucket.rate.relative and rates is not None:
+            details["publish_rate_messages"], details["publish_rate_bytes"] = map(round, rates.published_at)
+            details["setting"] = f"{details['setting']}, to which the rate of publishing is added"
+        return Reason(causes.DISPATCH_RATE, details)
 
     def why_not_published(self, topic: Topic) -> Reason | None:
         rates = topic.rates

@@ -14,6 +14,7 @@ from broker.config import BrokerOptions
 from broker.context import Context
 from broker.dispatch.subscription import Subscription
 from broker.errors import NotAllowedError
+from broker.measures import NOTHING, Rates
 from broker.topics.policies import Held
 from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
@@ -37,10 +38,12 @@ from quire.wire.pulsar.names import TopicName
 class TopicRates:
     """The rates of one topic, of which some may be none. `shared`: those of the broker."""
 
-    __slots__ = ("dispatch", "group", "publish", "shared", "subscribe", "subscriptions")
+    __slots__ = ("dispatch", "group", "publish", "published_at", "shared", "subscribe", "subscriptions")
 
-    def __init__(self, shared: BrokerRates) -> None:
+    def __init__(self, shared: BrokerRates, measured: Rates = NOTHING) -> None:
         self.shared = shared
+        self.published_at = (measured.messages_in, measured.bytes_in)
+        """Messages and bytes that are published a second, to which relative rates are added. See `measured`."""
         self.publish: PublishThrottle | None = None
         self.dispatch: RateBucket | None = None
         self.group: ResourceGroup | None = None
@@ -55,6 +58,27 @@ class TopicRates:
                 throttle.spent(connection, messages, size)
         if self.group is not None:
             self.group.publish.spent(connection, messages, size)
+
+    def measured(self, rates: Rates, now: float) -> None:
+        """Follow the rate at which is published, as it was measured: at once when it rises, by halves when it falls.
+
+        Source: Pulsar's PersistentTopic.updateRates (lastUpdatedAvgPublishRateInMsg)."""
+        found = zip(self.published_at, (rates.messages_in, rates.bytes_in), strict=True)
+        messages, size = (new if new > old else (new + old) / 2 for old, new in found)
+        self.published_at = (messages, size)
+        for bucket in (self.dispatch, *self.subscriptions.values()):
+            if bucket is not None:
+                bucket.follow(self.published_at, now)
+
+    def bucket(self, known: RateBucket | None, rate: Rate, now: float) -> RateBucket | None:
+        """Return the account of a rate: the known one if the rate has stayed; None if nothing is limited."""
+        if not rate:
+            return None
+        if known is not None and known.rate == rate:
+            return known
+        made = RateBucket(rate, now)
+        made.follow(self.published_at, now)
+        return made
 
     def buckets(self, subscription: str) -> list[RateBucket]:
         """Return the rates that hold for a subscription."""
@@ -141,14 +165,14 @@ def follow_rates(topic: RatedTopic, shared: BrokerRates) -> None:
         return  # the rule
     publish, dispatch, subscribe, group, _ = said
     now = trio.current_time()
-    rates = topic.rates = topic.rates or TopicRates(shared)
+    rates = topic.rates = topic.rates or TopicRates(shared, topic.context.measures.of(topic))
     _publish_at(topic, rates, publish)
     rates.group = shared.groups.of(group) if group else None
-    rates.dispatch = _kept(rates.dispatch, dispatch, now)
+    rates.dispatch = rates.bucket(rates.dispatch, dispatch, now)
     if rates.subscribe is None or (rates.subscribe.count, rates.subscribe.period_s) != subscribe:
         rates.subscribe = SubscribeWindow(*subscribe, now) if subscribe.limits else None
     for name, subscription in list(topic.subscriptions.items()):
-        bucket = _kept(rates.subscriptions.get(name), _rate_of_subscription(topic, name), now)
+        bucket = rates.bucket(rates.subscriptions.get(name), _rate_of_subscription(topic, name), now)
         rates.subscriptions.pop(name, None)
         if bucket is not None:
             rates.subscriptions[name] = bucket
@@ -181,7 +205,7 @@ def limit_of(topic: RatedTopic, subscription: Subscription) -> DispatchLimit | N
     if rates is None:
         return None
     name = subscription.name
-    found = _kept(rates.subscriptions.get(name), _rate_of_subscription(topic, name), trio.current_time())
+    found = rates.bucket(rates.subscriptions.get(name), _rate_of_subscription(topic, name), trio.current_time())
     if found is not None:
         rates.subscriptions[name] = found
     buckets = rates.buckets(name)
@@ -208,7 +232,7 @@ def check_subscribe(topic: RatedTopic, consumer: tuple[str, str, int]) -> None:
 
 
 def _rate(rate: DispatchRate) -> Rate:
-    return Rate(rate.messages, rate.bytes, rate.period_s)
+    return Rate(rate.messages, rate.bytes, rate.period_s, rate.relative)
 
 
 def _rate_of_subscription(topic: RatedTopic, subscription: str) -> Rate:
@@ -222,9 +246,3 @@ def _has_own_rates(held: Held | None) -> bool:
     """Return whether any subscription has policies of its own."""
     own = None if held is None else held.of_topic
     return bool(own and own.get(SUBSCRIPTION_POLICIES))
-
-
-def _kept(known: RateBucket | None, rate: Rate, now: float) -> RateBucket | None:
-    if not rate:
-        return None
-    return known if known is not None and known.rate == rate else RateBucket(rate, now)

@@ -41,6 +41,7 @@ from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, check_security, credentials_of
 from quire.servers.errors import CliError
+from quire.servers.late_imports import load_late
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.standalone.metadata import next_incarnation
 from quire.servers.zookeeper.wait import open_when_there
@@ -199,6 +200,7 @@ async def run_broker_on(
                         serve = partial(serve_web, app, listen.bind_address, port, stop=stop, tls=secure)
                         with naming(key, listen.bind_address, port):
                             await serving.start(serve, name="web")
+                serving.start_soon(load_late, world.offload, name="late imports")
             await nursery.start(ownership.run, name="ownership")
             if not stop.is_set():
                 ready(addresses if http else replace(addresses, web=None, web_tls=None))

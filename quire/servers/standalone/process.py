@@ -37,6 +37,7 @@ from quire.servers.addresses import Addresses
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import DataDirectoryError
+from quire.servers.late_imports import load_late
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
@@ -156,6 +157,7 @@ async def run_standalone(
 
                 site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop)
                 addresses = await site.serve(serving, ports.secure_web)
+                serving.start_soon(load_late, world.offload, name="late imports")
             ready(addresses)
             log.info("ready", broker=broker.service_url, data=data_dir)
             await stop.wait()
