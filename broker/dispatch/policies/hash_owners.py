@@ -98,7 +98,8 @@ class Ring(Generic[S]):
                 self._table = _Table(self._points, self._at)
             return self._table.shares(hashes)
         found: defaultdict[S | None, list[int]] = defaultdict(list)
-        at, points = self._at or [None], self._points
+        at: Sequence[S | None] = self._at or (None,)
+        points = self._points
         for index, key_hash in enumerate(hashes):
             if key_hash:
                 found[at[bisect_left(points, key_hash)]].append(index)
