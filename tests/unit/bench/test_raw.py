@@ -42,7 +42,7 @@ class Serving:
     def __init__(self, listener: socket.socket, refusals: Sequence[C]) -> None:
         self.listener = listener
         self.refusals = list(refusals)
-        self.asked: list[int] = []
+        self.asked: list[C.Type] = []
         self.port: int = listener.getsockname()[1]
 
     def run(self) -> None:
@@ -54,7 +54,7 @@ class Serving:
                 self.asked.append(command.type)
                 peer.sendall(frame(self.answer(command.type)))
 
-    def answer(self, kind: int) -> C:
+    def answer(self, kind: C.Type) -> C:
         if kind == C.CONNECT:
             return C(type=C.CONNECTED, connected=pb.CommandConnected(server_version="s"))
         if kind == C.PARTITIONED_METADATA:

@@ -118,9 +118,9 @@ def test_the_shares_of_many_hashes_are_those_of_each(members: int) -> None:
     hashes = [0, *range(1, RING_SIZE + 1), 0, 5]
     shares = ring.shares(hashes)
     assert sorted(index for indexes in shares.values() for index in indexes) == [*range(1, RING_SIZE + 1), 65537]
-    for member, indexes in shares.items():
+    for owner, indexes in shares.items():
         assert indexes == sorted(indexes)
-        assert {ring.owner(hashes[index]) for index in indexes} == {member}
+        assert {ring.owner(hashes[index]) for index in indexes} == {owner}
     for member in range(members):
         ring.remove(member)
     assert ring.shares(hashes) == {None: [*range(1, RING_SIZE + 1), 65537]}
