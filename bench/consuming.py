@@ -34,7 +34,7 @@ class RawConsumer:
             consumer_name=f"c{number}",
             initialPosition=pb.CommandSubscribe.Earliest,
         )
-        client.request(C(type=C.SUBSCRIBE, subscribe=body), C.SUCCESS)
+        client.subscribe(body)
         self.socket = client.socket
 
     def start(self) -> None:

@@ -11,15 +11,14 @@ import ssl
 import struct
 import time
 from collections import deque
-from contextlib import suppress
 
 from crc32c import crc32c
 
 from bench.waiting import poll_until
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
-READY_S = 10.0
-"""Time for a server that has just started, or is slow, to serve a topic."""
+READY_S = 60.0
+"""Time for a server that has just started, moves the topic's bundle or is slow, to serve a topic."""
 TRY_AGAIN_S = 0.5
 SENT_MAX = 256 << 10
 """Bytes sent at once; with TLS all of them are encrypted first."""
@@ -47,6 +46,10 @@ def send_frame(producer_id: int, sequence_id: int, payload: bytes, name: str = "
 
 
 PONG = frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
+
+
+NOT_READY = (pb.ServiceNotReady, pb.ConsumerBusy)
+"""Errors of a topic that is being loaded or moves, and of one whose exclusive consumer has just left."""
 
 
 class NotReadyError(RuntimeError):
@@ -87,7 +90,7 @@ class RawClient:
                 self.socket.sendall(frame(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong())))
             elif answer.type == expected:
                 return answer
-            elif answer.type == pb.BaseCommand.ERROR and answer.error.error == pb.ServiceNotReady:
+            elif answer.type == pb.BaseCommand.ERROR and answer.error.error in NOT_READY:
                 raise NotReadyError(answer.error.message)
             else:
                 raise RuntimeError(f"unexpected answer: {answer}")
@@ -109,44 +112,46 @@ class RawClient:
         return taken
 
     def producer(self, topic: str, producer_id: int = 1) -> str:
-        """Look the topic up, open a producer on it, return its name. A server that has just started, or is slow, may
-        have to be asked again."""
-        made: list[str] = []
+        """Open a producer on a topic, as soon as it is served; return its name."""
+        body = pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=3)
+        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body)
+        return self.opened(topic, command, pb.BaseCommand.PRODUCER_SUCCESS).producer_success.producer_name
 
-        def is_made() -> bool:
-            with suppress(NotReadyError):
-                made.append(self._producer(topic, producer_id))
-            return bool(made)
+    def subscribe(self, body: pb.CommandSubscribe) -> None:
+        """Subscribe to a topic, as soon as it is served."""
+        command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
+        self.opened(body.topic, command, pb.BaseCommand.SUCCESS)
 
-        if not poll_until(is_made, READY_S, poll_s=TRY_AGAIN_S):
-            raise NotReadyError(f"{topic} was not served within {READY_S:g} s")
-        return made[0]
+    def opened(self, topic: str, command: pb.BaseCommand, expected: int) -> pb.BaseCommand:
+        """Look a topic up, send a command and return its answer. Both are repeated while the server does not serve the
+        topic. Raises NotReadyError, with the last answer, if that lasts."""
+        answers: list[pb.BaseCommand] = []
+        refusals = [""]
 
-    def _producer(self, topic: str, producer_id: int) -> str:
-        for command, expected in (
-            (
-                pb.BaseCommand(
-                    type=pb.BaseCommand.PARTITIONED_METADATA,
-                    partitionMetadata=pb.CommandPartitionedTopicMetadata(topic=topic, request_id=1),
-                ),
-                pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-            ),
-            (
-                pb.BaseCommand(
-                    type=pb.BaseCommand.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=2)
-                ),
-                pb.BaseCommand.LOOKUP_RESPONSE,
-            ),
-        ):
-            self.request(command, expected)
-        made = self.request(
-            pb.BaseCommand(
-                type=pb.BaseCommand.PRODUCER,
-                producer=pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=3),
-            ),
-            pb.BaseCommand.PRODUCER_SUCCESS,
+        def is_answered() -> bool:
+            try:
+                self._look_up(topic)
+                answers.append(self.request(command, expected))
+            except NotReadyError as error:
+                refusals.append(str(error))
+            return bool(answers)
+
+        if not poll_until(is_answered, READY_S, poll_s=TRY_AGAIN_S):
+            raise NotReadyError(f"{topic} was not served within {READY_S:g} s: {refusals[-1]}")
+        return answers[0]
+
+    def _look_up(self, topic: str) -> None:
+        metadata = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=1)
+        self.request(
+            pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata),
+            pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
         )
-        return made.producer_success.producer_name
+        lookup = pb.CommandLookupTopic(topic=topic, request_id=2)
+        found = self.request(
+            pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup), pb.BaseCommand.LOOKUP_RESPONSE
+        ).lookupTopicResponse
+        if found.response == pb.CommandLookupTopicResponse.Failed and found.error in NOT_READY:
+            raise NotReadyError(found.message)
 
 
 def flood(

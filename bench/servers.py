@@ -44,6 +44,8 @@ _OPENS = (
 ADD_OPENS = [part for each in _OPENS for part in ("--add-opens", f"{each}=ALL-UNNAMED")]
 """Options of the original's JVM."""
 STOP_S = 30.0
+START_S = 300.0
+"""Time for the original to start; it needs ten seconds on an idle machine, and over two minutes on a busy one."""
 
 _PULSAR_CONF = """\
 metadataStoreUrl=
@@ -185,7 +187,7 @@ def pulsar(folder: Path, lib: Path, settings: Mapping[str, object] = NONE) -> It
         "-nss",
         "-nfw",
     ]
-    yield from _running("pulsar", command, folder, port, web, 300)
+    yield from _running("pulsar", command, folder, port, web, START_S)
 
 
 def _running(name: str, command: list[str], folder: Path, port: int, web_port: int, seconds: float) -> Iterator[Server]:

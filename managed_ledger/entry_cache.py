@@ -149,6 +149,11 @@ class EntryCache:
             runs.insert(at, run)
         budget.admit(run)
 
+    def has(self, ledger_id: int, entry_id: int) -> bool:
+        """Return whether an entry is cached."""
+        at = bisect_right(self._starts, (ledger_id, entry_id)) - 1
+        return at >= 0 and self._runs[at].ledger_id == ledger_id and entry_id <= self._runs[at].last
+
     def get(self, ledger_id: int, entry_id: int, count_max: int, size_max: int, *, counted: bool) -> EntryRun | None:
         """Return entries from the given one on, contiguous and within the limits, at least one; None if that one is not
         cached.

@@ -178,7 +178,7 @@ class Rows:
             for number in range(1, count):
                 body = SUB(topic=topic, subscription=f"other-{number}", subType=SUB.Shared)
                 body.consumer_id = body.request_id = number
-                client.request(C(type=C.SUBSCRIBE, subscribe=body), C.SUCCESS)
+                client.subscribe(body)
             self._filled(messages, topic=topic)
             self._drained(f"one of {count} subscriptions", messages, self._consumers(topic, 1, SUB.Shared, 1000))
             client.socket.close()

@@ -212,7 +212,7 @@ class ManyConsumers(HoldingSubscription):
                 return PumpStop.UNACKED
             if not self._policy.has_permits:
                 return PumpStop.NO_TAKER
-            if turn.left <= 0:
+            if turn.left <= 0 and not self._reads_next():
                 self._put_off()
                 return PumpStop.PUT_OFF
             turn.left -= len(self._pending)
@@ -270,6 +270,14 @@ class ManyConsumers(HoldingSubscription):
             elif not self._offer(run, replay=False):
                 return PumpStop.NO_TAKER
         return PumpStop.READING
+
+    def _reads_next(self) -> bool:
+        """Return whether the next thing to do is to start a read of new entries at the bookies. That costs a pass
+        nothing, and it goes on while the output of the pass is sent."""
+        ledger, position = self.topic.ledger, self.cursor.read_position
+        if self._delays is not None or position > ledger.last_confirmed or ledger.is_cached(position):
+            return False
+        return self._replay.first_run(1, self._policy.ready_groups()) is None
 
     def _replay_span(self) -> int:
         """Entries looked at in the cache per permit. Entries waiting for other consumers, or held by them, may lie

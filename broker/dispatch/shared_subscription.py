@@ -171,40 +171,36 @@ class KeySharedSubscription(TransactedConsumers):
         super().rewind()
 
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
-        first, ledger_id = run.first_entry_id, run.ledger_id
-        last = first + len(run.payloads) - 1
-        policy = self._policy
+        ledger_id, first, payloads = run
+        size = len(payloads)
         waiting = self._replay
-        progress = False
-        held_up = 0
-        self._read_size.sized(len(run.payloads), sum(map(len, run.payloads)))
-        runs = self.cursor.unacked_runs(Position(ledger_id, first), len(run.payloads))
+        hashes, counts = [0] * size, [1] * size
+        self._read_size.sized(size, sum(map(len, payloads)))
+        runs = self.cursor.unacked_runs(Position(ledger_id, first), size)
         if self.held_in_transactions is not None:
             runs = self._not_held(ledger_id, runs)
         for start, count in runs:
-            payloads = run.payloads[start - first : start - first + count]
-            counts = self._message_counts(ledger_id, start, payloads)
-            self._read_size.seen(count, sum(counts))
+            begin, end = start - first, start - first + count
+            part = payloads[begin:end]
+            counts[begin:end] = self._message_counts(ledger_id, start, part)
+            self._read_size.seen(count, sum(counts[begin:end]))
             if replay:
                 # Entries held by consumers may lie between the waiting ones.
-                known = [waiting.hash_of(Position(ledger_id, start + index)) for index in range(count)]
-                hashes = [0 if key_hash is None else key_hash for key_hash in known]
+                hashes[begin:end] = waiting.hashes_of(ledger_id, range(start, start + count))
             else:
-                hashes = policy.hashes_of(sticky_keys(payloads))
-            assigned, blocked = policy.assign(hashes, counts, () if replay else waiting.hashes)
-            progress = progress or bool(assigned)
-            self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)
-            if not replay:
-                for index in blocked:
-                    waiting.add(Position(ledger_id, start + index), hashes[index], again=False)
-                held_up += len(blocked)
+                hashes[begin:end] = self._policy.hashes_of(sticky_keys(part))
+        assigned, blocked = self._policy.assign(hashes, counts, () if replay else waiting.hashes)
+        self._hand_over_each(assigned, ledger_id, first, payloads, counts, hashes)
         if replay:
-            waiting.discard_acked(self._unwanted(), ledger_id, first, last + 1)
-        else:
-            self._ahead = min(2 * self._ahead, AHEAD_MAX) if 2 * held_up > len(run.payloads) else 1
-            self._advance(ledger_id, last + 1)
-            progress = True
-        return progress
+            waiting.discard_acked(self._unwanted(), ledger_id, first, first + size)
+            return bool(assigned)
+        if blocked:
+            for index in blocked:
+                waiting.add(Position(ledger_id, first + index), hashes[index], again=False)
+            self.topic.ledger.keep(EntryRun(ledger_id, first + blocked[0], payloads[blocked[0] : blocked[-1] + 1]))
+        self._ahead = min(2 * self._ahead, AHEAD_MAX) if 2 * len(blocked) > size else 1
+        self._advance(ledger_id, first + size)
+        return True
 
 
 def chunk_key(payload: Buffer) -> Chunk | None:

@@ -7,7 +7,8 @@ not take each other's points."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from broker.dispatch.policies.hashing import murmur
@@ -18,6 +19,13 @@ RING_SIZE = 65535
 """Hashes and points of a ring are 1 to RING_SIZE."""
 RANGE_SIZE = 65536
 """Ranges lie within 0 to RANGE_SIZE - 1; no key has hash 0."""
+_PART_BITS = 3
+_PART = 1 << _PART_BITS
+"""Adjoining hashes that have one place in the table of a ring."""
+_MIXED = 255
+"""Number of no owner: a part of the ring has several, or is the one with hash 0."""
+_TABLE_MIN = 64
+"""Hashes from which on a table of owners is made for them."""
 
 
 def range_hash(key: bytes) -> int:
@@ -31,7 +39,7 @@ class Ring(Generic[S]):
     A member's points depend on its name and on which of the members of that name it is. So after a reconnection in
     another order the same members own the same hashes. Where points collide, the member that came first owns."""
 
-    __slots__ = ("_at", "_members", "_owners", "_per_member", "_points")
+    __slots__ = ("_at", "_members", "_owners", "_per_member", "_points", "_table")
 
     def __init__(self, per_member: int) -> None:
         self._per_member = per_member
@@ -42,6 +50,8 @@ class Ring(Generic[S]):
         self._owners: dict[int, list[S]] = {}
         self._members: dict[str, list[S | None]] = {}
         """Members by name. The places of removed members are reused."""
+        self._table: _Table[S] | None = None
+        """Made at the first use after a change: 8 KB."""
 
     def add(self, member: S, name: str) -> None:
         places = self._members.setdefault(name, [])
@@ -75,18 +85,64 @@ class Ring(Generic[S]):
     def _list_owners(self) -> None:
         self._at = [self._owners[point][0] for point in self._points]
         self._at += self._at[:1]
+        self._table = None
 
     def owner(self, key_hash: int) -> S | None:
         """Return the owner of the first point at or behind `key_hash`, around the end; None if there are no members."""
         return self._at[bisect_left(self._points, key_hash)] if self._at else None
 
-    def owners(self, hashes: Sequence[int]) -> Sequence[S | None]:
-        """Return `owner` of each hash."""
-        at, points = self._at, self._points
-        return [at[bisect_left(points, key_hash)] for key_hash in hashes] if at else [None] * len(hashes)
+    def shares(self, hashes: Sequence[int]) -> Mapping[S | None, list[int]]:
+        """Return the indexes of the hashes of each owner, ascending. A hash of 0 is in no share."""
+        if len(hashes) >= _TABLE_MIN and self._at:
+            if self._table is None:
+                self._table = _Table(self._points, self._at)
+            return self._table.shares(hashes)
+        found: defaultdict[S | None, list[int]] = defaultdict(list)
+        at: Sequence[S | None] = self._at or (None,)
+        points = self._points
+        for index, key_hash in enumerate(hashes):
+            if key_hash:
+                found[at[bisect_left(points, key_hash)]].append(index)
+        return found
 
     def _points_of(self, name: str, index: int) -> list[int]:
         return [murmur(f"{name}\0{index}\0{point}") % RING_SIZE + 1 for point in range(self._per_member)]
+
+
+class _Table(Generic[S]):
+    """Owners of the parts of a ring, for the first members up to a number. A search among the points takes four times
+    as long as a look at the table."""
+
+    __slots__ = ("_numbers", "_owners", "_parts", "_points")
+
+    def __init__(self, points: Sequence[int], at: Sequence[S]) -> None:
+        """Take the points, and the owner of each of them and behind the last one."""
+        self._points = points
+        numbers = {owner: number for number, owner in enumerate(dict.fromkeys(at))}
+        self._owners = list(numbers)
+        self._numbers = [numbers[owner] for owner in at]
+        """By point."""
+        parts = bytearray((_MIXED,)) * (RING_SIZE + 1 >> _PART_BITS)
+        start = _PART
+        for point, number in zip((*points, RING_SIZE), self._numbers, strict=True):
+            first, stop = (start + _PART - 1) >> _PART_BITS, (point + 1) >> _PART_BITS
+            if first < stop and number < _MIXED:
+                parts[first:stop] = bytes((number,)) * (stop - first)
+            start = max(start, point + 1)
+        self._parts = bytes(parts)
+
+    def shares(self, hashes: Sequence[int]) -> Mapping[S | None, list[int]]:
+        """See `Ring.shares`."""
+        parts, points, numbers = self._parts, self._points, self._numbers
+        found: list[list[int]] = [[] for _ in self._owners]
+        add = [indexes.append for indexes in found]
+        for index, key_hash in enumerate(hashes):
+            number = parts[key_hash >> _PART_BITS]
+            if number != _MIXED:
+                add[number](index)
+            elif key_hash:
+                add[numbers[bisect_left(points, key_hash)]](index)
+        return {owner: indexes for owner, indexes in zip(self._owners, found, strict=True) if indexes}
 
 
 class Ranges(Generic[S]):
@@ -130,6 +186,10 @@ class Ranges(Generic[S]):
         _, end, member = self._ranges[at]
         return member if key_hash <= end else None
 
-    def owners(self, hashes: Sequence[int]) -> Sequence[S | None]:
-        """Return `owner` of each hash."""
-        return list(map(self.owner, hashes))
+    def shares(self, hashes: Sequence[int]) -> Mapping[S | None, list[int]]:
+        """Return the indexes of the hashes of each owner, ascending. A hash of 0 is in no share."""
+        found: defaultdict[S | None, list[int]] = defaultdict(list)
+        for index, key_hash in enumerate(hashes):
+            if key_hash:
+                found[self.owner(key_hash)].append(index)
+        return found

@@ -12,7 +12,7 @@ def murmur(data: bytes | str) -> int:
     return mmh3.hash(data, 0, False) & 0x7FFF_FFFF
 
 
-def murmurs(keys: Iterable[bytes]) -> list[int]:
-    """Return `murmur` of each key."""
+def murmurs(keys: Iterable[bytes], modulus: int) -> list[int]:
+    """Return `murmur` of each key, modulo a number."""
     hash_of = mmh3.hash
-    return [hash_of(key, 0, False) & 0x7FFF_FFFF for key in keys]
+    return [(hash_of(key, 0, False) & 0x7FFF_FFFF) % modulus for key in keys]

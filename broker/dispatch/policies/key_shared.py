@@ -95,7 +95,7 @@ class KeyShared(Permits[C]):
     def hashes_of(self, keys: Iterable[bytes]) -> list[int]:
         """Return `hash_of` each key."""
         if isinstance(self._owners, Ring):
-            return [hashed % RING_SIZE + 1 for hashed in murmurs(keys)]
+            return [hashed + 1 for hashed in murmurs(keys, RING_SIZE)]
         return list(map(range_hash, keys))
 
     def assign(
@@ -106,34 +106,60 @@ class KeyShared(Permits[C]):
         A hash of 0 stands for an entry that is not to be delivered. `waiting` are hashes of which an older entry waits
         to be delivered again. Returns the indexes per consumer, in order, and the indexes that no consumer may have
         now."""
-        given: dict[Slot[C], list[int]] = {}
+        given: list[tuple[C, list[int]]] = []
         blocked: list[int] = []
-        holder_of, ordered = self._holders.get, self._ordered
-        for index, slot in enumerate(self._owners.owners(hashes)):
-            key_hash = hashes[index]
-            if slot is None or slot.permits <= 0 or slot.paused:
-                if key_hash:
-                    blocked.append(index)
+        for slot, indexes in self._owners.shares(hashes).items():
+            if slot is None or not slot.is_ready:
+                blocked += indexes
                 continue
-            if not key_hash:
-                continue
-            if ordered:
-                holder = holder_of(key_hash)
-                if (holder is not None and holder is not slot) or (waiting and key_hash in waiting):
-                    blocked.append(index)
-                    continue
-                if holder is None:
-                    self._holders[key_hash] = slot
-                    slot.held[key_hash] = 1
-                else:
-                    slot.held[key_hash] += 1
-            slot.permits -= counts[index]
-            indexes = given.get(slot)
-            if indexes is None:
-                given[slot] = [index]
+            mine = hashes if len(indexes) == len(hashes) else [hashes[index] for index in indexes]
+            if self._ordered and not self._may_all_go(slot, mine, waiting):
+                indexes, mine = self._passable(slot, indexes, mine, waiting, blocked)
+            taken = self._within_permits(slot, [counts[index] for index in indexes])
+            if taken < len(indexes):
+                blocked += indexes[taken:]
+                indexes, mine = indexes[:taken], mine[:taken]
+            if self._ordered:
+                slot.held.update(mine)
+                self._holders.update(dict.fromkeys(mine, slot))
+            if indexes:
+                given.append((slot.consumer, indexes))
+        blocked.sort()
+        return given, blocked
+
+    def _may_all_go(self, slot: Slot[C], hashes: Sequence[int], waiting: Collection[int]) -> bool:
+        """Return whether order keeps no entry of these hashes, which the slot owns, from it."""
+        if waiting and any(map(waiting.__contains__, hashes)):
+            return False
+        holders = set(map(self._holders.get, hashes))
+        return holders <= {None, slot}
+
+    def _passable(
+        self, slot: Slot[C], indexes: list[int], hashes: Sequence[int], waiting: Collection[int], blocked: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Return the indexes, and their hashes, that order does not keep from the slot; the others are `blocked`."""
+        holder_of = self._holders.get
+        passing: list[int] = []
+        mine: list[int] = []
+        for index, key_hash in zip(indexes, hashes, strict=True):
+            if key_hash in waiting or holder_of(key_hash, slot) is not slot:
+                blocked.append(index)
             else:
-                indexes.append(index)
-        return [(slot.consumer, indexes) for slot, indexes in given.items()], blocked
+                passing.append(index)
+                mine.append(key_hash)
+        return passing, mine
+
+    def _within_permits(self, slot: Slot[C], counts: Sequence[int]) -> int:
+        """Return how many entries of these counts the permits of a slot allow, which they reduce."""
+        messages = sum(counts)
+        if not counts or messages - counts[-1] < slot.permits:
+            slot.permits -= messages
+            return len(counts)
+        taken = 0
+        while slot.permits > 0:
+            slot.permits -= counts[taken]
+            taken += 1
+        return taken
 
     def refusal(self, key_hash: int, waiting: Collection[int] = ()) -> Refusal[C] | None:
         """Return why `assign` gives an entry of this hash to no consumer; None if it gives it to one."""
@@ -170,14 +196,13 @@ class KeyShared(Permits[C]):
         slot = self._slots.get(consumer)
         if slot is None:
             return
-        held = slot.held
+        held, pop = slot.held, slot.held.pop
         for key_hash in hashes:
-            left = held.get(key_hash, 0) - 1
-            if left > 0:
-                held[key_hash] = left
-            elif not left:
-                del held[key_hash]
+            count = pop(key_hash, 0)
+            if count == 1:
                 del self._holders[key_hash]
+            elif count:
+                held[key_hash] = count - 1
 
     def draining(self) -> dict[int, int]:
         """Return the draining hashes, whose entries another consumer than the owner still holds, and how many it

@@ -6,6 +6,7 @@ walk over all consumers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Generic, TypeVar
 
 C = TypeVar("C")
@@ -23,7 +24,7 @@ class Slot(Generic[C]):
         messages, so one batch may bring it below 0."""
         self.paused = False
         """True while it is paused: it receives nothing, whatever it asked for."""
-        self.held: dict[int, int] = {}
+        self.held: Counter[int] = Counter()
         """Key_Shared: entries held and not acknowledged, by hash."""
 
     @property

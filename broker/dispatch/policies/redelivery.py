@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat, starmap
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
@@ -238,6 +238,11 @@ class Redelivery:
         """Return the hash of a waiting entry; None for any other."""
         return self._entries.get(position)
 
+    def hashes_of(self, ledger_id: int, entry_ids: range) -> list[int]:
+        """Return the hash of each of these entries that waits, 0 for any other."""
+        found = cast("Callable[[tuple[int, int], int], int]", self._entries.get)
+        return list(map(found, zip(repeat(ledger_id), entry_ids, strict=False), repeat(0)))
+
     def oldest(self) -> tuple[Position, int] | None:
         """Return the oldest waiting entry and its hash, by a look at all of them; None if there is none."""
         return min(self._entries.items(), default=None)
@@ -344,9 +349,11 @@ class Redelivery:
 
     def discard_acked(self, is_acked: Callable[[Position], bool], ledger_id: int, first: int, stop: int) -> None:
         """Remove the acknowledged entries among `first` to `stop` (exclusive) of a ledger."""
-        for entry_id in range(first, stop):
-            position = Position(ledger_id, entry_id)
-            if position in self._entries and is_acked(position):
+        if not self._entries:
+            return
+        waiting = filter(self._entries.__contains__, zip(repeat(ledger_id), range(first, stop), strict=False))
+        for position in list(starmap(Position, waiting)):
+            if is_acked(position):
                 self.discard(position)
 
     def clear(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count, takewhile
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +80,9 @@ class FakeLog:
         self.cached = 0
         """Entries read from the cache."""
         self.cache_reads = 0
+        self.keeps = False
+        """Whether entries that dispatch wants to keep are cached, although the log is cold."""
+        self.kept: set[int] = set()
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
         self.index.last_confirmed = Position(LEDGER, -1)
@@ -100,12 +104,24 @@ class FakeLog:
     def _run(self, first: int, count_max: int) -> EntryRun:
         return EntryRun(LEDGER, first, self.entries[first : first + count_max])
 
+    def is_cached(self, position: Position) -> bool:
+        if position > self.last_confirmed or position.entry_id < self.trimmed:
+            return False
+        return not self.cold or position.entry_id in self.kept
+
+    def keep(self, run: EntryRun) -> None:
+        if self.keeps:
+            self.kept.update(range(run.first_entry_id, run.first_entry_id + len(run.payloads)))
+
     def read_cached(
         self, position: Position, count_max: int, size_max: int, *, replay: bool = False
     ) -> EntryRun | None:
-        if self.cold or position > self.last_confirmed or position.entry_id < self.trimmed:
+        if not self.is_cached(position):
             return None
         run = self._run(position.entry_id, count_max)
+        if self.cold:
+            known = takewhile(self.kept.__contains__, count(position.entry_id))
+            run = self._run(position.entry_id, min(count_max, len(list(known))))
         self.cached += len(run.payloads)
         self.cache_reads += 1
         return run

@@ -149,3 +149,14 @@ def test_a_run_that_two_readers_fetched_is_kept_once() -> None:
     for first, count in ((0, 5), (10, 5), (10, 5), (10, 9), (0, 5)):
         entries.add(1, first, run(first, count), 1, 0.0)
     assert len(entries) == 10
+
+
+def test_a_cache_has_the_entries_it_serves() -> None:
+    entries = cache()
+    assert not entries.has(1, 0)
+    entries.add(1, 5, run(5, 10), 1, 0.0)
+    entries.add(2, 20, run(20, 5), 1, 0.0)
+    for ledger_id in (0, 1, 2, 3):
+        for entry_id in range(30):
+            served = entries.get(ledger_id, entry_id, 1, 1 << 20, counted=False) is not None
+            assert entries.has(ledger_id, entry_id) == served

@@ -16,6 +16,7 @@ from cursors.errors import InvalidAckError
 from managed_ledger.errors import ManagedLedgerReadError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.world.outbox import Turn
 from tests.support.waiting import until
 from tests.unit.broker.fakes import LEDGER, Stage, counts, delivered, on_stage
 
@@ -195,6 +196,49 @@ async def test_a_pump_costs_the_same_whatever_waits_for_other_consumers(monkeypa
         assert stage.log.cached <= 20
         stage.subscription.flow(x, 2000)
         assert len(delivered(x)) == 1500
+
+
+async def test_entries_that_wait_for_a_busy_consumer_are_not_read_at_the_bookies_again() -> None:
+    async with on_stage(KEY_SHARED, cold=True) as stage:
+        stage.log.keeps = True
+        x, y = stage.join("x"), stage.join("y")
+        keys = keys_of(stage, x, y)
+        for number in range(40):
+            stage.publish(b"%d" % number, partition_key=keys[number % 2])
+        got: dict[Consumer[Subscription], list[bytes]] = {x: [], y: []}
+        for turn in range(40):
+            consumer = x if turn < 20 else y  # y has no permits until x has everything
+            stage.subscription.flow(consumer, 1)
+            while not (some := delivered(consumer)):
+                await trio.testing.wait_all_tasks_blocked()
+                for held in stage.log.reads:
+                    held.arrived.set()
+            got[consumer] += some
+        assert got == {x: [b"%d" % number for number in range(0, 40, 2)], y: [b"%d" % n for n in range(1, 40, 2)]}
+        assert not any(held.replay for held in stage.log.reads)
+        assert sum(held.given for held in stage.log.reads) == 40
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_the_next_read_starts_in_the_pass_that_has_no_work_left(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_off: list[Any] = []
+    monkeypatch.setattr(Turn, "later", lambda turn, work: put_off.append(work))
+    async with on_stage(kind, cold=True, unacked_messages_per_consumer_max=0) as stage:
+        consumer = stage.join()
+        stage.publish(*[b"x"] * 100)
+        stage.subscription.flow(consumer, 60)
+        for number in range(2):
+            await until(partial(has_read, stage, number + 1))
+            stage.turn.left = 1  # no work is left when the answer is worked on
+            stage.log.reads[number].arrived.set()
+        await until(lambda: stage.subscription.permits_of(consumer) == 0)
+        assert not put_off
+        stage.log.cold = False
+        stage.turn.left = 0
+        stage.subscription.flow(consumer, 10)
+        assert len(put_off) == 1, "entries of the cache are worked on in another pass"
 
 
 async def test_what_an_aborted_transaction_frees_is_delivered_as_it_is_read() -> None:

@@ -79,6 +79,29 @@ def test_entries_alike_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) 
     assert sticky_keys(run) == [b"key-%d" % number for number in range(1000, 3000)]
 
 
+def test_entries_with_keys_of_several_lengths_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = under_test._each
+    read: list[int] = []
+
+    def noted(entries: list[Any]) -> list[bytes]:
+        read.append(len(entries))
+        return each(entries)
+
+    monkeypatch.setattr(under_test, "_each", noted)
+    for numbers in (range(9600, 10400), range(16_000, 16_800), [7 ** (each % 9) for each in range(800)]):
+        run = [made({"partition_key": f"key-{number}"}, at) for at, number in enumerate(numbers, min(numbers) + 200)]
+        assert sticky_keys(run) == [b"key-%d" % number for number in numbers]
+        assert sum(read) < 40
+        read.clear()
+    assert sticky_keys([*run, *run[:9]]) == sticky_keys(run) + sticky_keys(run[:9])
+
+
+def test_a_run_that_ends_with_a_damaged_entry_has_all_its_keys() -> None:
+    run = [made({"partition_key": f"key-{10 ** (number % 4)}"}, number) for number in range(200)]
+    for damaged in (b"", run[3][:9], run[3][:30]):
+        assert sticky_keys([*run, damaged, *run]) == [*map(expected, run), expected(damaged), *map(expected, run)]
+
+
 def test_entries_of_the_usual_forms_are_not_read_by_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "sticky_key", None)
     run = [made({"partition_key": "k" * number}, number * 100) for number in range(1, 100)] + [with_properties(3, 9)]

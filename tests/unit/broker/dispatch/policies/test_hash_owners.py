@@ -106,3 +106,28 @@ def test_ranges_that_do_not_fit_are_refused_and_leave_no_trace(bad: list[tuple[i
         ranges.add("b", bad)
     ranges.add("c", [(0, 99), (201, RANGE_SIZE - 1)])
     assert [ranges.owner(h) for h in (0, 99, 100, 200, 201)] == ["c", "c", "a", "a", "c"]
+
+
+@pytest.mark.parametrize("members", [1, 4, 300])
+def test_the_shares_of_many_hashes_are_those_of_each(members: int) -> None:
+    ring: Ring[int] = Ring(100 if members < 100 else 10)
+    for member in range(members):
+        ring.add(member, f"n{member % 7}")
+        if member in (0, members // 2):
+            ring.shares(range(100))  # what was made for these members does not hold for more
+    hashes = [0, *range(1, RING_SIZE + 1), 0, 5]
+    shares = ring.shares(hashes)
+    assert sorted(index for indexes in shares.values() for index in indexes) == [*range(1, RING_SIZE + 1), 65537]
+    for owner, indexes in shares.items():
+        assert indexes == sorted(indexes)
+        assert {ring.owner(hashes[index]) for index in indexes} == {owner}
+    for member in range(members):
+        ring.remove(member)
+    assert ring.shares(hashes) == {None: [*range(1, RING_SIZE + 1), 65537]}
+
+
+def test_the_shares_of_ranges_are_those_of_their_members() -> None:
+    ranges: Ranges[str] = Ranges()
+    ranges.add("a", [(0, 9)])
+    ranges.add("b", [(20, 29)])
+    assert ranges.shares([5, 0, 25, 15, 9, 20]) == {"a": [0, 4], "b": [2, 5], None: [3]}
