@@ -15,6 +15,8 @@ import typer
 
 from quire.cli.admin import app as admin_app
 from quire.cli.config import app as config_app
+from quire.cli.messages.commands import add_to as add_messages
+from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -39,6 +41,8 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 app.add_typer(admin_app, name="admin")
 app.add_typer(tokens_app, name="tokens")
+add_messages(app)
+add_perf(app)
 
 
 @app.callback()
