@@ -24,7 +24,7 @@ from quire.client.unpacking import Messages, Opener
 
 _CODES = """A latency is the age of a message: the ms since it was published, by the clocks of both machines.
 
-Exit codes: 0 done, 1 the cluster refuses or does not answer, 2 flags cannot be used, 130 interrupted, with all lines."""
+Exit codes: 0 done, 1 the cluster refuses or does not answer, 2 flags cannot be used, 130 interrupted."""
 CONSUME_TEXT = f"""Measure consumers, with the flags and closing lines of pulsar-perf.
 
 {_CODES}"""

@@ -40,7 +40,7 @@ TEXT = """Measure producers, with the flags and closing lines of pulsar-perf.
 
 A latency runs from the moment at which a message is handed to its producer to its receipt.
 
-Exit codes: 0 done, 1 the cluster refuses or does not answer, 2 flags cannot be used, 130 interrupted, with all lines."""
+Exit codes: 0 done, 1 the cluster refuses or does not answer, 2 flags cannot be used, 130 interrupted."""
 PENDING_BYTES_MAX = 64 << 20
 """Bytes without receipt, the memory limit of the Java client."""
 _OVERHEAD_BYTES = 32
