@@ -30,7 +30,7 @@ from quire.client.reader import Reader
 from quire.client.retrying import retrying
 from quire.client.service_url import parse_service_url
 from quire.client.subscription import Subscription
-from quire.client.transactions import ASSIGN_TOPIC, TransactionProducer, Transactions
+from quire.client.transactions import ASSIGN_TOPIC, TransactionClient, TransactionProducer
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -207,7 +207,7 @@ class Client:
         """
         return await self._open(partial(Consumer, self._home, _full_name(topic), subscription, options))
 
-    async def transactions(self) -> Transactions:
+    async def transactions(self) -> TransactionClient:
         """Return the coordinators of the cluster, which begin transactions.
 
         Raises:
@@ -217,7 +217,7 @@ class Client:
         count = await self.partitions(ASSIGN_TOPIC)
         if count == 0:
             raise TopicNotFoundError("the cluster has no transaction coordinators (transactionCoordinatorEnabled)")
-        return Transactions(self._home, count)
+        return TransactionClient(self._home, count)
 
     async def transaction_producer(
         self, topic: str, *, name: str = "", pending_bytes_max: int = 32 << 20, pending_max: int = 1000
@@ -255,6 +255,6 @@ __all__ = [
     "Producer",
     "Reader",
     "Subscription",
-    "Transactions",
+    "TransactionClient",
     "open_client",
 ]

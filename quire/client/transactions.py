@@ -36,7 +36,7 @@ TransactionId = tuple[int, int]
 _SIZE = Struct("!I")
 
 
-class Transactions:
+class TransactionClient:
     """The coordinators of a cluster, taken in turns. Made by `Client.transactions`."""
 
     def __init__(self, home: Home, coordinators: int) -> None:
@@ -95,7 +95,7 @@ class Transactions:
 class Transaction:
     """One transaction, made by `Transactions.begin`. It ends with `commit` or `abort`."""
 
-    def __init__(self, transactions: Transactions, coordinator: int, txn: TransactionId) -> None:
+    def __init__(self, transactions: TransactionClient, coordinator: int, txn: TransactionId) -> None:
         self.id = txn
         self._transactions = transactions
         self._coordinator = coordinator

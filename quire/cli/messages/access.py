@@ -22,7 +22,7 @@ ADMIN_URL = "http://127.0.0.1:8080"
 OPERATION_TIMEOUT_S = 30.0
 
 
-class UsageError(ValueError):
+class FlagsError(ValueError):
     """Flags contradict each other, or a file or value that they name cannot be used. The text says which."""
 
 
@@ -31,7 +31,7 @@ class UnreachableError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """Flags that each command has."""
 
     service_url: str = flag(
@@ -79,7 +79,7 @@ class Access:
         return (self.admin_url or self._configured("webServiceUrl") or ADMIN_URL).rstrip("/")
 
     def client_options(self) -> ClientOptions:
-        """Return the options of a client. Raises UsageError."""
+        """Return the options of a client. Raises FlagsError."""
         from quire.client.authentication import CredentialsError, from_plugin
         from quire.client.options import ClientOptions
         from quire.world.tls_options import TlsOptions
@@ -98,20 +98,20 @@ class Access:
                 ),
             )
         except (CredentialsError, ValueError) as error:
-            raise UsageError(str(error)) from None
+            raise FlagsError(str(error)) from None
 
     def web_headers(self) -> dict[str, str]:
-        """Return the headers of a request to the admin REST. Raises UsageError."""
+        """Return the headers of a request to the admin REST. Raises FlagsError."""
         from quire.client.authentication import CredentialsError
 
         credentials = self.client_options().credentials
         try:
             return {} if credentials is None else credentials.headers()
         except CredentialsError as error:
-            raise UsageError(str(error)) from None
+            raise FlagsError(str(error)) from None
 
     def web_tls(self) -> ssl.SSLContext | bool:
-        """Return what httpx's `verify` takes. Raises UsageError."""
+        """Return what httpx's `verify` takes. Raises FlagsError."""
         import ssl
 
         if not self.web().startswith("https://"):
@@ -123,7 +123,7 @@ class Access:
             if self.tls_cert_file:
                 context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
         except OSError as error:
-            raise UsageError(f"the files of TLS cannot be used: {error}") from None
+            raise FlagsError(f"the files of TLS cannot be used: {error}") from None
         context.check_hostname = self._host_checked() and not self._insecure()
         if self._insecure():
             context.verify_mode = ssl.CERT_NONE
@@ -146,19 +146,19 @@ class Access:
         try:
             found = {each.name: each.value for each in read_properties(self.conf_file, Grammar.JAVA)}
         except ConfigError as error:
-            raise UsageError(f"--conf-file {self.conf_file}: {error}") from None
+            raise FlagsError(f"--conf-file {self.conf_file}: {error}") from None
         return found.get(key, "").strip()
 
 
 def full_name(topic: str) -> str:
-    """Return the full name of a topic. Raises UsageError."""
+    """Return the full name of a topic. Raises FlagsError."""
     from quire.wire.pulsar.errors import InvalidNameError
     from quire.wire.pulsar.names import TopicName
 
     try:
         return TopicName.parse(topic).full
     except InvalidNameError as error:
-        raise UsageError(str(error)) from None
+        raise FlagsError(str(error)) from None
 
 
 def guarded(command: str, work: Callable[[], int]) -> int:
@@ -169,7 +169,7 @@ def guarded(command: str, work: Callable[[], int]) -> int:
 
     try:
         return work()
-    except UsageError as error:
+    except FlagsError as error:
         print(f"quire {command}: {error}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:

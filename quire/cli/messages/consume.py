@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from quire.cli.messages.access import INTERRUPTED, Access, UsageError, full_name, guarded
+from quire.cli.messages.access import INTERRUPTED, ClusterAccess, FlagsError, full_name, guarded
 from quire.cli.messages.feed import Feed
 from quire.cli.messages.flags import argument, flag
-from quire.cli.messages.receiving import Pattern, ReceiveFlags, Receiving
+from quire.cli.messages.receiving import Pattern, ReceiveFlags, TopicReceiving
 from quire.cli.messages.stopping import run_async, stoppable
 from quire.cli.perf.topics import parts_of
 from quire.client.client import Client, ConsumerOptions, MessageId, open_client
@@ -32,7 +32,7 @@ MODES = {"Durable": True, "NonDurable": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumeFlags(ReceiveFlags, Access):
+class ConsumeFlags(ReceiveFlags, ClusterAccess):
     """Flags of `quire consume`."""
 
     topic: str = argument("Topic, or with --regex the pattern of topics.", name="TOPIC")
@@ -47,7 +47,7 @@ class ConsumeFlags(ReceiveFlags, Access):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadFlags(ReceiveFlags, Access):
+class ReadFlags(ReceiveFlags, ClusterAccess):
     """Flags of `quire read`."""
 
     topic: str = argument("Topic, such as orders or persistent://public/default/orders.", name="TOPIC")
@@ -59,19 +59,19 @@ class ReadFlags(ReceiveFlags, Access):
 
 
 def choose(found: dict[str, bool], text: str, name: str) -> bool:
-    """Return the value of a word, in any case. Raises UsageError."""
+    """Return the value of a word, in any case. Raises FlagsError."""
     for word, value in found.items():
         if word.lower() == text.lower():
             return value
-    raise UsageError(f"{name} {text} is none of {', '.join(found)}")
+    raise FlagsError(f"{name} {text} is none of {', '.join(found)}")
 
 
 def type_of(text: str) -> str:
-    """Return a subscription type, written in any case. Raises UsageError."""
+    """Return a subscription type, written in any case. Raises FlagsError."""
     for word in TYPES:
         if word.lower() == text.lower():
             return word
-    raise UsageError(f"--subscription-type {text} is none of {', '.join(TYPES)}")
+    raise FlagsError(f"--subscription-type {text} is none of {', '.join(TYPES)}")
 
 
 def run_consume(flags: ConsumeFlags) -> int:
@@ -86,7 +86,7 @@ def run_read(flags: ReadFlags) -> int:
 
 async def _consume(flags: ConsumeFlags) -> int:
     if not flags.subscription_name:
-        raise UsageError("give the name of the subscription: --subscription-name NAME")
+        raise FlagsError("give the name of the subscription: --subscription-name NAME")
     pattern = Pattern(flags.topic) if flags.regex else None
     topic = "" if pattern else full_name(flags.topic)
     options = ConsumerOptions(
@@ -96,11 +96,11 @@ async def _consume(flags: ConsumeFlags) -> int:
         window=max(flags.queue_size, 1),
     )
 
-    async def work(client: Client) -> tuple[Receiving, list[str]]:
+    async def work(client: Client) -> tuple[TopicReceiving, list[str]]:
         async def open_feed(name: str) -> Feed:
             return Feed(name, await client.consumer(name, flags.subscription_name, options))
 
-        receiving = Receiving(flags, open_feed, acknowledge=flags.ack)
+        receiving = TopicReceiving(flags, open_feed, acknowledge=flags.ack)
         topics = await (pattern.topics(client) if pattern else parts_of(client, topic, create=True))
         return receiving, topics
 
@@ -111,7 +111,7 @@ async def _read(flags: ReadFlags) -> int:
     topic = full_name(flags.topic)
     start, first = start_of(flags.start_message_id, inclusive=flags.inclusive)
 
-    async def work(client: Client) -> tuple[Receiving, list[str]]:
+    async def work(client: Client) -> tuple[TopicReceiving, list[str]]:
         async def open_feed(name: str) -> Feed:
             window = max(flags.queue_size, 1)
             reader = await client.reader(name, start, window=window, compacted=flags.read_compacted)
@@ -119,14 +119,14 @@ async def _read(flags: ReadFlags) -> int:
 
         topics = await parts_of(client, topic, create=False)
         if len(topics) > 1 and start not in (MessageId.EARLIEST, MessageId.LATEST):
-            raise UsageError(f"{topic} has {len(topics)} partitions: name the one to which the start belongs")
-        return Receiving(flags, open_feed, acknowledge=False), topics
+            raise FlagsError(f"{topic} has {len(topics)} partitions: name the one to which the start belongs")
+        return TopicReceiving(flags, open_feed, acknowledge=False), topics
 
     return await _run(flags, work, "read", None)
 
 
 def start_of(text: str, *, inclusive: bool) -> tuple[MessageId, MessageId | None]:
-    """Return where a reader starts, and the first message that is wanted; None: all are. Raises UsageError."""
+    """Return where a reader starts, and the first message that is wanted; None: all are. Raises FlagsError."""
     if text == "earliest":
         return MessageId.EARLIEST, None
     if text == "latest":
@@ -134,7 +134,7 @@ def start_of(text: str, *, inclusive: bool) -> tuple[MessageId, MessageId | None
     try:
         found = MessageId.parse(text)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise FlagsError(str(error)) from None
     start = MessageId(found.ledger_id, max(found.entry_id, 0))
     if inclusive:
         return start, found
@@ -145,11 +145,11 @@ def start_of(text: str, *, inclusive: bool) -> tuple[MessageId, MessageId | None
 
 async def _run(
     flags: ConsumeFlags | ReadFlags,
-    work: Callable[[Client], Awaitable[tuple[Receiving, list[str]]]],
+    work: Callable[[Client], Awaitable[tuple[TopicReceiving, list[str]]]],
     verb: str,
     pattern: Pattern | None,
 ) -> int:
-    receiving: Receiving | None = None
+    receiving: TopicReceiving | None = None
     try:
         async with stoppable() as stop, open_client(real_world(), flags.brokers(), flags.client_options()) as client:
             receiving, topics = await work(client)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import trio
 
-from quire.cli.messages.records import Record
+from quire.cli.messages.records import MessageRecord
 from quire.client.client import Consumer, Reader
 from quire.client.deliveries import Deliveries
 from quire.client.message_id import MessageId
@@ -22,19 +22,19 @@ IDLE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class EntryMessages:
     """Messages of one entry, and the entries to acknowledge with it: of a chunked message all of its pieces."""
 
-    records: list[Record]
+    records: list[MessageRecord]
     ids: list[Position]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FeedPart:
     """What a feed received at once. `ended`: it has no more, because the end was reached."""
 
     feed: Feed
-    units: list[Unit]
+    units: list[EntryMessages]
     ended: bool = False
 
 
@@ -50,11 +50,11 @@ class Feed:
         self._pieces: dict[str, list[Position]] = {}
         """Entries of incomplete chunked messages, by uuid."""
 
-    async def deliver(self, into: trio.MemorySendChannel[Run], end: MessageId | None) -> None:
+    async def deliver(self, into: trio.MemorySendChannel[FeedPart], end: MessageId | None) -> None:
         """Hand on what is received; with `end`, until the message there was received, or others acknowledged it."""
         async with into:
             if end is not None and await self._is_past(end):
-                await into.send(Run(self, [], ended=True))
+                await into.send(FeedPart(self, [], ended=True))
                 return
             while True:
                 deliveries = None
@@ -63,13 +63,13 @@ class Feed:
                 if deliveries is None:
                     assert end is not None
                     ended = isinstance(self.receiver, Consumer) and await self._is_past(end)
-                    units: list[Unit] = []
+                    units: list[EntryMessages] = []
                 else:
                     units = list(self._units(deliveries))
                     last = (deliveries.ledger_ids[-1], deliveries.entry_ids[-1])
                     ended = end is not None and last >= (end.ledger_id, end.entry_id)
                 if units or ended:
-                    await into.send(Run(self, units, ended))
+                    await into.send(FeedPart(self, units, ended))
                 if ended:
                     return
 
@@ -89,7 +89,7 @@ class Feed:
         done = await self.receiver.mark_delete()
         return (done.ledger_id, done.entry_id) >= (end.ledger_id, end.entry_id)
 
-    def _units(self, deliveries: Deliveries) -> Iterator[Unit]:
+    def _units(self, deliveries: Deliveries) -> Iterator[EntryMessages]:
         messages = Messages()
         gaps = self._opener.open(deliveries, messages)
         for lost in self._opener.complete(gaps, messages) if gaps else ():
@@ -107,7 +107,7 @@ class Feed:
                 if chunk[1] < chunk[2] - 1:
                     continue
                 ids = self._pieces.pop(chunk[0])
-            yield Unit(found, ids)
+            yield EntryMessages(found, ids)
 
     def _wanted(self, messages: Messages, row: int) -> bool:
         first = self._first
@@ -116,9 +116,9 @@ class Feed:
         place = (messages.ledger_ids[row], messages.entry_ids[row], messages.batch_indexes[row])
         return place >= (first.ledger_id, first.entry_id, first.batch_index)
 
-    def _record(self, messages: Messages, row: int) -> Record:
+    def _record(self, messages: Messages, row: int) -> MessageRecord:
         place = MessageId(messages.ledger_ids[row], messages.entry_ids[row], batch_index=messages.batch_indexes[row])
-        return Record(
+        return MessageRecord(
             value=messages.values[row],
             key=messages.keys[row],
             properties=tuple(messages.properties[row]),

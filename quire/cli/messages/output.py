@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.cli.messages.access import UsageError
+from quire.cli.messages.access import FlagsError
 from quire.cli.messages.flags import flag
-from quire.cli.messages.records import Record, to_json, unescape
+from quire.cli.messages.records import MessageRecord, to_json, unescape
 
 BOUNDARY = "----- got message -----"
 FORMATS = ("text", "raw", "json")
@@ -24,21 +24,21 @@ class OutputFlags:
     hide_content: bool = flag(False, "--hide-content", help="Write no messages, but a line for each 1000.")
 
 
-class Output:
+class MessageOutput:
     """Writer of messages to standard output. Each run of messages is flushed."""
 
     def __init__(self, flags: OutputFlags) -> None:
-        """Raises UsageError."""
+        """Raises FlagsError."""
         if flags.format not in FORMATS:
-            raise UsageError(f"--format {flags.format} is none of {', '.join(FORMATS)}")
+            raise FlagsError(f"--format {flags.format} is none of {', '.join(FORMATS)}")
         if flags.hex and flags.format != "text":
-            raise UsageError(f"--hex is for --format text, and the format is {flags.format}")
+            raise FlagsError(f"--hex is for --format text, and the format is {flags.format}")
         self._flags = flags
         self._separator = unescape(flags.separator).encode()
         self._file = sys.stdout.buffer
         self.count = 0
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[MessageRecord]) -> None:
         """Write messages. Raises BrokenPipeError if the reader has gone."""
         for record in records:
             self.count += 1
@@ -48,7 +48,7 @@ class Output:
                 self._file.write(b"Received %d messages\n" % self.count)
         self._file.flush()
 
-    def _shown(self, record: Record) -> bytes:
+    def _shown(self, record: MessageRecord) -> bytes:
         if self._flags.format == "raw":
             return (record.value or b"") + self._separator
         if self._flags.format == "json":

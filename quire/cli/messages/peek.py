@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from quire.cli.messages.access import FAILED, Access, UsageError, full_name, guarded
+from quire.cli.messages.access import FAILED, ClusterAccess, FlagsError, full_name, guarded
 from quire.cli.messages.flags import argument, flag
-from quire.cli.messages.output import Output, OutputFlags
-from quire.cli.messages.records import Pairs, Record
+from quire.cli.messages.output import MessageOutput, OutputFlags
+from quire.cli.messages.records import MessageRecord, Pairs
 from quire.cli.messages.web import path_of, reason_of, web_client
 from quire.client.batches import Properties, decoded_key, split
 
@@ -23,7 +23,7 @@ _NOT_FOUND = 404
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeekFlags(OutputFlags, Access):
+class PeekFlags(OutputFlags, ClusterAccess):
     """Flags of `quire peek`."""
 
     topic: str = argument("Topic or partition.", name="TOPIC")
@@ -38,11 +38,11 @@ def run_peek(flags: PeekFlags) -> int:
 
 def _peek(flags: PeekFlags) -> int:
     if not flags.subscription:
-        raise UsageError("give the subscription: --subscription NAME")
+        raise FlagsError("give the subscription: --subscription NAME")
     if flags.count < 1:
-        raise UsageError(f"--count is {flags.count}, and must be above 0")
+        raise FlagsError(f"--count is {flags.count}, and must be above 0")
     topic = full_name(flags.topic)
-    output = Output(flags)
+    output = MessageOutput(flags)
     with web_client(flags) as client:
         for number in range(1, flags.count + 1):
             answer = client.get(f"{path_of(topic)}/subscription/{quote(flags.subscription, safe='')}/position/{number}")
@@ -59,7 +59,7 @@ def _peek(flags: PeekFlags) -> int:
     return 0
 
 
-def records_of(body: bytes, headers: Mapping[str, str], topic: str) -> Iterator[Record]:
+def records_of(body: bytes, headers: Mapping[str, str], topic: str) -> Iterator[MessageRecord]:
     """Yield the messages of an answer. Raises CorruptEntryError."""
     place = headers.get("X-Pulsar-Message-ID", "")
     published = _ms(headers.get("X-Pulsar-publish-time", ""))
@@ -72,10 +72,10 @@ def records_of(body: bytes, headers: Mapping[str, str], topic: str) -> Iterator[
         left_out = set(split(body, int(count), values, keys, events, properties))
         indexes = [index for index in range(int(count)) if index not in left_out]
         for index, value, key, event, pairs in zip(indexes, values, keys, events, properties, strict=True):
-            yield Record(value, key, tuple(pairs), event, topic, f"{place}:{index}", published)
+            yield MessageRecord(value, key, tuple(pairs), event, topic, f"{place}:{index}", published)
         return
     key_text = headers.get("X-Pulsar-partition-key")
-    yield Record(
+    yield MessageRecord(
         value=None if headers.get("X-Pulsar-null-value") == "true" else body,
         key=_key(key_text, encoded=headers.get("X-Pulsar-partition-key-b64-encoded") == "true"),
         properties=_properties(headers),

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import trio
 
-from quire.cli.messages.access import INTERRUPTED, Access, UsageError, full_name, guarded
+from quire.cli.messages.access import INTERRUPTED, ClusterAccess, FlagsError, full_name, guarded
 from quire.cli.messages.chunking import pack_chunks
 from quire.cli.messages.flags import argument, flag
-from quire.cli.messages.records import Cutter, Pairs, Record, from_json, unescape
+from quire.cli.messages.records import InputCutter, MessageRecord, Pairs, from_json, unescape
 from quire.cli.messages.schema import HELP as SCHEMA_HELP
 from quire.cli.messages.schema import schema_of
 from quire.cli.messages.stopping import run_async, stoppable
-from quire.cli.perf.pacing import Schedule, Timer
+from quire.cli.perf.pacing import PaceTimer, Schedule
 from quire.client.client import Client, Producer, open_client
 from quire.client.compression import KINDS
 from quire.client.packing import Packed, pack
@@ -39,7 +39,7 @@ INPUTS = ("lines", "json", "whole")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProduceFlags(Access):
+class ProduceFlags(ClusterAccess):
     """Flags of `quire produce`."""
 
     topic: str = argument("Topic, such as orders or persistent://public/default/orders.", name="TOPIC")
@@ -68,12 +68,12 @@ def run_produce(flags: ProduceFlags) -> int:
 
 async def _produce(flags: ProduceFlags) -> int:
     topic = full_name(flags.topic)
-    source = Source(flags)
+    source = MessageInput(flags)
     schema = schema_of(flags.value_schema)
-    sent = Sent()
+    sent = SentCount()
     try:
         async with stoppable() as stop, open_client(real_world(), flags.brokers(), flags.client_options()) as client:
-            outlet = Outlet(client, topic, flags, sent)
+            outlet = TopicOutlet(client, topic, flags, sent)
             await outlet.open(schema)
             with stop.scope:
                 await _send_all(flags, source, outlet)
@@ -83,9 +83,9 @@ async def _produce(flags: ProduceFlags) -> int:
         print(f"{sent.count} messages successfully produced", file=sys.stderr)
 
 
-async def _send_all(flags: ProduceFlags, source: Source, outlet: Outlet) -> None:
+async def _send_all(flags: ProduceFlags, source: MessageInput, outlet: TopicOutlet) -> None:
     schedule = Schedule(time.monotonic(), 1 / flags.rate if flags.rate > 0 else 0.0, 0)
-    with Timer() as timer:
+    with PaceTimer() as timer:
         async for run in source.runs():
             at = 0
             while at < len(run):
@@ -97,46 +97,46 @@ async def _send_all(flags: ProduceFlags, source: Source, outlet: Outlet) -> None
                 at += count
 
 
-class Sent:
+class SentCount:
     """Number of messages with a receipt."""
 
     def __init__(self) -> None:
         self.count = 0
 
 
-class Source:
-    """The messages of the flags, or of standard input. Raises UsageError for flags that contradict each other."""
+class MessageInput:
+    """The messages of the flags, or of standard input. Raises FlagsError for flags that contradict each other."""
 
     def __init__(self, flags: ProduceFlags) -> None:
         if flags.messages and flags.files:
-            raise UsageError("--messages and --files are both given; give one of them")
+            raise FlagsError("--messages and --files are both given; give one of them")
         if flags.num_produce < 1:
-            raise UsageError(f"--num-produce is {flags.num_produce}, and must be above 0")
+            raise FlagsError(f"--num-produce is {flags.num_produce}, and must be above 0")
         self._stdin = not flags.messages and not flags.files
         self._files = [name for each in flags.files for name in each.split(",") if name]
         default = "whole" if self._files else "lines"
         self._input = flags.input or default
         if self._input not in INPUTS:
-            raise UsageError(f"--input {flags.input} is none of {', '.join(INPUTS)}")
+            raise FlagsError(f"--input {flags.input} is none of {', '.join(INPUTS)}")
         if self._stdin and flags.num_produce > 1:
-            raise UsageError("--num-produce needs --messages or --files, because standard input is read once")
+            raise FlagsError("--num-produce needs --messages or --files, because standard input is read once")
         separator = unescape(flags.separator) or ("," if flags.messages else "\n")
         self._separator = separator.encode()
         self._times = flags.num_produce
-        self._common = Record(
+        self._common = MessageRecord(
             value=None,
             key=flags.key.encode() if flags.key else None,
             properties=properties_of(flags.properties),
             event_ms=flags.event_time,
         )
         if flags.event_time < 0:
-            raise UsageError(f"--event-time is {flags.event_time} ms, which is before 1970")
+            raise FlagsError(f"--event-time is {flags.event_time} ms, which is before 1970")
         self._texts = [part for each in flags.messages for part in each.encode().split(self._separator)]
         for name in self._files:
             if not os.access(name, os.R_OK) or Path(name).is_dir():
-                raise UsageError(f"the file {name} cannot be read")
+                raise FlagsError(f"the file {name} cannot be read")
 
-    async def runs(self) -> AsyncIterator[list[Record]]:
+    async def runs(self) -> AsyncIterator[list[MessageRecord]]:
         """Yield messages in runs of what is there."""
         if self._stdin:
             async for run in self._cut(sys.stdin.fileno(), "standard input", self._input):
@@ -152,12 +152,12 @@ class Source:
                 finally:
                     os.close(descriptor)
 
-    async def _cut(self, descriptor: int, name: str, kind: str) -> AsyncIterator[list[Record]]:
+    async def _cut(self, descriptor: int, name: str, kind: str) -> AsyncIterator[list[MessageRecord]]:
         number = 0
         if kind == "whole":
             yield [self._record(b"".join([part async for part in _parts(descriptor)]), name)]
             return
-        cutter = Cutter(b"\n" if kind == "json" else self._separator)
+        cutter = InputCutter(b"\n" if kind == "json" else self._separator)
         async for part in _parts(descriptor):
             pieces = list(cutter.feed(part))
             if pieces:
@@ -167,7 +167,7 @@ class Source:
         if rest:
             yield rest
 
-    def _record(self, text: bytes, where: str) -> Record:
+    def _record(self, text: bytes, where: str) -> MessageRecord:
         common = self._common
         if self._input != "json":
             return replace(common, value=text)
@@ -186,22 +186,22 @@ async def _parts(descriptor: int) -> AsyncIterator[bytes]:
 
 
 def properties_of(texts: Iterable[str]) -> Pairs:
-    """Return the properties in texts k1=v1,k2=v2. Raises UsageError."""
+    """Return the properties in texts k1=v1,k2=v2. Raises FlagsError."""
     pairs = []
     for part in (part for each in texts for part in each.split(",") if part):
         name, equals, value = part.partition("=")
         if not equals or not name:
-            raise UsageError(f"the property {part!r} has not the form name=value")
+            raise FlagsError(f"the property {part!r} has not the form name=value")
         pairs.append((name, value))
     return tuple(pairs)
 
 
-class Outlet:
+class TopicOutlet:
     """Producers of a topic, one for each of its partitions."""
 
-    def __init__(self, client: Client, topic: str, flags: ProduceFlags, sent: Sent) -> None:
+    def __init__(self, client: Client, topic: str, flags: ProduceFlags, sent: SentCount) -> None:
         if flags.compression not in KINDS:
-            raise UsageError(f"--compression {flags.compression} is none of {', '.join(KINDS)}")
+            raise FlagsError(f"--compression {flags.compression} is none of {', '.join(KINDS)}")
         self._client = client
         self._topic = topic
         self._flags = flags
@@ -227,21 +227,21 @@ class Outlet:
             version = self._producers[0].schema_version
             self._version = b"\x82\x01" + encode_varint(len(version)) + version
 
-    async def send(self, records: Sequence[Record]) -> None:
+    async def send(self, records: Sequence[MessageRecord]) -> None:
         """Queue messages: those with a key in the partition of the key, others in the partitions in turn."""
         count = len(self._producers)
         self._turn = (self._turn + 1) % count
         if count == 1:
             await self._send_to(0, records)
             return
-        parts: dict[int, list[Record]] = {}
+        parts: dict[int, list[MessageRecord]] = {}
         for record in records:
             place = self._turn if record.key is None else partition_of(record.key, count)
             parts.setdefault(place, []).append(record)
         for place, part in parts.items():
             await self._send_to(place, part)
 
-    async def _send_to(self, place: int, records: Sequence[Record]) -> None:
+    async def _send_to(self, place: int, records: Sequence[MessageRecord]) -> None:
         packed = self._packed(records, self._producers[place])
         if self._version:
             packed = [replace(each, fields=each.fields + self._version) for each in packed]
@@ -252,7 +252,7 @@ class Outlet:
         """Return the messages that each entry completes: of a chunked message only the last one does."""
         return [each.count for each in packed] if not self._flags.chunking else self._ends
 
-    def _packed(self, records: Sequence[Record], producer: Producer) -> list[Packed]:
+    def _packed(self, records: Sequence[MessageRecord], producer: Producer) -> list[Packed]:
         flags = self._flags
         size_max = producer.message_size_max
         try:
@@ -268,9 +268,9 @@ class Outlet:
                 message_size_max=size_max,
             )
         except ValueError as error:
-            raise UsageError(f"{error}; --chunking sends it in pieces") from None
+            raise FlagsError(f"{error}; --chunking sends it in pieces") from None
 
-    def _chunks(self, records: Sequence[Record], name: str, size_max: int) -> list[Packed]:
+    def _chunks(self, records: Sequence[MessageRecord], name: str, size_max: int) -> list[Packed]:
         packed: list[Packed] = []
         self._ends: list[int] = []
         for each in records:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import trio
 
-from quire.cli.messages.access import UsageError, full_name
-from quire.cli.messages.feed import Feed, Opening, Position, Run
+from quire.cli.messages.access import FlagsError, full_name
+from quire.cli.messages.feed import Feed, FeedPart, Opening, Position
 from quire.cli.messages.flags import flag
-from quire.cli.messages.output import Output, OutputFlags
-from quire.cli.perf.pacing import Schedule, Timer
+from quire.cli.messages.output import MessageOutput, OutputFlags
+from quire.cli.perf.pacing import PaceTimer, Schedule
 from quire.client.client import Client, Consumer
 from quire.client.message_id import MessageId
 from quire.wire.pulsar.names import TopicName
@@ -36,11 +36,11 @@ class ReceiveFlags(OutputFlags):
     queue_size: int = flag(1000, "--queue-size", "-q", help="Messages that the broker may send ahead.")
 
     def checked(self) -> int:
-        """Return how many messages are to be received; 0: no end. Raises UsageError."""
+        """Return how many messages are to be received; 0: no end. Raises FlagsError."""
         if self.num_messages < 0:
-            raise UsageError(f"--num-messages is {self.num_messages}, and must be 0 or more")
+            raise FlagsError(f"--num-messages is {self.num_messages}, and must be 0 or more")
         if self.queue_size < 1:
-            raise UsageError(f"--queue-size is {self.queue_size}, and must be above 0")
+            raise FlagsError(f"--queue-size is {self.queue_size}, and must be above 0")
         return 0 if self.end and self.num_messages == 1 else self.num_messages
 
 
@@ -48,7 +48,7 @@ class Pattern:
     """Regular expression of topics in one namespace: tenant/namespace/EXPRESSION, or EXPRESSION in public/default."""
 
     def __init__(self, text: str) -> None:
-        """Raises UsageError."""
+        """Raises FlagsError."""
         rest = text.removeprefix("persistent://")
         parts = rest.split("/", 2)
         tenant, namespace, local = parts if len(parts) == 3 else ("public", "default", rest)
@@ -57,7 +57,7 @@ class Pattern:
         try:
             self._local = re.compile(local)
         except re.error as error:
-            raise UsageError(f"{local!r} is not a regular expression: {error}") from None
+            raise FlagsError(f"{local!r} is not a regular expression: {error}") from None
 
     async def topics(self, client: Client) -> list[str]:
         """Return the topics and partitions that match. Raises ClientError."""
@@ -65,7 +65,7 @@ class Pattern:
         return [each for each in found if self._local.fullmatch(_PARTITION.sub("", TopicName.parse(each).local))]
 
 
-class Receiving:
+class TopicReceiving:
     """Feeds, and the writing of what they have."""
 
     def __init__(self, flags: ReceiveFlags, open_feed: Opening, *, acknowledge: bool) -> None:
@@ -73,7 +73,7 @@ class Receiving:
         self._flags = flags
         self._open_feed = open_feed
         self._acknowledge = acknowledge
-        self._output = Output(flags)
+        self._output = MessageOutput(flags)
         self._feeds: dict[str, Feed] = {}
         self._running = 0
 
@@ -84,7 +84,7 @@ class Receiving:
 
     async def run(self, client: Client, topics: list[str], pattern: Pattern | None) -> None:
         """Receive until enough was written, or all ends are reached. Raises ClientError, BrokenPipeError."""
-        sender, receiver = trio.open_memory_channel[Run](0)
+        sender, receiver = trio.open_memory_channel[FeedPart](0)
         async with trio.open_nursery() as nursery, receiver:
             async with sender:
                 for topic in topics:
@@ -92,7 +92,7 @@ class Receiving:
                 if pattern is not None and not self._flags.end:
                     nursery.start_soon(self._discover, client, pattern, nursery, sender.clone())
             nursery.start_soon(_watch_output)
-            with Timer() as timer:
+            with PaceTimer() as timer:
                 if self._running or pattern is not None:
                     await self._write(receiver, timer)
             nursery.cancel_scope.cancel()
@@ -104,14 +104,14 @@ class Receiving:
                 for feed in self._feeds.values():
                     nursery.start_soon(feed.receiver.close)
 
-    async def _add(self, topic: str, nursery: trio.Nursery, sender: trio.MemorySendChannel[Run]) -> None:
+    async def _add(self, topic: str, nursery: trio.Nursery, sender: trio.MemorySendChannel[FeedPart]) -> None:
         feed = self._feeds[topic] = await self._open_feed(topic)
         end: MessageId | None = await feed.end() if self._flags.end else None
         self._running += 1
         nursery.start_soon(feed.deliver, sender.clone(), end)
 
     async def _discover(
-        self, client: Client, pattern: Pattern, nursery: trio.Nursery, sender: trio.MemorySendChannel[Run]
+        self, client: Client, pattern: Pattern, nursery: trio.Nursery, sender: trio.MemorySendChannel[FeedPart]
     ) -> None:
         async with sender:
             while True:
@@ -120,7 +120,7 @@ class Receiving:
                     if topic not in self._feeds:
                         await self._add(topic, nursery, sender)
 
-    async def _write(self, receiver: trio.MemoryReceiveChannel[Run], timer: Timer) -> None:
+    async def _write(self, receiver: trio.MemoryReceiveChannel[FeedPart], timer: PaceTimer) -> None:
         rate = self._flags.rate
         schedule = Schedule(time.monotonic(), 1 / rate if rate > 0 else 0.0, 0)
         async for run in receiver:

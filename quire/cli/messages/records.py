@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quire.cli.messages.access import UsageError
+from quire.cli.messages.access import FlagsError
 
 Pairs = tuple[tuple[str, str], ...]
 LINE_BYTES_MAX = 256 << 20
@@ -30,7 +30,7 @@ _IGNORED = ("topic", "id", "publish_time")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class MessageRecord:
     """One message."""
 
     value: bytes | None
@@ -43,7 +43,7 @@ class Record:
     publish_ms: int = 0
 
 
-def to_json(record: Record) -> str:
+def to_json(record: MessageRecord) -> str:
     """Return the line of a message, without a line end."""
     found: dict[str, Any] = {}
     if record.topic:
@@ -67,25 +67,25 @@ def to_json(record: Record) -> str:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
-def from_json(line: str | bytes, where: str) -> Record:
-    """Return the message of a line. `where` names it in errors. Raises UsageError."""
+def from_json(line: str | bytes, where: str) -> MessageRecord:
+    """Return the message of a line. `where` names it in errors. Raises FlagsError."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not JSON: {error}") from None
+        raise FlagsError(f"{where} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise UsageError(f'{where} is not a JSON object, such as {{"value": "text"}}')
+        raise FlagsError(f'{where} is not a JSON object, such as {{"value": "text"}}')
     for name in found:
         if name not in _READ and name not in _IGNORED:
             near = difflib.get_close_matches(name, _READ, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(_READ)}"
-            raise UsageError(f"{where} has the field {name!r}{hint}")
+            raise FlagsError(f"{where} has the field {name!r}{hint}")
     if "value" not in found and "value_base64" not in found:
-        raise UsageError(f'{where} has no value: write "value" or "value_base64", or "value": null for none')
+        raise FlagsError(f'{where} has no value: write "value" or "value_base64", or "value": null for none')
     event_ms = found.get("event_time", 0)
     if not isinstance(event_ms, int) or isinstance(event_ms, bool) or not 0 <= event_ms < 1 << 63:
-        raise UsageError(f"{where}: event_time is {event_ms!r}; write milliseconds since 1970")
-    return Record(
+        raise FlagsError(f"{where}: event_time is {event_ms!r}; write milliseconds since 1970")
+    return MessageRecord(
         value=_get(found, "value", where),
         key=_get(found, "key", where),
         properties=_pairs(found.get("properties"), where),
@@ -103,12 +103,12 @@ def _put(found: dict[str, Any], name: str, data: bytes) -> None:
 def _get(found: dict[str, Any], name: str, where: str) -> bytes | None:
     encoded, text = found.get(f"{name}_base64"), found.get(name)
     if encoded is not None and text is not None:
-        raise UsageError(f"{where} has {name} and {name}_base64; write one of both")
+        raise FlagsError(f"{where} has {name} and {name}_base64; write one of both")
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, TypeError, ValueError) as error:
-            raise UsageError(f"{where}: {name}_base64 is not base64: {error}") from None
+            raise FlagsError(f"{where}: {name}_base64 is not base64: {error}") from None
     if text is None:
         return None
     return _bytes(text, f"{where}: {name}") if isinstance(text, str) else json.dumps(text).encode()
@@ -118,7 +118,7 @@ def _bytes(text: str, where: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{where} has half of a character (a lone surrogate); write base64") from None
+        raise FlagsError(f"{where} has half of a character (a lone surrogate); write base64") from None
 
 
 def _pairs(found: object, where: str) -> Pairs:
@@ -129,14 +129,14 @@ def _pairs(found: object, where: str) -> Pairs:
         isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(each, str) for each in pair)
         for pair in pairs
     ):
-        raise UsageError(f"{where}: properties are {found!r}; write an object whose values are texts")
+        raise FlagsError(f"{where}: properties are {found!r}; write an object whose values are texts")
     for name, value in pairs:
         _bytes(name, f"{where}: the name of a property")
         _bytes(value, f"{where}: a property")
     return tuple((name, value) for name, value in pairs)
 
 
-class Cutter:
+class InputCutter:
     """Input, received in pieces, cut at a separator. What stands behind the last separator is a piece too, unless it
     is empty."""
 
@@ -146,7 +146,7 @@ class Cutter:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` completes. Raises UsageError above LINE_BYTES_MAX."""
+        """Yield what `data` completes. Raises FlagsError above LINE_BYTES_MAX."""
         searched = max(len(self._rest) - len(self._separator) + 1, 0)
         self._rest += data
         begin = 0
@@ -156,7 +156,7 @@ class Cutter:
             searched = begin
         del self._rest[:begin]
         if len(self._rest) > LINE_BYTES_MAX:
-            raise UsageError(f"a message of the input has more than {LINE_BYTES_MAX >> 20} MiB")
+            raise FlagsError(f"a message of the input has more than {LINE_BYTES_MAX >> 20} MiB")
 
     def end(self) -> Iterator[bytes]:
         """Yield the rest."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import trio
 
 
-class Stop:
+class StopRequest:
     """Whether and how a command was asked to end."""
 
     def __init__(self) -> None:
@@ -19,9 +19,9 @@ class Stop:
 
 
 @asynccontextmanager
-async def stoppable() -> AsyncIterator[Stop]:
+async def stoppable() -> AsyncIterator[StopRequest]:
     """Yield a Stop. The block as a whole is cancelled by the second signal."""
-    stop = Stop()
+    stop = StopRequest()
     with trio.CancelScope() as whole:
         async with trio.open_nursery() as nursery:
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -8,15 +8,15 @@ from urllib.parse import quote
 
 import httpx2
 
-from quire.cli.messages.access import Access, UnreachableError
+from quire.cli.messages.access import ClusterAccess, UnreachableError
 from quire.wire.pulsar.names import TopicName
 
 TIMEOUT_S = 60.0
 
 
 @contextmanager
-def web_client(access: Access) -> Iterator[httpx2.Client]:
-    """Yield a client of the admin REST. Raises UsageError, UnreachableError."""
+def web_client(access: ClusterAccess) -> Iterator[httpx2.Client]:
+    """Yield a client of the admin REST. Raises FlagsError, UnreachableError."""
     headers = access.web_headers()
 
     def authenticate(request: httpx2.Request) -> None:

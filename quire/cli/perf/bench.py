@@ -15,14 +15,14 @@ from functools import partial
 
 import trio
 
-from quire.cli.messages.access import UsageError, guarded
+from quire.cli.messages.access import FlagsError, guarded
 from quire.cli.messages.flags import argument, flag
 from quire.cli.messages.stopping import run_async
 from quire.cli.perf.consume import ConsumeLoad
 from quire.cli.perf.flags import ConsumerFlags, HistogramFlags, ProducerFlags
 from quire.cli.perf.payloads import Payloads, half_random, letters
 from quire.cli.perf.produce import ProduceLoad
-from quire.cli.perf.running import DRAIN_S, Run, kept_client, measure
+from quire.cli.perf.running import DRAIN_S, LoadSession, kept_client, measure
 from quire.cli.perf.topics import create_partitioned
 from quire.cli.perf.workloads import Workload, workload, workloads
 
@@ -77,18 +77,18 @@ def _listed(flags: BenchFlags) -> int:
 async def _bench(flags: BenchFlags) -> int:
     chosen = workload(flags.name)
     if flags.divide_rate <= 0 or (flags.minutes is not None and flags.minutes <= 0):
-        raise UsageError("--divide-rate and --minutes must be above 0")
+        raise FlagsError("--divide-rate and --minutes must be above 0")
     if not flags.test_duration:
         minutes = chosen.minutes if flags.minutes is None else flags.minutes
         flags = replace(flags, test_duration=minutes * 60)
     elif flags.minutes is not None:
-        raise UsageError("--minutes and --test-duration are both given; give one of them")
+        raise FlagsError("--minutes and --test-duration are both given; give one of them")
     load = BenchLoad(flags, chosen)
     if chosen.partitions > 1:
         await create_partitioned(flags, load.topics, chosen.partitions)
     metered = [load.producing.metered, load.consuming.metered]
     metered[0].tag, metered[1].tag = "produced", "received"
-    run = Run(f"quire bench {chosen.name}", metered, flags.histogram_file, closing=load.closing)
+    run = LoadSession(f"quire bench {chosen.name}", metered, flags.histogram_file, closing=load.closing)
     return await measure(flags, run, partial(load.work, run))
 
 
@@ -96,7 +96,7 @@ class BenchLoad:
     """Producers and consumers of a workload."""
 
     def __init__(self, flags: BenchFlags, chosen: Workload) -> None:
-        """Raises UsageError."""
+        """Raises FlagsError."""
         self._flags = flags
         self._chosen = chosen
         prefix = flags.topic_prefix or f"bench-{chosen.name}-{int(time.time())}"
@@ -125,7 +125,7 @@ class BenchLoad:
         self.consuming = ConsumeLoad(consume, self.topics)
         self._backlog: list[str] = []
 
-    async def work(self, run: Run) -> None:
+    async def work(self, run: LoadSession) -> None:
         """Produce and consume until the time is over. Raises ClientError."""
         async with kept_client(self._flags) as client, trio.open_nursery() as nursery:
             await self.consuming.open(client)

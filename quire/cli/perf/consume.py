@@ -13,10 +13,10 @@ from quire.cli.messages.consume import POSITIONS, choose, start_of, type_of
 from quire.cli.messages.stopping import run_async
 from quire.cli.perf import lines
 from quire.cli.perf.flags import ConsumerFlags, ReaderFlags
-from quire.cli.perf.histogram import Histogram
-from quire.cli.perf.meter import TEN_DAYS_MS, Meter
-from quire.cli.perf.pacing import Schedule, Timer
-from quire.cli.perf.running import DRAIN_S, Metered, Run, kept_client, measure
+from quire.cli.perf.histogram import LatencyHistogram
+from quire.cli.perf.meter import TEN_DAYS_MS, LoadMeter
+from quire.cli.perf.pacing import PaceTimer, Schedule
+from quire.cli.perf.running import DRAIN_S, LoadSession, Metered, kept_client, measure
 from quire.cli.perf.topics import parts_of
 from quire.client.client import Client, Consumer, ConsumerOptions, Reader
 from quire.client.consumer import ACKNOWLEDGED_MAX
@@ -46,7 +46,7 @@ def run_perf_read(flags: ReaderFlags) -> int:
 async def _consume(flags: ConsumerFlags) -> int:
     flags.check()
     load = ConsumeLoad(flags, flags.names())
-    run = Run("quire perf consume", [load.metered], flags.histogram_file, closing=load.closing)
+    run = LoadSession("quire perf consume", [load.metered], flags.histogram_file, closing=load.closing)
 
     async def work() -> None:
         async with kept_client(flags) as client:
@@ -61,8 +61,8 @@ async def _read(flags: ReaderFlags) -> int:
     flags.check()
     topics = flags.names()
     start, _ = start_of(flags.start_message_id, inclusive=True)
-    receiving = Receiving(flags.rate, flags.num_messages, reader=True)
-    run = Run("quire perf read", [receiving.metered], flags.histogram_file, closing=receiving.closing)
+    receiving = LoadReceiving(flags.rate, flags.num_messages, reader=True)
+    run = LoadSession("quire perf read", [receiving.metered], flags.histogram_file, closing=receiving.closing)
 
     async def work() -> None:
         async with kept_client(flags) as client:
@@ -76,11 +76,11 @@ async def _read(flags: ReaderFlags) -> int:
     return await measure(flags, run, work)
 
 
-class Receiving:
+class LoadReceiving:
     """Counting of messages that consumers or readers receive, and their slowing down to a rate."""
 
     def __init__(self, rate: float, count_max: int, *, reader: bool) -> None:
-        self.meter = Meter(TEN_DAYS_MS, 1.0)
+        self.meter = LoadMeter(TEN_DAYS_MS, 1.0)
         self.metered = Metered("received", self.meter, self._line)
         self.paused = trio.Event()
         """Not set: nothing is received."""
@@ -95,7 +95,7 @@ class Receiving:
     ) -> None:
         """Receive until enough was received, and cancel `whole` then. Raises ClientError."""
         opener, messages, meter = Opener(), Messages(), self.meter
-        with Timer() as timer:
+        with PaceTimer() as timer:
             while True:
                 await self.paused.wait()
                 deliveries = await receiver.receive()
@@ -118,7 +118,7 @@ class Receiving:
                 if 0 < self._count_max <= meter.messages:
                     whole.cancel()
 
-    def _line(self, counted: lines.Counted, found: Histogram) -> str:
+    def _line(self, counted: lines.Throughput, found: LatencyHistogram) -> str:
         return lines.received(self.meter.messages, counted, found, reader=self._reader)
 
     def closing(self) -> list[str]:
@@ -160,7 +160,7 @@ class ConsumeLoad:
     """Consumers of all topics and subscriptions, on one client."""
 
     def __init__(self, flags: ConsumerFlags, topics: Sequence[str]) -> None:
-        """Raises UsageError."""
+        """Raises FlagsError."""
         self._flags = flags
         self._topics = topics
         self._subscriptions = flags.subscription_names()
@@ -170,7 +170,7 @@ class ConsumeLoad:
             window=flags.receiver_queue_size,
             replicated=flags.replicated,
         )
-        self.receiving = Receiving(flags.rate, flags.num_messages, reader=False)
+        self.receiving = LoadReceiving(flags.rate, flags.num_messages, reader=False)
         self.metered = self.receiving.metered
         self._consumers: list[Consumer] = []
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.cli.messages.access import Access, UsageError, full_name
+from quire.cli.messages.access import ClusterAccess, FlagsError, full_name
 from quire.cli.messages.flags import argument, flag
 from quire.client.compression import KINDS
 from quire.client.consumer import TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportFlags(Access):
+class ReportFlags(ClusterAccess):
     """Flags about what a run prints and writes."""
 
     test_duration: float = flag(0.0, "--test-duration", "-time", help="Seconds of the test; 0: without end.")
@@ -23,9 +23,9 @@ class ReportFlags(Access):
     picture: str = flag("", "--picture", help="File (.svg) for a picture of latencies and rates at the end.")
 
     def check(self) -> None:
-        """Raise UsageError for values that cannot be obeyed."""
+        """Raise FlagsError for values that cannot be obeyed."""
         if self.report_interval <= 0:
-            raise UsageError(f"--report-interval is {self.report_interval:g} s, and must be above 0")
+            raise FlagsError(f"--report-interval is {self.report_interval:g} s, and must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +43,15 @@ class TopicFlags(HistogramFlags):
     num_topics: int = flag(1, "--num-topics", "--num-topic", "-t", help="Number of topics.")
 
     def names(self) -> list[str]:
-        """Return the full names of the topics. Raises UsageError."""
+        """Return the full names of the topics. Raises FlagsError."""
         if self.num_topics < 1:
-            raise UsageError(f"--num-topics is {self.num_topics}, and must be above 0")
+            raise FlagsError(f"--num-topics is {self.num_topics}, and must be above 0")
         names = [full_name(each) for each in self.topics]
         if len(names) == self.num_topics:
             return names
         if len(names) == 1:
             return [f"{names[0]}-{number}" for number in range(self.num_topics)]
-        raise UsageError(f"{len(names)} topics are given, and --num-topics is {self.num_topics}")
+        raise FlagsError(f"{len(names)} topics are given, and --num-topics is {self.num_topics}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,19 +102,19 @@ class ProducerFlags(TopicFlags):
             ("--txn-timeout", self.txn_timeout),
         ):
             if value < 1:
-                raise UsageError(f"{name} is {value}, and must be above 0")
+                raise FlagsError(f"{name} is {value}, and must be above 0")
         if self.size < 0 or self.rate < 0:
-            raise UsageError("--size and --rate must not be below 0")
+            raise FlagsError("--size and --rate must not be below 0")
         if self.compression.lower() not in KINDS:
-            raise UsageError(f"--compression {self.compression} is none of {', '.join(KINDS)}")
+            raise FlagsError(f"--compression {self.compression} is none of {', '.join(KINDS)}")
         if self.key_mode not in ("", "autoIncrement", "random"):
-            raise UsageError(f"--message-key-generation-mode {self.key_mode} is neither autoIncrement nor random")
+            raise FlagsError(f"--message-key-generation-mode {self.key_mode} is neither autoIncrement nor random")
         if self.abort and not self.txn_enable:
-            raise UsageError("-abort needs --txn-enable")
+            raise FlagsError("-abort needs --txn-enable")
         if (self.expected_interval or self.from_schedule) and not self.rate:
-            raise UsageError("--expected-interval and --from-schedule need a --rate")
+            raise FlagsError("--expected-interval and --from-schedule need a --rate")
         if self.expected_interval and self.from_schedule:
-            raise UsageError("--expected-interval and --from-schedule count the same wait; give one of them")
+            raise FlagsError("--expected-interval and --from-schedule count the same wait; give one of them")
         self.delays()
 
     @property
@@ -123,15 +123,15 @@ class ProducerFlags(TopicFlags):
         return not (self.disable_batching or self.chunking or self.delay or self.delay_range)
 
     def delays(self) -> tuple[int, int]:
-        """Return the seconds of delay, from and below; (0, 1): none. Raises UsageError."""
+        """Return the seconds of delay, from and below; (0, 1): none. Raises FlagsError."""
         if not self.delay_range:
             return max(self.delay, 0), max(self.delay, 0) + 1
         try:
             low, high = (int(each) for each in self.delay_range.split(","))
         except ValueError:
-            raise UsageError(f"--delay-range {self.delay_range!r} has not the form from,below, such as 1,300") from None
+            raise FlagsError(f"--delay-range {self.delay_range!r} has not the form from,below, such as 1,300") from None
         if not 0 <= low < high:
-            raise UsageError(f"--delay-range {self.delay_range!r}: the first number must be below the second")
+            raise FlagsError(f"--delay-range {self.delay_range!r}: the first number must be below the second")
         return low, high
 
 
@@ -147,17 +147,17 @@ class SubscriptionFlags(ReportFlags):
     def check(self) -> None:
         super().check()
         if self.num_subscriptions < 1 or self.receiver_queue_size < 1:
-            raise UsageError("--num-subscriptions and --receiver-queue-size must be above 0")
+            raise FlagsError("--num-subscriptions and --receiver-queue-size must be above 0")
         self.subscription_names()
 
     def subscription_names(self) -> list[str]:
-        """Return the subscriptions. Raises UsageError."""
+        """Return the subscriptions. Raises FlagsError."""
         names = [name for each in self.subscriptions for name in each.split(",") if name] or ["sub"]
         if len(names) == self.num_subscriptions:
             return names
         if len(names) == 1:
             return [f"{names[0]}-{number}" for number in range(self.num_subscriptions)]
-        raise UsageError(f"{len(names)} subscriptions are given, and --num-subscriptions is {self.num_subscriptions}")
+        raise FlagsError(f"{len(names)} subscriptions are given, and --num-subscriptions is {self.num_subscriptions}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +174,9 @@ class ConsumerFlags(SubscriptionFlags, TopicFlags):
     def check(self) -> None:
         super().check()
         if self.num_consumers < 1:
-            raise UsageError(f"--num-consumers is {self.num_consumers}, and must be above 0")
+            raise FlagsError(f"--num-consumers is {self.num_consumers}, and must be above 0")
         if self.subscription_type.lower() == "exclusive" and self.num_consumers > 1:
-            raise UsageError("an Exclusive subscription has one consumer; choose another --subscription-type")
+            raise FlagsError("an Exclusive subscription has one consumer; choose another --subscription-type")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class ReaderFlags(TopicFlags):
     def check(self) -> None:
         super().check()
         if self.receiver_queue_size < 1:
-            raise UsageError("--receiver-queue-size must be above 0")
+            raise FlagsError("--receiver-queue-size must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +215,6 @@ class TransactionFlags(SubscriptionFlags):
     def check(self) -> None:
         super().check()
         if self.threads < 1 or self.txn_timeout < 1 or self.produced < 0 or self.consumed < 0:
-            raise UsageError("--num-test-threads and --txn-timeout must be above 0, numbers of messages not below 0")
+            raise FlagsError("--num-test-threads and --txn-timeout must be above 0, numbers of messages not below 0")
         if self.abort and self.txn_disable:
-            raise UsageError("-abort needs transactions, and --txn-disable is given")
+            raise FlagsError("-abort needs transactions, and --txn-disable is given")

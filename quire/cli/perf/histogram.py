@@ -16,7 +16,7 @@ PERCENTILES = (50.0, 95.0, 99.0, 99.9, 99.99, 99.999)
 DIGITS = 3
 
 
-class Histogram:
+class LatencyHistogram:
     """Counts of integers from 0 to `highest`; a higher value counts as `highest`."""
 
     def __init__(self, highest: int, digits: int = DIGITS) -> None:
@@ -55,7 +55,7 @@ class Histogram:
         for value, count in counts.items():
             self.record(value, count)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: LatencyHistogram) -> None:
         """Add the counts of a histogram of the same digits."""
         assert other.digits == self.digits
         for index, count in other._counts.items():

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable
 from typing import IO
 
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 
 HEAD = (
     "#[Histogram log format version 1.3]\n"
@@ -39,26 +39,26 @@ class HistogramLog:
         file.write(HEAD)
         file.flush()
 
-    def write(self, histogram: Histogram, start_s: float, length_s: float, tag: str = "") -> None:
+    def write(self, histogram: LatencyHistogram, start_s: float, length_s: float, tag: str = "") -> None:
         """Append one interval. `start_s`: seconds since 1970."""
         self._file.write(line(histogram, start_s, length_s, tag))
         self._file.flush()
 
 
-def line(histogram: Histogram, start_s: float, length_s: float, tag: str = "") -> str:
+def line(histogram: LatencyHistogram, start_s: float, length_s: float, tag: str = "") -> str:
     """Return the line of an interval."""
     named = f"Tag={tag}," if tag else ""
     text = base64.b64encode(compressed(histogram)).decode()
     return f"{named}{start_s:.3f},{length_s:.3f},{histogram.maximum / _UNITS_PER_MAX:.3f},{text}\n"
 
 
-def compressed(histogram: Histogram) -> bytes:
+def compressed(histogram: LatencyHistogram) -> bytes:
     """Return a histogram in its compressed encoding."""
     body = zlib.compress(encoded(histogram))
     return _OUTER.pack(_COMPRESSED_COOKIE, len(body)) + body
 
 
-def encoded(histogram: Histogram) -> bytes:
+def encoded(histogram: LatencyHistogram) -> bytes:
     """Return a histogram in its second encoding."""
     payload = b"".join(map(_number, _runs(histogram.counts())))
     head = _HEADER.pack(_COOKIE, len(payload), 0, histogram.digits, 1, histogram.highest, 1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.cli.perf.histogram import PERCENTILES, Histogram
+from quire.cli.perf.histogram import PERCENTILES, LatencyHistogram
 
 _NAMES = ("med", "95pct", "99pct", "99.9pct", "99.99pct", "99.999pct")
 _OF_INTERVALS = 5
@@ -17,7 +17,7 @@ _OF_INTERVALS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class Throughput:
     """Messages and bytes of some seconds."""
 
     messages: int
@@ -41,7 +41,7 @@ class Counted:
         return self.failed / self.seconds if self.seconds > 0 else 0.0
 
 
-def latencies_us(found: Histogram, *, last: bool, name: str = "Latency") -> str:
+def latencies_us(found: LatencyHistogram, *, last: bool, name: str = "Latency") -> str:
     """Return the part of a line with latencies in us."""
     count = len(PERCENTILES) if last else _OF_INTERVALS
     values = [f"{value / 1000:7.3f}" for value in found.percentiles(PERCENTILES[:count])]
@@ -49,7 +49,7 @@ def latencies_us(found: Histogram, *, last: bool, name: str = "Latency") -> str:
     return " - ".join([*parts, f"Max: {found.maximum / 1000:7.3f}"])
 
 
-def latencies_ms(found: Histogram, *, last: bool) -> str:
+def latencies_ms(found: LatencyHistogram, *, last: bool) -> str:
     """Return the part of a line with latencies in ms."""
     count = len(PERCENTILES) if last else _OF_INTERVALS
     parts = [f"Latency: mean: {found.mean():.3f} ms"]
@@ -57,7 +57,7 @@ def latencies_ms(found: Histogram, *, last: bool) -> str:
     return " - ".join([*parts, f"Max: {found.maximum}"])
 
 
-def produced(total: int, now: Counted, found: Histogram) -> str:
+def produced(total: int, now: Throughput, found: LatencyHistogram) -> str:
     """Return the line of an interval of a producer."""
     return (
         f"Throughput produced: {total:7d} msg --- {now.rate:8.1f} msg/s --- {now.mbits:8.1f} Mbit/s"
@@ -65,7 +65,7 @@ def produced(total: int, now: Counted, found: Histogram) -> str:
     )
 
 
-def received(total: int, now: Counted, found: Histogram, *, reader: bool) -> str:
+def received(total: int, now: Throughput, found: LatencyHistogram, *, reader: bool) -> str:
     """Return the line of an interval of a consumer or reader."""
     return (
         f"{'Read throughput' if reader else 'Throughput received'}: {total:7d} msg --- {now.rate:.3f} msg/s"
@@ -89,7 +89,7 @@ def transactions_at_end(ended: int, failed: int, opened: int, not_opened: int, r
     )
 
 
-def aggregated(whole: Counted, *, sent: bool) -> str:
+def aggregated(whole: Throughput, *, sent: bool) -> str:
     """Return the closing line about the throughput."""
     return (
         f"Aggregated throughput stats --- {whole.messages} records {'sent' if sent else 'received'}"
@@ -97,12 +97,12 @@ def aggregated(whole: Counted, *, sent: bool) -> str:
     )
 
 
-def aggregated_latency_us(found: Histogram) -> str:
+def aggregated_latency_us(found: LatencyHistogram) -> str:
     """Return the closing line about the latencies of a producer."""
     return f"Aggregated latency stats --- {latencies_us(found, last=True)}"
 
 
-def aggregated_latency_ms(found: Histogram) -> str:
+def aggregated_latency_ms(found: LatencyHistogram) -> str:
     """Return the closing line about the latencies of a consumer or reader."""
     return f"Aggregated latency stats --- {latencies_ms(found, last=True)}"
 
@@ -131,7 +131,7 @@ class TransactionCounts:
     not_sent: int = 0
 
 
-def transactions(total: int, rate: float, sends: Histogram, acks: Histogram, *, tasks: bool) -> str:
+def transactions(total: int, rate: float, sends: LatencyHistogram, acks: LatencyHistogram, *, tasks: bool) -> str:
     """Return the line of an interval of `perf transaction`."""
     return (
         f"Throughput {'task' if tasks else 'transaction'}: {total:7d} --- {rate:7.3f}/s"
@@ -157,6 +157,6 @@ def aggregated_transactions(counts: TransactionCounts, seconds: float, *, tasks:
     )
 
 
-def aggregated_transaction_latency(found: Histogram, *, acks: bool) -> str:
+def aggregated_transaction_latency(found: LatencyHistogram, *, acks: bool) -> str:
     """Return a closing line of `perf transaction` about latencies."""
     return f"Messages {'ack' if acks else 'send'} aggregated latency stats --- {latencies_us(found, last=True)}"

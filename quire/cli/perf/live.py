@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from quire.cli.perf.meter import Meter, Sample
+from quire.cli.perf.meter import LoadMeter, Sample
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ def has_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table_of(title: str, meters: dict[str, Meter]) -> Table:
+def table_of(title: str, meters: dict[str, LoadMeter]) -> Table:
     """Return the table: one row for each meter, with the last second and the whole run."""
     from rich.table import Table
 
@@ -59,7 +59,7 @@ def sparkline(values: list[float]) -> str:
 class LiveView:
     """The table, drawn again by `update`; the last state stays on the terminal."""
 
-    def __init__(self, title: str, meters: dict[str, Meter], console: Console | None = None) -> None:
+    def __init__(self, title: str, meters: dict[str, LoadMeter], console: Console | None = None) -> None:
         from rich.live import Live
 
         self._make: Callable[[], Table] = lambda: table_of(title, meters)

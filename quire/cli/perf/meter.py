@@ -6,8 +6,8 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 
-from quire.cli.perf.histogram import Histogram
-from quire.cli.perf.lines import Counted
+from quire.cli.perf.histogram import LatencyHistogram
+from quire.cli.perf.lines import Throughput
 
 HOUR_US = 3_600_000_000
 TEN_DAYS_MS = 10 * 24 * 3600 * 1000
@@ -25,7 +25,7 @@ class Sample:
     maximum: int
 
 
-class Meter:
+class LoadMeter:
     """Counters and latencies: of the present interval, and of the whole run."""
 
     def __init__(self, highest: int, unit_ms: float) -> None:
@@ -36,8 +36,8 @@ class Meter:
         self.messages = 0
         self.size_bytes = 0
         self.failed = 0
-        self.whole = Histogram(highest)
-        self.interval = Histogram(highest)
+        self.whole = LatencyHistogram(highest)
+        self.interval = LatencyHistogram(highest)
         self.samples: list[Sample] = []
         self.expected_interval = 0
         """Distance of two messages in units, for HdrHistogram's correction; 0: none."""
@@ -54,7 +54,7 @@ class Meter:
         """Take the latencies since the last call."""
         now = time.monotonic()
         fresh, self.latencies = self.latencies, defaultdict(int)
-        second = Histogram(self._highest)
+        second = LatencyHistogram(self._highest)
         if self.expected_interval:
             for value, count in fresh.items():
                 second.record_expected(value, self.expected_interval, count)
@@ -69,21 +69,21 @@ class Meter:
         self.samples.append(found)
         return found
 
-    def end_interval(self) -> tuple[Counted, Histogram]:
+    def end_interval(self) -> tuple[Throughput, LatencyHistogram]:
         """Return what was counted since the last call, and its latencies."""
         now = time.monotonic()
         before = self._interval_start
-        counted = Counted(
+        counted = Throughput(
             self.messages - before[0],
             self.size_bytes - before[1],
             max(now - self._interval_began, 1e-9),
             self.failed - before[2],
         )
-        found, self.interval = self.interval, Histogram(self._highest)
+        found, self.interval = self.interval, LatencyHistogram(self._highest)
         self._interval_start = (self.messages, self.size_bytes, self.failed)
         self._interval_began = now
         return counted, found
 
-    def total(self) -> Counted:
+    def total(self) -> Throughput:
         """Return what was counted in all."""
-        return Counted(self.messages, self.size_bytes, time.monotonic() - self._began, self.failed)
+        return Throughput(self.messages, self.size_bytes, time.monotonic() - self._began, self.failed)

@@ -61,7 +61,7 @@ class Schedule:
         return [now] * count_max
 
 
-class Timer:
+class PaceTimer:
     """Waits until moments of time.monotonic. Close it."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Timer:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> Timer:
+    def __enter__(self) -> PaceTimer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from quire.cli.messages.access import UsageError
+from quire.cli.messages.access import FlagsError
 from quire.cli.messages.records import unescape
 
 _LETTERS = bytes(range(65, 91))
@@ -37,16 +37,16 @@ def half_random(size: int, ratio: float, rng: random.Random) -> bytes:
 
 
 def from_file(path: str, delimiter: str) -> list[bytes]:
-    """Return the payloads in a file of text. Raises UsageError."""
+    """Return the payloads in a file of text. Raises FlagsError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--payload-file {path}: {error}") from None
+        raise FlagsError(f"--payload-file {path}: {error}") from None
     found = [part.encode() for part in text.split(unescape(delimiter) or "\n")]
     while found and not found[-1]:
         found.pop()  # behind the last line end
     if not found:
-        raise UsageError(f"--payload-file {path} is empty")
+        raise FlagsError(f"--payload-file {path} is empty")
     return found
 
 

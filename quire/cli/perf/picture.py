@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 from quire.cli.perf.meter import Sample
 
 _WIDTH, _HEIGHT = 900, 300
@@ -16,7 +16,7 @@ _NINES = ((0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.
 _SAMPLES_MAX = 600
 
 
-def draw(title: str, whole: Histogram, samples: Sequence[Sample], unit_ms: float) -> str:
+def draw(title: str, whole: LatencyHistogram, samples: Sequence[Sample], unit_ms: float) -> str:
     """Return the picture as the text of an SVG file."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{3 * _HEIGHT}" '
@@ -37,7 +37,7 @@ def draw(title: str, whole: Histogram, samples: Sequence[Sample], unit_ms: float
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _by_percentile(whole: Histogram, unit_ms: float) -> list[str]:
+def _by_percentile(whole: LatencyHistogram, unit_ms: float) -> list[str]:
     parts = [*_frame(0), _label(0, "latency in ms by percentile")]
     steps = whole.steps()
     if not steps:

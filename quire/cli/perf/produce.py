@@ -24,13 +24,13 @@ from quire.cli.messages.chunking import pack_chunks
 from quire.cli.messages.stopping import run_async
 from quire.cli.perf import lines
 from quire.cli.perf.flags import ProducerFlags
-from quire.cli.perf.histogram import Histogram
-from quire.cli.perf.meter import HOUR_US, Meter
-from quire.cli.perf.pacing import Schedule, Timer
+from quire.cli.perf.histogram import LatencyHistogram
+from quire.cli.perf.meter import HOUR_US, LoadMeter
+from quire.cli.perf.pacing import PaceTimer, Schedule
 from quire.cli.perf.payloads import Keys, Payloads, from_file, letters
-from quire.cli.perf.running import DRAIN_S, Metered, Run, kept_client, measure
+from quire.cli.perf.running import DRAIN_S, LoadSession, Metered, kept_client, measure
 from quire.cli.perf.topics import create_partitioned, parts_of
-from quire.client.client import Client, Producer, Transactions
+from quire.client.client import Client, Producer, TransactionClient
 from quire.client.packing import Packed, pack
 from quire.client.routing import partition_of
 from quire.client.transactions import Transaction, TransactionProducer
@@ -55,14 +55,14 @@ def run_perf_produce(flags: ProducerFlags) -> int:
 async def _produce(flags: ProducerFlags) -> int:
     flags.check()
     load = ProduceLoad(flags, flags.names(), payloads_of(flags))
-    run = Run("quire perf produce", [load.metered], flags.histogram_file, load.interval_lines, load.closing)
+    run = LoadSession("quire perf produce", [load.metered], flags.histogram_file, load.interval_lines, load.closing)
     if flags.partitions is not None:
         await create_partitioned(flags, flags.names(), flags.partitions)
     return await measure(flags, run, partial(load.work, run))
 
 
 def payloads_of(flags: ProducerFlags) -> Payloads:
-    """Return the payloads of the flags. Raises UsageError."""
+    """Return the payloads of the flags. Raises FlagsError."""
     rng = random.Random(0)
     if flags.payload_file:
         return Payloads(from_file(flags.payload_file, flags.payload_delimiter), rng)
@@ -76,7 +76,7 @@ class ProduceLoad:
         self.flags = flags
         self.topics = topics
         self.payloads = payloads
-        self.meter = Meter(HOUR_US, 0.001)
+        self.meter = LoadMeter(HOUR_US, 0.001)
         if flags.expected_interval:
             self.meter.expected_interval = int(1e6 / flags.rate)
         self.metered = Metered("produced", self.meter, self._line)
@@ -85,10 +85,10 @@ class ProduceLoad:
         self._ended_before = 0
         self._asked_at = time.monotonic()
 
-    async def work(self, run: Run) -> None:
+    async def work(self, run: LoadSession) -> None:
         """Open all clients and producers, send, and wait for the receipts. Raises ClientError."""
         flags = self.flags
-        lanes: list[Lane] = []
+        lanes: list[ProducerLane] = []
         async with AsyncExitStack() as clients:
             for _ in range(flags.threads):
                 client = await clients.enter_async_context(kept_client(flags))
@@ -96,12 +96,12 @@ class ProduceLoad:
                 for topic in self.topics:
                     for _ in range(flags.num_producers):
                         name = f"{flags.producer_name}{flags.separator}{len(lanes)}" if flags.producer_name else ""
-                        lanes.append(await Lane.open(self, client, topic, name, transactions))
+                        lanes.append(await ProducerLane.open(self, client, topic, name, transactions))
             run.start()
             self.warm_at = time.monotonic() + flags.warmup_time
             await self._send(run, lanes)
 
-    async def _send(self, run: Run, lanes: Sequence[Lane]) -> None:
+    async def _send(self, run: LoadSession, lanes: Sequence[ProducerLane]) -> None:
         """Run all lanes. When they are done, or cancelled, wait for receipts that are still to come."""
         count = len(lanes)
         interval = count / self.flags.rate if self.flags.rate > 0 else 0.0
@@ -130,7 +130,7 @@ class ProduceLoad:
             for moment in moments:
                 latencies[int((now - moment) * 1e6)] += 1
 
-    def _line(self, counted: lines.Counted, found: Histogram) -> str:
+    def _line(self, counted: lines.Throughput, found: LatencyHistogram) -> str:
         return lines.produced(self.meter.messages, counted, found)
 
     def interval_lines(self) -> list[str]:
@@ -153,10 +153,12 @@ class ProduceLoad:
         return [*found, lines.aggregated_latency_us(self.meter.whole)]
 
 
-class Lane:
+class ProducerLane:
     """One producer of a topic, which is a producer for each partition, taken in turns."""
 
-    def __init__(self, load: ProduceLoad, producers: Sequence[Producer], transactions: Transactions | None) -> None:
+    def __init__(
+        self, load: ProduceLoad, producers: Sequence[Producer], transactions: TransactionClient | None
+    ) -> None:
         self._load = load
         self._flags = load.flags
         self._producers = producers
@@ -176,8 +178,8 @@ class Lane:
 
     @classmethod
     async def open(
-        cls, load: ProduceLoad, client: Client, topic: str, name: str, transactions: Transactions | None
-    ) -> Lane:
+        cls, load: ProduceLoad, client: Client, topic: str, name: str, transactions: TransactionClient | None
+    ) -> ProducerLane:
         """Open the producers. Raises ClientError."""
         producers: list[Producer] = []
         for part in await parts_of(client, topic, create=True):
@@ -188,14 +190,14 @@ class Lane:
                 producers.append(await client.producer(part, name=name, **bounds))  # type: ignore[arg-type]
         return cls(load, producers, transactions)
 
-    async def run(self, run: Run, schedule: Schedule) -> None:
+    async def run(self, run: LoadSession, schedule: Schedule) -> None:
         """Send until the schedule is done. Raises ClientError."""
         flags = self._flags
         window_s = max(flags.batch_time_window, 0) / 1000 if flags.batching and flags.rate > 0 else 0.0
         size = self._load.payloads.size_max + _OVERHEAD_BYTES
         count_max = max(1, min(flags.batch_max_messages, flags.batch_max_bytes // size))
         due = 0.0
-        with Timer() as timer:
+        with PaceTimer() as timer:
             while not schedule.done:
                 if flags.rate > 0:
                     # A full batch is sent when its last message is due, another one at the end of its window.
@@ -322,7 +324,7 @@ class Lane:
 
     # Transactions
 
-    async def _enter(self, transactions: Transactions) -> None:
+    async def _enter(self, transactions: TransactionClient) -> None:
         if self._transaction is None:
             try:
                 self._transaction = await transactions.begin(timeout_s=self._flags.txn_timeout)

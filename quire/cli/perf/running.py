@@ -10,14 +10,14 @@ from pathlib import Path
 
 import trio
 
-from quire.cli.messages.access import INTERRUPTED, Access, UsageError
+from quire.cli.messages.access import INTERRUPTED, ClusterAccess, FlagsError
 from quire.cli.messages.stopping import stoppable
 from quire.cli.perf.flags import ReportFlags
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 from quire.cli.perf.histogram_log import HistogramLog
-from quire.cli.perf.lines import Counted, own_cost
+from quire.cli.perf.lines import Throughput, own_cost
 from quire.cli.perf.live import LiveView, has_terminal
-from quire.cli.perf.meter import Meter
+from quire.cli.perf.meter import LoadMeter
 from quire.cli.perf.picture import draw
 from quire.client.client import Client, open_client
 from quire.world.real import real_world
@@ -26,7 +26,7 @@ SAMPLE_S = 0.5
 DRAIN_S = 10.0
 """Time for what is under way after the end of a load."""
 
-Line = Callable[[Counted, Histogram], str]
+Line = Callable[[Throughput, LatencyHistogram], str]
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Metered:
     """A meter with the lines made of it."""
 
     name: str
-    meter: Meter
+    meter: LoadMeter
     line: Line | None = None
     """Line of an interval; None: another one of the run has it."""
     tag: str = ""
@@ -42,7 +42,7 @@ class Metered:
 
 
 @dataclass(slots=True)
-class Run:
+class LoadSession:
     """What a load tells about itself."""
 
     title: str
@@ -67,7 +67,7 @@ class Run:
         return sum(each.meter.messages for each in self.metered)
 
 
-async def measure(flags: ReportFlags, run: Run, load: Callable[[], Awaitable[None]]) -> int:
+async def measure(flags: ReportFlags, run: LoadSession, load: Callable[[], Awaitable[None]]) -> int:
     """Run a load until it ends, for --test-duration, or until a signal; print and write what it did.
 
     `load` calls `run.start` when it is connected. Returns the exit code. Raises what `load` does, after the lines."""
@@ -101,7 +101,7 @@ def _write_picture(path: str, text: str) -> None:
 
 
 @asynccontextmanager
-async def kept_client(access: Access) -> AsyncIterator[Client]:
+async def kept_client(access: ClusterAccess) -> AsyncIterator[Client]:
     """Open a client whose connections outlive a cancellation of the block, so that the block can finish its work."""
     leave = trio.Event()
 
@@ -121,33 +121,33 @@ async def kept_client(access: Access) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def _outputs(flags: ReportFlags, run: Run) -> Iterator[tuple[HistogramLog | None, LiveView | None]]:
-    """Open the files and the table, so that a wrong path is refused before the load. Raises UsageError."""
+def _outputs(flags: ReportFlags, run: LoadSession) -> Iterator[tuple[HistogramLog | None, LiveView | None]]:
+    """Open the files and the table, so that a wrong path is refused before the load. Raises FlagsError."""
     if flags.picture:
         if not flags.picture.endswith(".svg"):
-            raise UsageError(f"--picture {flags.picture}: pictures are SVG; give a name that ends in .svg")
+            raise FlagsError(f"--picture {flags.picture}: pictures are SVG; give a name that ends in .svg")
         if not Path(flags.picture).absolute().parent.is_dir():
-            raise UsageError(f"--picture {flags.picture}: its folder does not exist")
+            raise FlagsError(f"--picture {flags.picture}: its folder does not exist")
     with ExitStack() as stack:
         log = view = None
         if run.histogram_file:
             try:
                 log = HistogramLog(stack.enter_context(open(run.histogram_file, "w", encoding="ascii")))
             except OSError as error:
-                raise UsageError(f"--histogram-file {run.histogram_file}: {error.strerror}") from None
+                raise FlagsError(f"--histogram-file {run.histogram_file}: {error.strerror}") from None
         if flags.live and has_terminal():
             view = stack.enter_context(LiveView(run.title, {each.name: each.meter for each in run.metered}))
         yield log, view
 
 
-async def _end_after(seconds: float, run: Run, scope: trio.CancelScope) -> None:
+async def _end_after(seconds: float, run: LoadSession, scope: trio.CancelScope) -> None:
     await run.started.wait()
     if seconds > 0:
         await trio.sleep(seconds)
         scope.cancel()
 
 
-async def _report(flags: ReportFlags, run: Run, log: HistogramLog | None, view: LiveView | None) -> None:
+async def _report(flags: ReportFlags, run: LoadSession, log: HistogramLog | None, view: LiveView | None) -> None:
     await run.started.wait()
     due = trio.current_time() + flags.report_interval
     while True:
@@ -164,7 +164,7 @@ async def _report(flags: ReportFlags, run: Run, log: HistogramLog | None, view: 
             print("\n".join([*run.more_lines(), *lines]), flush=True)
 
 
-def _write_intervals(run: Run, log: HistogramLog | None) -> list[str]:
+def _write_intervals(run: LoadSession, log: HistogramLog | None) -> list[str]:
     """End the interval of each meter, write it to the log, and return its lines."""
     lines = []
     for each in run.metered:

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import httpx2
 import trio
 
-from quire.cli.messages.access import Access, UsageError
+from quire.cli.messages.access import ClusterAccess, FlagsError
 from quire.cli.messages.web import path_of, reason_of, web_client
 from quire.client.client import Client
 
 _CONFLICT = 409
 
 
-async def create_partitioned(access: Access, topics: Sequence[str], partitions: int) -> None:
-    """Create topics with partitions; those that exist must have as many. 0 creates none. Raises UsageError."""
+async def create_partitioned(access: ClusterAccess, topics: Sequence[str], partitions: int) -> None:
+    """Create topics with partitions; those that exist must have as many. 0 creates none. Raises FlagsError."""
     if partitions > 0:
         await trio.to_thread.run_sync(_create, access, topics, partitions)
 
 
-def _create(access: Access, topics: Sequence[str], partitions: int) -> None:
+def _create(access: ClusterAccess, topics: Sequence[str], partitions: int) -> None:
     with web_client(access) as client:
         for topic in topics:
             _create_one(client, topic, partitions)
@@ -32,9 +32,9 @@ def _create_one(client: httpx2.Client, topic: str, partitions: int) -> None:
     if answer.status_code == _CONFLICT:
         found = client.get(path).json().get("partitions")
         if found != partitions:
-            raise UsageError(f"{topic} exists with {found} partitions, and {partitions} are asked for")
+            raise FlagsError(f"{topic} exists with {found} partitions, and {partitions} are asked for")
     elif answer.status_code >= 400:
-        raise UsageError(f"{topic} cannot be created with {partitions} partitions: {reason_of(answer)}")
+        raise FlagsError(f"{topic} cannot be created with {partitions} partitions: {reason_of(answer)}")
 
 
 async def parts_of(client: Client, topic: str, *, create: bool) -> list[str]:

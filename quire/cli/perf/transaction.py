@@ -16,14 +16,14 @@ from quire.cli.messages.consume import POSITIONS, choose, type_of
 from quire.cli.messages.stopping import run_async
 from quire.cli.perf import lines
 from quire.cli.perf.flags import TransactionFlags
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 from quire.cli.perf.lines import TransactionCounts
-from quire.cli.perf.meter import HOUR_US, Meter
-from quire.cli.perf.pacing import Schedule, Timer
+from quire.cli.perf.meter import HOUR_US, LoadMeter
+from quire.cli.perf.pacing import PaceTimer, Schedule
 from quire.cli.perf.payloads import letters
-from quire.cli.perf.running import Metered, Run, kept_client, measure
+from quire.cli.perf.running import LoadSession, Metered, kept_client, measure
 from quire.cli.perf.topics import create_partitioned, parts_of
-from quire.client.client import Client, Consumer, ConsumerOptions, Transactions
+from quire.client.client import Client, Consumer, ConsumerOptions, TransactionClient
 from quire.client.errors import ClientError
 from quire.client.packing import pack
 from quire.client.transactions import Transaction, TransactionProducer
@@ -49,7 +49,9 @@ async def _transaction(flags: TransactionFlags) -> int:
     flags.check()
     load = TransactionLoad(flags)
     sends = Metered("sent", load.sends, tag="send")
-    run = Run("quire perf transaction", [sends, Metered("acknowledged", load.acks, tag="ack")], closing=load.closing)
+    run = LoadSession(
+        "quire perf transaction", [sends, Metered("acknowledged", load.acks, tag="ack")], closing=load.closing
+    )
     sends.line = load.line
     if flags.partitions is not None:
         await create_partitioned(flags, load.sinks, flags.partitions)
@@ -60,7 +62,7 @@ class TransactionLoad:
     """Threads of transactions on one client, each with producers and consumers of its own."""
 
     def __init__(self, flags: TransactionFlags) -> None:
-        """Raises UsageError."""
+        """Raises FlagsError."""
         self.flags = flags
         self.sources = [full_name(each) for each in _divided(flags.topics_c, "test-consume")]
         self.sinks = [full_name(each) for each in _divided(flags.topics_p, "test-produce")]
@@ -72,15 +74,15 @@ class TransactionLoad:
             replicated=flags.replicated,
         )
         self.payload = letters(SIZE, random.Random(0))
-        self.sends = Meter(HOUR_US, 0.001)
-        self.acks = Meter(HOUR_US, 0.001)
+        self.sends = LoadMeter(HOUR_US, 0.001)
+        self.acks = LoadMeter(HOUR_US, 0.001)
         self.counts = TransactionCounts()
         self._begun = 0
         self._ended_before = 0
         self._asked_at = time.monotonic()
         self._schedule = Schedule(time.monotonic(), 1 / flags.txn_rate if flags.txn_rate > 0 else 0.0, 0)
 
-    async def work(self, run: Run) -> None:
+    async def work(self, run: LoadSession) -> None:
         """Run all threads. Raises ClientError."""
         async with kept_client(self.flags) as client:
             transactions = None if self.flags.txn_disable else await client.transactions()
@@ -101,7 +103,7 @@ class TransactionLoad:
             self.counts, **{name: getattr(self.counts, name) + value for name, value in counted.items()}
         )
 
-    async def admitted(self, timer: Timer) -> bool:
+    async def admitted(self, timer: PaceTimer) -> bool:
         """Wait until the rate allows another transaction; False: there were enough."""
         if 0 < self.flags.number_txn <= self._begun:
             return False
@@ -112,7 +114,7 @@ class TransactionLoad:
             await timer.until(moment)
         return True
 
-    def line(self, counted: lines.Counted, found: Histogram) -> str:
+    def line(self, counted: lines.Throughput, found: LatencyHistogram) -> str:
         """Return the line of an interval. The meter of acknowledgements has its own interval."""
         now = time.monotonic()
         rate = (self.counts.ended - self._ended_before) / max(now - self._asked_at, 1e-9)
@@ -136,9 +138,9 @@ class Thread:
     def __init__(
         self,
         load: TransactionLoad,
-        transactions: Transactions | None,
+        transactions: TransactionClient | None,
         producers: Sequence[Sequence[TransactionProducer]],
-        sources: Sequence[Source],
+        sources: Sequence[MessageSource],
     ) -> None:
         self._load = load
         self._transactions = transactions
@@ -147,23 +149,23 @@ class Thread:
         self._turn = 0
 
     @classmethod
-    async def open(cls, load: TransactionLoad, client: Client, transactions: Transactions | None) -> Thread:
+    async def open(cls, load: TransactionLoad, client: Client, transactions: TransactionClient | None) -> Thread:
         """Open producers and consumers. Raises ClientError."""
         producers = [
             [await client.transaction_producer(part) for part in await parts_of(client, sink, create=True)]
             for sink in load.sinks
         ]
-        sources: list[Source] = []
+        sources: list[MessageSource] = []
         for topic in load.sources:
             parts = await parts_of(client, topic, create=True)
             for name in load.subscriptions:
-                sources.append(Source([await client.consumer(part, name, load.options) for part in parts]))
+                sources.append(MessageSource([await client.consumer(part, name, load.options) for part in parts]))
         return cls(load, transactions, producers, sources)
 
     async def run(self) -> None:
         """Run transactions until there were enough. Raises ClientError."""
         load = self._load
-        with Timer() as timer:
+        with PaceTimer() as timer:
             while await load.admitted(timer):
                 transaction = await self._begin()
                 for source in self._sources:
@@ -186,7 +188,7 @@ class Thread:
         self._load.more(opened=1)
         return transaction
 
-    async def _acknowledge(self, source: Source, transaction: Transaction | None) -> None:
+    async def _acknowledge(self, source: MessageSource, transaction: Transaction | None) -> None:
         taken = await source.take()
         if taken is None:
             return
@@ -243,7 +245,7 @@ class Thread:
             await source.close()
 
 
-class Source:
+class MessageSource:
     """Messages of the partitions of a topic, taken one by one."""
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from quire.cli.messages.access import UsageError
+from quire.cli.messages.access import FlagsError
 
 UNLIMITED = 10_000_000
 """Rate that stands for as fast as possible, as 0 does."""
@@ -68,10 +68,10 @@ def workloads() -> dict[str, Workload]:
 
 
 def workload(name: str) -> Workload:
-    """Return a workload; ".yaml" may be left out. Raises UsageError with the nearest names."""
+    """Return a workload; ".yaml" may be left out. Raises FlagsError with the nearest names."""
     found = workloads().get(name.removesuffix(".yaml"))
     if found is None:
         near = difflib.get_close_matches(name, workloads(), 3)
         hint = f"; did you mean {', '.join(near)}?" if near else "; `quire bench --list` lists them"
-        raise UsageError(f"there is no workload {name!r}{hint}")
+        raise FlagsError(f"there is no workload {name!r}{hint}")
     return found

@@ -16,7 +16,7 @@ import pulsar
 import pytest
 
 from quire.cli.main import main
-from quire.cli.messages.records import Record, to_json
+from quire.cli.messages.records import MessageRecord, to_json
 from tests.support.admin_rest import Admin
 from tests.support.server import StandaloneProcess, standalone
 
@@ -83,11 +83,11 @@ def quire(server: StandaloneProcess, tmp_path: Path) -> Quire:
 
 
 RECORDS = [
-    Record(b"plain"),
-    Record(b"\xff\x00\n", key=b"\xfe", properties=(("a", "1"), ("b", "\u00e9\n")), event_ms=1_700_000_000_000),
-    Record(b"", key=b""),
-    Record(None, key=b"k"),
-    Record(b"many\nlines", properties=(("twice", "1"), ("twice", "2"))),
+    MessageRecord(b"plain"),
+    MessageRecord(b"\xff\x00\n", key=b"\xfe", properties=(("a", "1"), ("b", "\u00e9\n")), event_ms=1_700_000_000_000),
+    MessageRecord(b"", key=b""),
+    MessageRecord(None, key=b"k"),
+    MessageRecord(b"many\nlines", properties=(("twice", "1"), ("twice", "2"))),
 ]
 
 

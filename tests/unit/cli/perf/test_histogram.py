@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 from quire.cli.perf.histogram_log import HEAD, HistogramLog, encoded, line
 
 HOUR = 3_600_000_000
@@ -28,8 +28,8 @@ def values_of_java() -> list[int]:
     return [number * number * 13 % 40_000_000 // (1 + number % 7 * 1000) for number in range(20_000)]
 
 
-def recorded(values: list[int], digits: int = 3) -> Histogram:
-    made = Histogram(HOUR, digits)
+def recorded(values: list[int], digits: int = 3) -> LatencyHistogram:
+    made = LatencyHistogram(HOUR, digits)
     for value in values:
         made.record(value)
     return made
@@ -56,7 +56,7 @@ def test_a_log_has_the_bytes_of_the_original() -> None:
 
 def test_a_tag_stands_before_the_start() -> None:
     file = io.StringIO()
-    HistogramLog(file).write(Histogram(100), 5.0, 1.5, "ack")
+    HistogramLog(file).write(LatencyHistogram(100), 5.0, 1.5, "ack")
     assert file.getvalue().removeprefix(HEAD).startswith("Tag=ack,5.000,1.500,0.000,HIST")
 
 
@@ -79,27 +79,27 @@ def test_a_merge_is_the_histogram_of_both(first: list[int], second: list[int]) -
 
 
 def test_a_stall_counts_for_what_it_kept_from_being_sent() -> None:
-    found = Histogram(HOUR)
+    found = LatencyHistogram(HOUR)
     found.record_expected(1000, 100)
     assert (found.total, found.percentile(50), found.maximum) == (10, 500, 1000)
-    plain = Histogram(HOUR)
+    plain = LatencyHistogram(HOUR)
     plain.record_expected(1000, 0)
     assert plain.total == 1
 
 
 def test_a_value_above_the_highest_counts_as_the_highest() -> None:
-    found = Histogram(1000)
+    found = LatencyHistogram(1000)
     found.record(10**9)
     found.record(-5)
     assert (found.total, found.maximum, found.percentile(0.1)) == (2, 1000, 0)
 
 
 def test_an_empty_histogram_is_all_zero() -> None:
-    found = Histogram(1000)
+    found = LatencyHistogram(1000)
     assert (found.percentile(99), found.mean(), found.maximum, found.steps()) == (0, 0.0, 0, [])
 
 
 @pytest.mark.parametrize(("highest", "digits"), [(1, 3), (100, 0), (100, 6)])
 def test_impossible_bounds_are_refused(highest: int, digits: int) -> None:
     with pytest.raises(ValueError, match="a histogram up to"):
-        Histogram(highest, digits)
+        LatencyHistogram(highest, digits)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from quire.cli.perf import lines
-from quire.cli.perf.histogram import Histogram
-from quire.cli.perf.lines import Counted, TransactionCounts
+from quire.cli.perf.histogram import LatencyHistogram
+from quire.cli.perf.lines import Throughput, TransactionCounts
 
 
-def latencies(*values: int) -> Histogram:
-    found = Histogram(1_000_000)
+def latencies(*values: int) -> LatencyHistogram:
+    found = LatencyHistogram(1_000_000)
     for value in values:
         found.record(value)
     return found
@@ -16,7 +16,7 @@ def latencies(*values: int) -> Histogram:
 
 US = latencies(*range(1000, 2001))
 MS = latencies(1, 2, 3, 40)
-COUNTED = Counted(1000, 1_024_000, 10.0, 5)
+COUNTED = Throughput(1000, 1_024_000, 10.0, 5)
 
 
 def test_the_line_of_a_producer() -> None:

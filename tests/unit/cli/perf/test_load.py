@@ -14,12 +14,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from quire.cli.main import app
-from quire.cli.messages.access import UsageError
+from quire.cli.messages.access import FlagsError
 from quire.cli.perf.flags import ConsumerFlags, ProducerFlags, TransactionFlags
-from quire.cli.perf.histogram import Histogram
+from quire.cli.perf.histogram import LatencyHistogram
 from quire.cli.perf.live import table_of
-from quire.cli.perf.meter import Meter, Sample
-from quire.cli.perf.pacing import Schedule, Timer
+from quire.cli.perf.meter import LoadMeter, Sample
+from quire.cli.perf.pacing import PaceTimer, Schedule
 from quire.cli.perf.payloads import Keys, Payloads, from_file, half_random
 from quire.cli.perf.picture import draw
 from quire.cli.perf.workloads import workload, workloads
@@ -53,7 +53,7 @@ def test_a_batch_is_due_at_the_end_of_its_window_or_when_it_is_full() -> None:
 @pytest.mark.real_clock
 async def test_a_timer_is_not_early_and_knows_less_than_a_millisecond() -> None:
     late = []
-    with Timer() as timer:
+    with PaceTimer() as timer:
         for _ in range(20):
             moment = time.monotonic() + 0.0003
             await timer.until(moment)
@@ -65,7 +65,7 @@ async def test_a_timer_is_not_early_and_knows_less_than_a_millisecond() -> None:
 def test_the_topics_and_subscriptions_are_numbered_as_by_the_original() -> None:
     assert ProducerFlags(topics=("a",), num_topics=2).names() == [f"{PREFIX}/a-0", f"{PREFIX}/a-1"]
     assert ProducerFlags(topics=("a", "b"), num_topics=2).names() == [f"{PREFIX}/a", f"{PREFIX}/b"]
-    refuses(UsageError, ProducerFlags(topics=("a", "b"), num_topics=3).names)
+    refuses(FlagsError, ProducerFlags(topics=("a", "b"), num_topics=3).names)
     assert ConsumerFlags(topics=("a",), num_subscriptions=2).subscription_names() == ["sub-0", "sub-1"]
     assert ConsumerFlags(topics=("a",), subscriptions=("x,y",), num_subscriptions=2).subscription_names() == ["x", "y"]
 
@@ -90,7 +90,7 @@ def test_the_topics_and_subscriptions_are_numbered_as_by_the_original() -> None:
     ],
 )
 def test_flags_that_cannot_be_obeyed_are_refused(flags: ProducerFlags | ConsumerFlags | TransactionFlags) -> None:
-    refuses(UsageError, flags.check)
+    refuses(FlagsError, flags.check)
 
 
 def test_the_defaults_are_accepted_and_those_of_the_original() -> None:
@@ -118,7 +118,7 @@ def test_a_picture_must_be_svg_in_a_folder_that_exists(tmp_path: Path) -> None:
 
 
 def test_a_meter_divides_into_intervals_and_keeps_the_whole() -> None:
-    meter = Meter(1_000_000, 0.001)
+    meter = LoadMeter(1_000_000, 0.001)
     for latency in (100, 200):
         meter.messages += 1
         meter.size_bytes += 10
@@ -135,7 +135,7 @@ def test_a_meter_divides_into_intervals_and_keeps_the_whole() -> None:
 
 
 def test_a_meter_may_count_what_a_stall_kept_from_being_sent() -> None:
-    meter = Meter(1_000_000, 0.001)
+    meter = LoadMeter(1_000_000, 0.001)
     meter.expected_interval = 100
     meter.latencies[1000] += 1
     meter.sample()
@@ -143,11 +143,11 @@ def test_a_meter_may_count_what_a_stall_kept_from_being_sent() -> None:
 
 
 def test_the_picture_is_svg_with_all_lines() -> None:
-    whole = Histogram(1_000_000)
+    whole = LatencyHistogram(1_000_000)
     for value in range(1, 1001):
         whole.record(value)
     samples = [Sample(number / 2, 100.0, 5, 9, 10 + number) for number in range(2000)]
-    for text in (draw("a <run>", whole, samples, 0.001), draw("empty", Histogram(10), [], 1.0)):
+    for text in (draw("a <run>", whole, samples, 0.001), draw("empty", LatencyHistogram(10), [], 1.0)):
         root = ElementTree.fromstring(text)
         assert root.tag.endswith("svg")
     root = ElementTree.fromstring(draw("a <run>", whole, samples, 0.001))
@@ -156,12 +156,12 @@ def test_the_picture_is_svg_with_all_lines() -> None:
 
 
 def test_the_table_has_a_row_for_each_meter() -> None:
-    meter = Meter(1_000_000, 0.001)
+    meter = LoadMeter(1_000_000, 0.001)
     meter.messages += 1234
     meter.latencies[2500] += 1
     meter.sample()
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(table_of("run", {"produced": meter, "received": Meter(10, 1.0)}))
+    console.print(table_of("run", {"produced": meter, "received": LoadMeter(10, 1.0)}))
     console.file.close()
     text = console.export_text()
     assert "1,234" in text
@@ -175,7 +175,7 @@ def test_all_workloads_are_there_with_their_numbers() -> None:
     assert (found.topics, found.partitions, found.size, found.rate, found.minutes) == (1, 16, 1024, 50_000, 15)
     assert workload("max-rate-1-topic-1-partition-1p-1c-1kb").rate == 0
     assert workload("backlog-1-topic-1-partition-1kb").backlog_gb == 100
-    refuses(UsageError, lambda: workload("1-topic-16-partitions-1k"), "did you mean 1-topic-16-partitions-1kb")
+    refuses(FlagsError, lambda: workload("1-topic-16-partitions-1k"), "did you mean 1-topic-16-partitions-1kb")
 
 
 def test_payloads_and_keys(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_payloads_and_keys(tmp_path: Path) -> None:
     assert half_random(100, 0.5, rng)[50:] == bytes(50)
     assert (Keys("autoIncrement", rng).take(3), Keys("", rng).take(3)) == (["0", "1", "2"], None)
     path.write_text("\n")
-    refuses(UsageError, lambda: from_file(str(path), "\\n"))
+    refuses(FlagsError, lambda: from_file(str(path), "\\n"))
