@@ -123,7 +123,7 @@ def _apply(consumer: Consumer[Subscription], ack: pb.CommandAck, ids: Sequence[p
         # A type that counts what a consumer holds knows the messages of the batches.
         consumer.has_acked(max(len(ids), held - subscription.unacked_of(consumer)))
     except CursorError as error:
-        return error
+        return error.with_traceback(None)  # which has the frame of the caller
     if too_long:
         return InvalidAckError(
             too_long, f"an ack_set has at most {ACK_SET_WORDS_MAX} words ({BATCH_SIZE_MAX} messages)"

@@ -129,13 +129,16 @@ class Connection:
                 try:
                     while not await self._read():
                         self._buffer.rest()
+                except (FrameError, ProtocolError) as error:
+                    why = str(error)
+                    if self.context.rare_lines.admits("protocol violation", self.stream.peer):
+                        self.log.warning("connection closed: protocol violation", reason=why)
+                except OSError as error:
+                    why = str(error)
                 finally:
                     self.closed = True  # from here on nothing is written and no task started
+                # From here: a nursery that an error leaves is in a cycle with what it cancels.
                 nursery.cancel_scope.cancel()
-        except* (FrameError, ProtocolError) as errors:
-            why = reason_of(errors)
-            if self.context.rare_lines.admits("protocol violation", self.stream.peer):
-                self.log.warning("connection closed: protocol violation", reason=why)
         except* OSError as errors:
             why = reason_of(errors)
         finally:

@@ -17,11 +17,11 @@ def ack_each(cursor: Cursor, whole: list[Position], parts: list[tuple[Position, 
         try:
             cursor.ack_individual(whole)
         except InvalidAckError as error:
-            invalid.append(error)
+            invalid.append(error.with_traceback(None))  # which has this frame
     for position, ack_set in parts:
         try:
             cursor.ack_batch(position, ack_set)
         except InvalidAckError as error:
-            invalid.append(error)
+            invalid.append(error.with_traceback(None))  # which has this frame
     if invalid:
         raise InvalidAckError([each for error in invalid for each in error.positions], invalid[0].reason)

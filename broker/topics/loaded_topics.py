@@ -272,7 +272,7 @@ class Topics:
         except NoSuchManagedLedgerError:
             loading.error = TopicNotFoundError(f"topic {full} does not exist, and may not be created")
         except BrokerError as error:
-            loading.error = error
+            loading.error = error.with_traceback(None)  # which has this frame
         except (ManagedLedgerError, CursorError) as error:
             log.warning("topic not loaded", topic=full, reason=str(error))
             loading.error = ServiceNotReadyError(f"topic {full}: {error}")

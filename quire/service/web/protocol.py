@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import h11
 import trio
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
@@ -32,10 +33,28 @@ class Answers:
         self.by_digit[status // 100] += 1
 
 
+class Parser(h11.Connection):
+    """Parser of the requests of one connection.
+
+    h11 raises what it finds wrong from a frame that refers to it: a cycle, with the frames of the whole call. The
+    collector of a server looks at old objects rarely, so the frames of refused requests would fill its memory.
+    """
+
+    def next_event(self) -> Any:
+        try:
+            return super().next_event()
+        except h11.RemoteProtocolError as error:
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
+
+
 class Http1(H11Protocol):
     """Protocol of one connection."""
 
     answers: Answers
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.connection = Parser(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
 
     async def _check_protocol(self, event: Any) -> None:
         """Change to no other protocol."""
@@ -60,6 +79,7 @@ class WebConnection(TCPServer):
 
     async def run(self) -> None:
         stream: Any = self.stream
+        protocol: Any = None
         if stream.is_tls:
             try:
                 await stream.do_handshake()
@@ -71,7 +91,7 @@ class WebConnection(TCPServer):
             async with TaskGroup() as group:
                 self._task_group = group
                 state = ConnectionState(self.state)
-                protocol: Any = Http1(
+                protocol = Http1(
                     self.app, self.config, self.context, group, state, stream.is_tls, client, server, self.protocol_send
                 )
                 protocol.answers = self.answers
@@ -82,3 +102,6 @@ class WebConnection(TCPServer):
             pass  # the connection is gone
         finally:
             await self._close()
+            if protocol is not None:  # they refer to each other: see Parser
+                protocol.stream = None
+                del self.protocol

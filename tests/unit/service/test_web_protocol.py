@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import gc
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
+import h11
 import pytest
 import trio
 from starlette.requests import Request
@@ -14,6 +18,8 @@ from starlette.responses import Response
 from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
 from quire.service.routes import route
+from quire.service.web.protocol import Http1, WebConnection
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.real_clock
 
@@ -90,4 +96,50 @@ async def test_answers_are_counted_those_of_the_parser_too() -> None:
         'quire_web_answers_total{status="3xx"} 0.0',
         'quire_web_answers_total{status="4xx"} 2.0',
         'quire_web_answers_total{status="5xx"} 0.0',
+    ]
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("breaks", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(GET + b"\r\n", id="a request"),
+        pytest.param(GET + b"\r\n" + GET, id="a request and a half"),
+        pytest.param(b"G\0T / HTTP/1.1\r\n\r\n", id="no request"),
+        pytest.param(GET + b"\r\n" + b"\0\r\n\r\n", id="no request behind a request"),
+        pytest.param(GET + b"Content-Length: 10\r\n\r\n", id="no body"),
+        pytest.param(GET + b"Transfer-Encoding: chunked\r\n\r\nz", id="no chunk"),
+        pytest.param(GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n", id="another protocol"),
+    ],
+)
+async def test_an_ended_connection_is_freed_at_once(data: bytes, breaks: bool) -> None:
+    """The collector of a server looks at old objects rarely."""
+    async with a_port() as (port, _):
+        with trio.fail_after(10):
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            await stream.send_all(data)
+            if data:
+                await stream.receive_some()
+            if breaks:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await stream.aclose()
+        await until(lambda: not kept(), within=10)
+
+
+def kept() -> list[str]:
+    """Return the types of the objects of connections that there are."""
+    return [
+        type(each).__name__
+        for each in gc.get_objects()
+        if isinstance(each, (WebConnection, Http1, h11.RemoteProtocolError))
     ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import trio.testing
 
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import C, command, frame, send
 from tests.unit.broker.peers import TOPIC, Room
 
@@ -19,6 +20,10 @@ SUBSCRIBE = frame(
     command("SUBSCRIBE", "subscribe", topic=TOPIC, subscription="s", subType=1, consumer_id=1, request_id=2)
 )
 LOOKUP = frame(command("LOOKUP", "lookupTopic", topic="persistent://public/default/never", request_id=3))
+NO_PARTITION = frame(command("PRODUCER", "producer", topic=f"{TOPIC}-partition-7", producer_id=2, request_id=4))
+NEVER = [pb.MessageIdData(ledgerId=99, entryId=each) for each in range(5000)]
+ACK = frame(command("ACK", "ack", consumer_id=1, ack_type=0, message_id=NEVER[:2]))
+LARGE_ACK = frame(command("ACK", "ack", consumer_id=1, ack_type=0, message_id=NEVER))
 LARGE = frame(command("CLOSE_PRODUCER", "close_producer", producer_id=3, request_id=8)) * 1000
 
 
@@ -49,6 +54,7 @@ def no_collector() -> Iterator[None]:
     ],
 )
 async def test_an_ended_connection_is_freed_at_once(room: Room, sent: bytes, breaks: bool) -> None:
+    before = errors()
     peer = room.open()
     await trio.testing.wait_all_tasks_blocked()
     [known] = [weakref.ref(each) for each in room.broker.connections]
@@ -60,3 +66,37 @@ async def test_an_ended_connection_is_freed_at_once(room: Room, sent: bytes, bre
     await trio.testing.wait_all_tasks_blocked()
     assert not room.broker.connections
     assert known() is None
+    assert errors() == before
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param(SUBSCRIBE, ACK, id="invalid acknowledgements"),
+        pytest.param(SUBSCRIBE, LARGE_ACK, id="many invalid acknowledgements"),
+        pytest.param(NO_PARTITION, b"", id="no such partition"),
+        pytest.param(PRODUCER, b"\0\0\0\1", id="no frame"),
+        pytest.param(PRODUCER, CONNECT, id="a second CONNECT"),
+        pytest.param(SUBSCRIBE, PRODUCER + b"\0\0\0\1", id="no frame behind a request"),
+    ],
+)
+@pytest.mark.parametrize("checkpoints", [5, 100])
+async def test_its_errors_are_freed_with_it(room: Room, first: bytes, then: bytes, checkpoints: int) -> None:
+    before = errors()
+    peer = room.open()
+    await trio.testing.wait_all_tasks_blocked()
+    peer.stream.arrive(CONNECT + first)
+    for _ in range(checkpoints):
+        await trio.lowlevel.checkpoint()
+    peer.stream.arrive(then)
+    await trio.testing.wait_all_tasks_blocked()
+    peer.stream.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not room.broker.connections
+    assert errors() == before
+
+
+def errors() -> list[str]:
+    """Return the errors that something refers to, or that a cycle keeps."""
+    return sorted(repr(each) for each in gc.get_objects() if isinstance(each, BaseException))
