@@ -32,7 +32,7 @@ TYPES = tuple(_TYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """What a consumer asks of its subscription. Raises ValueError for invalid values."""
+    """Requests of a consumer to its subscription. Raises ValueError for invalid values."""
 
     type: str = "Exclusive"
     """One of TYPES."""

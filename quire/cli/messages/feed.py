@@ -31,7 +31,7 @@ class EntryMessages:
 
 @dataclass(frozen=True, slots=True)
 class FeedPart:
-    """What a feed received at once. `ended`: it has no more, because the end was reached."""
+    """Messages that a feed received at once. `ended`: it has no more, because the end was reached."""
 
     feed: Feed
     units: list[EntryMessages]

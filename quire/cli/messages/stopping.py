@@ -10,7 +10,7 @@ import trio
 
 
 class StopRequest:
-    """Whether and how a command was asked to end."""
+    """Request to end a command, and the scope that it cancels."""
 
     def __init__(self) -> None:
         self.interrupted = False

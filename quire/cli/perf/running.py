@@ -43,7 +43,7 @@ class Metered:
 
 @dataclass(slots=True)
 class LoadSession:
-    """What a load tells about itself."""
+    """Meters of a load, its files and its lines."""
 
     title: str
     metered: Sequence[Metered]

@@ -28,9 +28,9 @@ class Workload:
     size: int
     subscriptions: int
     consumers: int
-    """Of each subscription."""
+    """Number for each subscription."""
     producers: int
-    """Of each topic."""
+    """Number for each topic."""
     rate: int
     """Messages per second over all topics; 0: as fast as possible."""
     backlog_gb: int
