@@ -80,7 +80,7 @@ class FakeLog:
         """Entries read from the cache."""
         self.cache_reads = 0
         self.keeps = False
-        """Whether entries that dispatch wants to keep are cached, although the log is cold."""
+        """True if entries that dispatch wants to keep are cached, although the log is cold."""
         self.kept: set[int] = set()
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
