@@ -112,11 +112,17 @@ async def recover(world: World, config: BookieConfig, storage: DbLedgerStorage, 
         log.warning("found when the bookie started", file=finding.file, found=finding.what)
     reading = _replay(world.disk, config, plan)
     batches = reading.batches()
+    impossible = 0
     while (records := await run(partial(next, batches, None), name="journal replay")) is not None:
         for record in records:
-            await _apply(storage, record)
+            if not isinstance(record, Force) and record.ledger_id < 0:
+                impossible += 1  # an older bookie took fences of such ledgers, which no index can have
+            else:
+                await _apply(storage, record)
     if reading.end == NO_MARK:
         return Recovered(None)
+    if impossible:
+        log.warning("journal records of impossible ledgers left out", records=impossible)
     if reading.records:
         log.info("journal replayed", records=reading.records, from_mark=str(plan.mark), to_mark=str(reading.end))
     try:

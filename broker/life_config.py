@@ -72,6 +72,14 @@ class LifeOptions(NeighbourOptions):
         doc="true: the age of a message counts from its publish time, which is read. false: from the closing of its "
         "ledger.",
     )
+    pause_on_ack_state: bool = conf_key(
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        False,
+        dynamic=True,
+        doc="true: a Shared or Key_Shared subscription with more ranges of acknowledged entries than "
+        "managedLedgerMaxUnackedRangesToPersist is given nothing new until there are fewer; what was delivered before "
+        "is still delivered again. Namespaces and topics may have another (dispatcherPauseOnAckStatePersistent).",
+    )
     broker_publish_messages: int = conf_key(
         "brokerPublisherThrottlingMaxMessageRate",
         0,

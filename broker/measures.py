@@ -7,7 +7,7 @@ anyway is read. Source: Pulsar's Rate.calculateRate and BrokerService.updateRate
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 MEASURED_IN_STEP = 200
@@ -32,7 +32,9 @@ class Rates(NamedTuple):
         >>> Rates(messages_in=30).since(Rates(messages_in=10), 10.0).messages_in
         2.0
         """
-        return Rates._make((one - other) / seconds for one, other in zip(self, before, strict=True))
+        return Rates._make(
+            [0 if one == other else (one - other) / seconds for one, other in zip(self, before, strict=True)]
+        )
 
 
 NOTHING = Rates()
@@ -45,13 +47,18 @@ class Measures:
         """`interval_s`: time between rounds, for the first one."""
         self._interval_s = interval_s
         self._at: float | None = None
-        self._counts: Mapping[object, Rates] = {}
+        self._counts: dict[object, Rates] = {}
         """Counts at the last round, of what had any."""
-        self._rates: Mapping[object, Rates] = {}
+        self._rates: dict[object, Rates] = {}
 
     def of(self, measured: object) -> Rates:
         """Return the rates of a topic, producer, subscription or consumer; 0 for what was not measured."""
         return self._rates.get(measured, NOTHING)
+
+    def forget(self, measured: object) -> None:
+        """Keep nothing of a producer or consumer that has left, which would stay in memory until the next round."""
+        self._counts.pop(measured, None)
+        self._rates.pop(measured, None)
 
     def round(self, now: float, counted: Iterable[tuple[object, Rates]]) -> Generator[None, None, None]:
         """Measure everything: one element per step of the event loop. `now`: time of the event loop in seconds.

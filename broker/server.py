@@ -320,6 +320,9 @@ class Broker:
             topics: Iterable[AnyTopic] = chain(self.topics.loaded(), self.direct.loaded())
             for _ in self.context.measures.round(trio.current_time(), counted(topics)):
                 await trio.lowlevel.checkpoint()
+            async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
+                if topic.rates is not None:
+                    topic.rates.measured(self.context.measures.of(topic), trio.current_time())
 
     async def _compact(self) -> None:
         """Compact the topics to which enough was added."""

@@ -35,7 +35,7 @@ _NO_LEDGERS: Final[dict[int, dict[int, int]]] = {}
 class AckRanges:
     """A set of (ledger id, entry id), cheap for runs and for holes alike."""
 
-    __slots__ = ("_ledgers", "count", "partial_chunks")
+    __slots__ = ("_ledgers", "count", "partial_chunks", "range_count")
 
     def __init__(self) -> None:
         self._ledgers = _NO_LEDGERS
@@ -43,6 +43,8 @@ class AckRanges:
         """Entries in the set."""
         self.partial_chunks = 0
         """Chunks that are only partly in the set, which determines its size in memory and when stored."""
+        self.range_count = 0
+        """Ranges that `ranges` yields."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -58,7 +60,7 @@ class AckRanges:
 
     def clear(self) -> None:
         self._ledgers = _NO_LEDGERS
-        self.count = self.partial_chunks = 0
+        self.count = self.partial_chunks = self.range_count = 0
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         chunks = self._ledgers.get(ledger_id)
@@ -76,9 +78,16 @@ class AckRanges:
             chunks = self._made_chunks(ledger_id)
         number = entry_id >> _SHIFT
         bitmap = chunks.get(number, 0)
-        bit = 1 << (entry_id & _LOW)
+        low = entry_id & _LOW
+        bit = 1 << low
         if bitmap & bit:
             return False
+        if 0 < low < _LOW:
+            self.range_count += 1 - (bitmap >> (low - 1) & 0b101).bit_count()
+        elif low:
+            self.range_count += 1 - (bitmap >> (low - 1) & 1) - (chunks.get(number + 1, 0) & 1)
+        else:
+            self.range_count += 1 - (bitmap >> 1 & 1) - (chunks.get(number - 1, 0) >> _LOW)
         if not bitmap:
             self.partial_chunks += 1
         bitmap |= bit
@@ -109,7 +118,9 @@ class AckRanges:
         if after == FULL:
             after = FULL
         self.partial_chunks += (after != FULL) - (before not in (0, FULL))
+        self.range_count -= _starts(chunks, number) + _starts(chunks, number + 1)
         chunks[number] = after
+        self.range_count += _starts(chunks, number) + _starts(chunks, number + 1)
         added = (mask & ~before).bit_count()
         self.count += added
         return added
@@ -175,29 +186,38 @@ class AckRanges:
             return
         if len(ledgers) > 1 or ledger_id not in ledgers:
             for other in [known for known in ledgers if known < ledger_id]:
-                for whole in ledgers.pop(other).values():
-                    self._forget_bitmap(whole)
+                whole = ledgers.pop(other)
+                for number in list(whole):
+                    self._forget_chunk(whole, number)
         chunks = ledgers.get(ledger_id)
         if chunks is None:
             return
         start, end = (after + 1) >> _SHIFT, (entry_id + 1) >> _SHIFT
         gone = range(start, end) if end - start <= len(chunks) else [known for known in chunks if known < end]
         for number in gone:
-            self._forget_bitmap(chunks.pop(number, 0))
+            self._forget_chunk(chunks, number)
         low = (entry_id + 1) & _LOW
         bitmap = chunks.get(end)
         if bitmap is not None and low:
             kept = bitmap >> low << low
             if kept:
+                self.range_count -= _starts(chunks, end)
                 chunks[end] = kept
+                self.range_count += _starts(chunks, end)
                 self.count -= bitmap.bit_count() - kept.bit_count()
                 self.partial_chunks += bitmap == FULL
             else:
-                self._forget_bitmap(chunks.pop(end))
+                self._forget_chunk(chunks, end)
         if not chunks:
             del ledgers[ledger_id]
 
-    def _forget_bitmap(self, bitmap: int) -> None:
+    def _forget_chunk(self, chunks: dict[int, int], number: int) -> None:
+        bitmap = chunks.get(number, 0)
+        if not bitmap:
+            return
+        self.range_count -= _starts(chunks, number) + _starts(chunks, number + 1)
+        del chunks[number]
+        self.range_count += _starts(chunks, number + 1)
         self.count -= bitmap.bit_count()
         self.partial_chunks -= bitmap not in (0, FULL)
 
@@ -213,19 +233,6 @@ class AckRanges:
                 missing = self.first_missing(ledger_id, at)
                 yield ledger_id, at, missing - 1
                 at = self.first_present(ledger_id, missing, end)
-
-    def range_count(self, limit: int) -> int:
-        """Return how many ranges `ranges` yields; counting stops above `limit`."""
-        found = 0
-        for chunks in self._ledgers.values():
-            for number, bitmap in chunks.items():
-                starts = (bitmap & ~(bitmap << 1)).bit_count()
-                if bitmap & 1 and chunks.get(number - 1, 0) >> _LOW:
-                    starts -= 1
-                found += starts
-                if found > limit:
-                    return found
-        return found
 
     # Stored forms
 
@@ -261,3 +268,9 @@ class AckRanges:
         """Add a whole chunk's bitmap."""
         if bitmap:
             self._unite(self._made_chunks(ledger_id), number, bitmap)
+
+
+def _starts(chunks: dict[int, int], number: int) -> int:
+    """Return how many ranges begin in a chunk."""
+    bitmap = chunks.get(number, 0)
+    return (bitmap & ~(bitmap << 1 | chunks.get(number - 1, 0) >> _LOW)).bit_count()

@@ -14,7 +14,7 @@ What holds after every call:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
@@ -47,7 +47,7 @@ class Changes:
         """Ranges as ledger id, first entry id, last entry id, and so on."""
         self.batches: dict[Position, None] = {}
         """Batches whose bitmap changed."""
-        self.redelivered: list[Position] = []
+        self.redelivered: Sequence[Position] = ()
         """Entries whose redelivery counts went up."""
         self.replaced = True
         """True if the state cannot be expressed as changes and has to be written whole."""

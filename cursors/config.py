@@ -37,6 +37,14 @@ class CursorConfig:
         doc="Ranges of acknowledged entries that are stored in a subscription's node when it is closed; with "
         "more, they are in its ledger.",
     )
+    ranges_max: int = conf_key(
+        "managedLedgerMaxUnackedRangesToPersist",
+        10_000,
+        minimum=0,
+        doc="Ranges of acknowledged entries above which a Shared or Key_Shared subscription is given nothing new "
+        "where dispatcherPauseOnAckStatePersistentEnabled is true. More of them are stored all the same, as far as "
+        "they fit one entry of the subscription's ledger.",
+    )
     flush_delay_ms: int = conf_key(
         "quireCursorFlushDelayMillis",
         10,

@@ -168,6 +168,11 @@ class Cursor:
             self._state.redeliveries = RedeliveryCounts()
         return self._state.redeliveries
 
+    def drop_no_redeliveries(self) -> None:
+        """Give back the memory of `redeliveries` if there are none."""
+        if self._state.redeliveries is not None and not self._state.redeliveries.values:
+            self._state.redeliveries = None
+
     def redelivered(self) -> None:
         """Store redelivery counts that went up, with the acknowledgements."""
         if self._store is not None:
@@ -241,9 +246,17 @@ class Cursor:
         """
         return list(islice(self._state.ranges.ranges(after), count_max))
 
-    def range_count(self, limit: int) -> int:
-        """Return the number of those ranges; counting stops above `limit`."""
-        return self._state.ranges.range_count(limit)
+    @property
+    def range_count(self) -> int:
+        """Return the number of those ranges."""
+        return self._state.ranges.range_count
+
+    @property
+    def is_storable(self) -> bool:
+        """Return whether there are at most managedLedgerMaxUnackedRangesToPersist of them, or none is stored.
+
+        Source: Pulsar's ManagedCursorImpl.isCursorDataFullyPersistable."""
+        return self._store is None or self._state.ranges.range_count <= self._store.node.ranges_max
 
     # Moving
 

@@ -11,7 +11,7 @@ What holds:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import BadVersionError, MetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.store import Create, Delete, Op, Put
 from quire.service.log import Logger, get_logger
+from quire.service.shared_maps import EMPTY, with_item
 
 log = get_logger(__name__)
 
@@ -57,8 +58,13 @@ class StoredNode:
         """The node's ledger, while it has no confirmed entry."""
         self.is_touched = False
         """True if `touch` was called since the node was rewritten."""
-        self._unlearned: dict[int, CursorNode] = {}
+        self._unlearned: Mapping[int, CursorNode] = EMPTY
         """Values of writes with unknown outcome, by the ledger that they name."""
+
+    @property
+    def ranges_max(self) -> int:
+        """Ranges of acknowledged entries that are to be stored."""
+        return self._services.config.ranges_max
 
     @property
     def log(self) -> Logger:
@@ -127,7 +133,7 @@ class StoredNode:
                 previous_ledger_id=holder,
                 deleting=tuple(other for other in self.ledger_ids() if other != holder),
             )
-            self._unlearned[ledger_id] = node
+            self._unlearned = with_item(self._unlearned, ledger_id, node)
             return [
                 Put(
                     path=self._path,
@@ -156,7 +162,7 @@ class StoredNode:
             raise
         self._version += 1
         self.value = self._unlearned[writer.ledger_id]
-        self._unlearned.clear()
+        self._unlearned = EMPTY
         self.empty_ledger_id = writer.ledger_id
         return writer
 
@@ -196,7 +202,7 @@ class StoredNode:
             if node.ledger_id != self.value.ledger_id:
                 self.empty_ledger_id = node.ledger_id
             self.value = self._unlearned[node.ledger_id]
-        self._unlearned.clear()
+        self._unlearned = EMPTY
 
     async def put_state(self, state: AckState) -> None:
         """Store the state in the node, which then needs no ledger and names those to be deleted. Raises as
@@ -220,7 +226,7 @@ class StoredNode:
         snapshot = await self._snapshot(state)
         node = change(self.value)
         self.is_touched = False
-        self._unlearned[node.ledger_id] = node
+        self._unlearned = with_item(self._unlearned, node.ledger_id, node)
         value = self._encode(node, snapshot, whole=snapshot is not state)
         put = Put(path=self._path, value=value, version=self._version)
         try:
@@ -232,7 +238,7 @@ class StoredNode:
             return
         self._version += 1
         self.value = node
-        self._unlearned.clear()
+        self._unlearned = EMPTY
 
     async def _owned(self, write: Callable[[], Awaitable[T]], *, own_ops: int) -> T:
         """Write with the proof of ownership behind `own_ops` operations.

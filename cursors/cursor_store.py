@@ -96,7 +96,7 @@ class CursorStore:
         """True if the node holds the whole durable state."""
         self._writer: Writer | None = None
         self._writer_since = 0.0
-        self._dirty = False
+        self._dirty = self._closing = False
         self._queued = False
         """True while it is in the flusher's list."""
         self._busy = False
@@ -113,12 +113,10 @@ class CursorStore:
         self._chain: EntryChain | None = None
         """State of the present cursor ledger."""
         self._broken: CursorError | None = None
-        self._closing = False
         self.durable_mark_delete = EARLIEST
         self.on_durable: Callable[[bool], None] = _nothing
         """Called after the durable mark-delete position moved: True if it went back."""
-        self.entries_written = 0
-        self.bytes_written = 0
+        self.entries_written = self.bytes_written = 0
 
     async def create(self, state: AckState, cursor_properties: Sequence[tuple[str, str]] = ()) -> None:
         """Create the node; durable on return. Raises CursorFencedError, NodeExistsError and other MetadataError."""
@@ -127,8 +125,7 @@ class CursorStore:
         self._in_node(state)
 
     async def recover(self) -> Stored:
-        """Return the last durable state, from which the caller makes an `AckState` for `attach`. Raises as `recover`
-        does."""
+        """Return the last durable state, of which the caller makes an `AckState` for `attach`. Raises as `recover`."""
         stored = await recover(self.node, self._services.ledgers, self._name)
         self._node_is_state = self.node.value.ledger_id == NO_LEDGER
         return stored
@@ -162,8 +159,7 @@ class CursorStore:
             self._services.flusher.add(self)
 
     def persisted(self, callback: Persisted) -> None:
-        """Call back once everything acknowledged so far is durable (at once if it is), or with the error that prevents
-        it."""
+        """Call back once all that is acknowledged is durable (at once if it is), or with the error that prevents it."""
         if self._broken is not None:
             callback(self._broken)
         elif self._dirty:
@@ -388,16 +384,20 @@ class CursorStore:
             await event.wait()
 
     async def end(self) -> tuple[list[int], Delete]:
-        """Return every ledger of a stopped store whose cursor is to be deleted, and the deletion of its node.
-
-        The deletion fails if the node has changed since. Raises MetadataError."""
+        """Return every ledger of a stopped store whose cursor is to be deleted, and the deletion of its node, which
+        fails if the node has changed since. Raises MetadataError."""
         await self.settle()
         return await self.node.end()
 
-    async def close(self) -> None:
-        """Store the state in the node for the next open, and stop.
+    @property
+    def closes_at_once(self) -> bool:
+        """Return whether `close` would only stop: nothing is to be stored or waited for."""
+        waits = self._busy or (self._switched is not None and not self._switched.is_set())
+        return not waits and (self._broken is not None or (self._node_is_state and not self._dirty))
 
-        After any error (CursorError, LedgerError, MetadataError) the next open finds the last durable state."""
+    async def close(self) -> None:
+        """Store the state in the node for the next open, and stop. After any error (CursorError, LedgerError,
+        MetadataError) the next open finds the last durable state."""
         try:
             await self.settle()
             if self._broken is None and (self._dirty or not self._node_is_state):

@@ -103,7 +103,7 @@ def node_takes(state: AckState, count_max: int) -> bool:
     NODE_BYTES_MAX, and no index of delayed messages."""
     if state.delayed_index:
         return False
-    ranges = state.ranges.range_count(count_max)
+    ranges = state.ranges.range_count
     size = ranges * _RANGE_BYTES + _batch_bytes(state) + _redelivered(state) * _COUNT_BYTES
     return max(ranges, len(state.batches), _redelivered(state)) <= count_max and size <= NODE_BYTES_MAX
 

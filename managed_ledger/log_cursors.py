@@ -264,6 +264,11 @@ class LogCursors:
             if cursor.store is not None:
                 cursor.store.stop(error)
 
+    @property
+    def close_at_once(self) -> bool:
+        """Return whether `close` would only stop the durable cursors."""
+        return all(cursor.store is None or cursor.store.closes_at_once for cursor in self.durable.values())
+
     def close(self, nursery: trio.Nursery) -> None:
         """Store the known state of each cursor, in tasks of the nursery."""
         for cursor in self.durable.values():

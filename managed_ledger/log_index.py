@@ -22,22 +22,22 @@ _NONE_BEFORE = (0,)
 class LogIndex:
     """The closed ledgers with their entries, and the current one, which grows."""
 
-    __slots__ = ("_before", "_ids", "_lasts", "current_id", "last_confirmed")
+    __slots__ = ("_before", "_ids", "_ledgers", "current_id", "last_confirmed")
 
     def __init__(self) -> None:
         # Tuples, because a list of one ledger takes twice as much memory.
         self._ids: tuple[int, ...] = ()
-        self._lasts: tuple[int, ...] = ()
-        """Last entry of each; that of the current ledger is in `last_confirmed`."""
+        self._ledgers: Sequence[LedgerInfo] = ()
+        """The list, which is kept anyway. The last entry of the current ledger is in `last_confirmed`."""
         self._before: tuple[int, ...] = ()
         """Entries of the log before each ledger."""
         self.current_id = NO_LEDGER
         self.last_confirmed = Position(-1, -1)
 
     def set(self, ledgers: Sequence[LedgerInfo], current_id: int) -> None:
-        """Set the ledgers; `current_id` is the open one, the last of them, or NO_LEDGER."""
+        """Set the ledgers, which do not change; `current_id` is the open one, the last of them, or NO_LEDGER."""
         self._ids = tuple([info.ledger_id for info in ledgers])
-        self._lasts = tuple([info.last_entry_id for info in ledgers])
+        self._ledgers = ledgers
         before = accumulate([info.entries for info in ledgers[:-1]], initial=0)
         self._before = tuple(before) if len(ledgers) > 1 else _NONE_BEFORE[: len(ledgers)]
         self.current_id = current_id
@@ -53,7 +53,7 @@ class LogIndex:
             return confirmed.entry_id if confirmed.ledger_id == ledger_id else -1
         ids = self._ids  # asked several times for each run that is delivered: `_ordinal` would be one call more
         ordinal = bisect_left(ids, ledger_id)
-        return self._lasts[ordinal] if ordinal < len(ids) and ids[ordinal] == ledger_id else None
+        return self._ledgers[ordinal].entries - 1 if ordinal < len(ids) and ids[ordinal] == ledger_id else None
 
     def _ordinal(self, ledger_id: int) -> int | None:
         ids = self._ids

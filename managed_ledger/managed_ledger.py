@@ -14,7 +14,7 @@ from typing import cast
 import trio
 
 from cursors.cursor import Cursor
-from cursors.errors import CursorFencedError
+from cursors.errors import CursorClosedError, CursorFencedError
 from cursors.services import CursorServices as CursorServices
 from cursors.topic_log import topic_log
 from managed_ledger.entry_cache import EntryCache
@@ -115,10 +115,8 @@ class ManagedLedger(IndexedLog):
 
     @property
     def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """Return the list as stored.
-
-        The last ledger has no entries and size while it is open. After the open no ledger is open until the first
-        append."""
+        """Return the list as stored. The last ledger has no entries and size while it is open. After the open no ledger
+        is open until the first append."""
         return self._stored.value.ledgers
 
     @property
@@ -126,10 +124,8 @@ class ManagedLedger(IndexedLog):
         return self._stored.value.properties
 
     async def update_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Store what `change` makes of the properties; durable on return.
-
-        `change` may raise, and then nothing is stored. Raises ManagedLedgerFencedError,
-        ManagedLedgerUnavailableError (it may be stored all the same)."""
+        """Store what `change` makes of the properties; durable on return. `change` may raise, and then nothing is
+        stored. Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (it may be stored all the same)."""
         self._appends.check_usable()
         try:
             await self._stored.update_properties(change)
@@ -343,10 +339,8 @@ class ManagedLedger(IndexedLog):
         return (slowest is None or slowest >= self.last_confirmed) and self._appends.leave_consumed()
 
     async def trim(self) -> int:
-        """Delete the ledgers that are no longer needed; return how many.
-
-        Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete; a later trim or open completes
-        it)."""
+        """Delete the ledgers that are no longer needed; return how many. Raises ManagedLedgerFencedError,
+        ManagedLedgerUnavailableError (incomplete; a later trim or open completes it)."""
         return await self._made_trimmer().trim()
 
     async def truncate(self) -> int:
@@ -418,6 +412,18 @@ class ManagedLedger(IndexedLog):
         if self.owner is not None:
             self.owner.fenced()
 
+    def close_at_once(self) -> bool:
+        """Do as `close` in this step, if nothing is to be stored or waited for: not written to since it was opened, and
+        what its cursors acknowledged is stored. Return False otherwise; nothing has changed then."""
+        cursors = self._log_cursors
+        if not self._appends.closes_at_once or not (cursors is None or cursors.close_at_once):
+            return False
+        self._appends.close_at_once()
+        if cursors is not None:
+            cursors.stop(CursorClosedError(f"{self.name} is closed"))
+        self._released()
+        return True
+
     async def close(self) -> None:
         """Store the known state, cursors first, and release everything. Raises nothing that recovery can handle."""
         if self._appends.state is State.FENCED:
@@ -437,10 +443,13 @@ class ManagedLedger(IndexedLog):
                     if unneeded is not None:
                         nursery.start_soon(self.delete_ledgers, [unneeded], name=f"unneeded ledger of {self.name}")
         finally:
-            if self._cache is not None:
-                self._cache.clear()
-            self.closed.set()
-            self._services.on_gone(self)
+            self._released()
+
+    def _released(self) -> None:
+        if self._cache is not None:
+            self._cache.clear()
+        self.closed.set()
+        self._services.on_gone(self)
 
 
 def _nothing() -> None:

@@ -8,6 +8,8 @@ DELETE   {namespace}?force=                               204; 404, 409 it has t
 GET      {namespace}/bundles                              {"boundaries":["0x00000000",...],"numBundles":4}
 PUT      {namespace}/unload                               204: all its bundles
 PUT      {namespace}/{bundle}/unload?destinationBroker=   204; 307, 404, 412 no such broker
+DELETE   {namespace}/{bundle}?force=                      204: it has no owner until it is used; 307, 404, 409 it has
+                                                          topics, 412 no such bundle
 PUT      {namespace}/{bundle}/split?unload=&splitAlgorithmName=
                                                           204; body: positions of specified_positions_divide; 307, 404,
                                                           412
@@ -275,6 +277,25 @@ async def unload(call: AdminCall) -> None:
     elif not owner.is_at(call.service.broker_url()):
         raise redirect_to(call, owner)
     await cluster.ownership.unload(bundle, destination=destination or None)
+
+
+async def delete_bundle(call: AdminCall) -> None:
+    """Make the owner of a bundle give it up. Without force there must be no topic in it; topics stay in any case, and
+    the next client makes a broker take the bundle again. The boundaries do not change."""
+    bundle, force = await _bundle(call), call.flag(FORCE)
+    if not force:
+        for full in await call.administration.topics_of_namespace(call.namespace()):
+            if bundle.has(TopicName.parse(full)):
+                raise NotEmptyError("Cannot delete non empty bundle")
+    if not call.cluster.broker_id:
+        await _unload_topics(call, [bundle])
+        return
+    owner = await _owner(call, bundle)
+    if owner is None:
+        return
+    if not owner.is_at(call.service.broker_url()):
+        raise redirect_to(call, owner)
+    await call.cluster.ownership.unload(bundle)
 
 
 async def _unload_topics(call: AdminCall, bundles: Sequence[Bundle]) -> None:

@@ -3,7 +3,6 @@
 GET, PUT   {namespace}/offloadThreshold, offloadThresholdInSeconds, offloadDeletionLagMs (DELETE too)    -1; -1; nothing
 GET, POST  {namespace}/offloadPolicies; DELETE {namespace}/removeOffloadPolicies                         nothing
 GET, POST  {namespace}/replication, allowedClusters        names of clusters: this one alone
-GET, DELETE  {namespace}/resourcegroup; POST {namespace}/resourcegroup/{group}                           nothing
 GET, POST, DELETE  {namespace}/allowedTopicPropertyKeysForMetrics                                        []
 POST       {namespace}/migration
 GET, PUT   {topic}/offload                                 {"status":"NOT_RUN","lastError":""}
@@ -88,11 +87,6 @@ async def _set_clusters(call: AdminCall, key: str) -> None:
         raise PreconditionError(f"not obeyed by this broker: {key} (there is no replication between clusters)")
 
 
-async def _set_resource_group(call: AdminCall) -> None:
-    await _policies(call)
-    _refuse("resource_group_name", call.part("group"))
-
-
 async def _migrate(call: AdminCall) -> None:
     await _policies(call)
     if call.flag(_MIGRATED) or await call.json() is True:
@@ -147,11 +141,6 @@ def resources(at: Callable[..., Resource], topic: str, namespace: str) -> Iterat
     yield at(f"{namespace}/removeOffloadPolicies", DELETE=partial(_forget, key="offload_policies"))
     for resource, key in _CLUSTERS.items():
         yield at(f"{namespace}/{resource}", GET=partial(_get_clusters, key=key), POST=partial(_set_clusters, key=key))
-    group = "resource_group_name"
-    yield at(
-        f"{namespace}/resourcegroup", GET=partial(_get, key=group, default=None), DELETE=partial(_forget, key=group)
-    )
-    yield at(f"{namespace}/resourcegroup/{{group}}", POST=_set_resource_group)
     yield at(f"{namespace}/migration", POST=_migrate)
     yield at(f"{topic}/offload", GET=_offload_status, PUT=_offload)
     yield at(f"{topic}/subscription/{{subscription}}/replicatedSubscriptionStatus", GET=_replicated, POST=_replicate)

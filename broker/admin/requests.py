@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ REQUESTS_MAX = 200
 """Concurrent requests; the next one is refused and may be retried."""
 PATH_SHOWN_MAX = 300
 """Characters of a path shown in the log and in answers."""
+BARE_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
+"""Text of a body that is a name, and is not JSON."""
 PROPERTIES = ByName(Text())
 """Body or field with properties."""
 __all__ = ["INT32_MAX", "INT64_MAX", "AdminCall", "ClusterService", "Service"]
@@ -222,7 +225,9 @@ class AdminCall:
         """Return the decoded body of at most `bytes_max`; None if there is none.
 
         Raises MediaTypeError, BodyTooLargeError, MalformedRequestError."""
-        body = await self._body(bytes_max)
+        return self._decoded(await self._body(bytes_max))
+
+    def _decoded(self, body: bytes) -> Any:
         if not body:
             return None
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -238,6 +243,14 @@ class AdminCall:
         except (ValueError, RecursionError) as error:
             raise MalformedRequestError(f"the body is not JSON: {error}") from error
         return value
+
+    async def name(self) -> Any:
+        """Return a body that is a name: a JSON string, or bare text, as Pulsar's clients send it though they declare it
+        JSON. Other JSON is returned as it is. Raises as `json`."""
+        body = await self._body(BODY_BYTES_MAX)
+        if BARE_NAME.fullmatch(body) and body != b"null":
+            return body.decode()
+        return self._decoded(body)
 
     async def _body(self, bytes_max: int) -> bytes:
         """Read at most `bytes_max`. A larger declared length is refused before anything is read."""

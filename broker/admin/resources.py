@@ -25,7 +25,17 @@ from broker.admin import (
     tenants,
     topics,
 )
-from broker.admin.cluster import affinity, brokers, clusters, configuration, failure_domains, isolation, quotas, racks
+from broker.admin.cluster import (
+    affinity,
+    brokers,
+    clusters,
+    configuration,
+    failure_domains,
+    isolation,
+    quotas,
+    racks,
+    resource_groups,
+)
 from broker.admin.errors import Statuses
 from broker.admin.openapi import served
 from broker.admin.openapi.reach import Late
@@ -186,7 +196,7 @@ def configuration_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
 
 
 def quota_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
-    """Return the routes of resource quotas and resource groups."""
+    """Return the routes of resource quotas."""
     return [
         at("/admin/v2/resource-quotas", GET=quotas.default_quota, POST=quotas.put_default_quota),
         at(
@@ -195,8 +205,6 @@ def quota_routes(at: Callable[..., Resource]) -> list[BaseRoute]:
             POST=quotas.put_quota,
             DELETE=quotas.delete_quota,
         ),
-        at("/admin/v2/resourcegroups", GET=quotas.groups),
-        at("/admin/v2/resourcegroups/{group}", GET=quotas.group, PUT=quotas.put_group, DELETE=quotas.delete_group),
     ]
 
 
@@ -406,6 +414,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *isolation_routes(at),
         *affinity_routes(at),
         *quota_routes(at),
+        *resource_groups.resources(at, _NAMESPACE),
         *broker_stats_routes(at),
         at("/admin/v2/brokers", GET=brokers.names),
         at("/admin/v2/brokers/leaderBroker", GET=brokers.leader),
@@ -426,4 +435,6 @@ def routes(service: Service) -> list[BaseRoute]:
         NotServed("/admin/v2/"),
         NotServed("/admin/v3/"),
         NotServed("/lookup/"),
+        # Last, so that other methods of such a path are not served instead of not allowed.
+        at(f"{_NAMESPACE}/{{bundle}}", DELETE=namespaces.delete_bundle, statuses={"DELETE": namespaces.UNLOADING}),
     ]

@@ -23,7 +23,7 @@ from broker.admin.errors import NotServedError, Statuses
 from broker.admin.message_ids import message_id
 from broker.admin.openapi.parameters import BUNDLE, FORCE, METADATA, TIMESTAMP
 from broker.admin.permissions.handlers import forget_topic
-from broker.admin.positions.every import on_topic
+from broker.admin.positions.every import of_partitions, on_topic
 from broker.admin.properties import checked
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
@@ -109,10 +109,8 @@ async def partitioned_internal_stats(call: AdminCall) -> Response:
     count = await call.administration.partitions(name)
     if count == 0:
         raise NotPartitionedError(f"there is no partitioned topic {name.full}")
-    partitions = {}
-    for index in range(count):
-        each = name.with_partition(index)
-        partitions[each.full] = await call.administration.internal_stats_json(each)
+    every = await of_partitions(call, count, call.administration.internal_stats_json)
+    partitions = {each.full: shown for each, shown in every.items()}
     return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": partitions})
 
 

@@ -71,6 +71,11 @@ class DelayingSubscription(FilteringSubscription):
         return 0 if self._delays is None else self._delays.count
 
     @property
+    def stores_index(self) -> bool:
+        """Return whether `stop` may have to store an index of delayed messages."""
+        return self._delays is not None
+
+    @property
     def next_due_ms(self) -> int | None:
         """Return the due time of the first delayed entry, in ms since 1970; None if there is none."""
         return None if self._delays is None else self._delays.next_due_ms

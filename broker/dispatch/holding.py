@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.limited import Assigned, LimitedSubscription
-from broker.dispatch.policies.redelivery import PendingAcks, Redelivery
+from broker.dispatch.policies.redelivery import NOTHING_WAITS, PendingAcks, Redelivery
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
 from broker.dispatch.wanted import wanted_messages
@@ -24,10 +24,29 @@ class HoldingSubscription(LimitedSubscription):
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._replay = Redelivery(self._group_of, cursor.redeliveries)
+        self._replay = NOTHING_WAITS
+        """Its own one from the first consumer on, until the last one leaves and nothing waits."""
         self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
         """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
         dispatches anything."""
+
+    def _made_replay(self) -> Redelivery:
+        """Return the entries that wait, to which some can be added."""
+        if self._replay is NOTHING_WAITS:
+            self._replay = Redelivery(self._group_of, self.cursor.redeliveries)
+        return self._replay
+
+    def _hold(self, consumer: Consumer[Subscription]) -> None:
+        """Expect entries to be held by a new consumer."""
+        self._made_replay()
+        self._pending[consumer] = PendingAcks()
+
+    def _rest(self) -> None:
+        """Give back memory that only consumers need, after the last one."""
+        self._pending.clear()  # an emptied dict keeps the memory of its items
+        if not len(self._replay):
+            self._replay = NOTHING_WAITS
+            self.cursor.drop_no_redeliveries()
 
     def _group_of(self, key_hash: int) -> Hashable:
         return self._policy.group_of(key_hash)

@@ -105,6 +105,13 @@ class LimitedSubscription(DelayingSubscription):
             self._over_limit = self._unacked >= limit
         return self._over_limit or self._over_broker_limit or self._rescheduled_count >= RESCHEDULED_MAX
 
+    @property
+    def keeps_new_back(self) -> bool:
+        """Return whether its acknowledgements have too many holes for anything new to be delivered.
+
+        Source: Pulsar's PersistentDispatcherMultipleConsumers.shouldPauseOnAckStatePersist."""
+        return self.rules.pause_on_ack_state and not self.cursor.is_storable
+
     def _refresh_slots(self) -> None:
         """Pause consumers that hold too much or have a full connection."""
         limit = self.rules.unacked_per_consumer

@@ -51,6 +51,8 @@ class ManyConsumers(HoldingSubscription):
         elif len(pending):
             self._left_behind.append((pending, iter(pending.positions())))
         self._forget_consumer(consumer)
+        if not self.consumers:
+            self._rest()
 
     def _is_settled(self) -> bool:
         """Return whether all entries of removed consumers wait to be delivered again, in the groups of the current
@@ -241,6 +243,8 @@ class ManyConsumers(HoldingSubscription):
                 continue
             if len(self._replay) >= self.lookahead():
                 return PumpStop.WAITING_FULL
+            if self.rules.pause_on_ack_state and self.keeps_new_back:
+                return PumpStop.ACK_STATE
             if delays is not None and self._passes_delayed(delays):
                 continue
             position = self.cursor.read_position

@@ -3,6 +3,7 @@
     /admin/policies/<t>/<ns>    "max_unacked_messages_per_consumer", "max_unacked_messages_per_subscription"
     of a topic                  "maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription"
     in both                     "entryFilters": {"entryFilterNames": "one,other"}
+                                "dispatcherPauseOnAckStatePersistentEnabled"
 
 Order: topic, namespace, broker.conf. Source: Pulsar's HierarchyTopicPolicies, AbstractTopic and EntryFilterSupport.
 """
@@ -15,10 +16,17 @@ from typing import Any, NamedTuple, Protocol
 from broker.config import BrokerOptions
 from broker.entry_filters.entry_filter import EntryFilter
 from broker.entry_filters.loading import EntryFilters, UnknownFilterError
-from broker.topics.topic_policies.catalog import ENTRY_FILTERS, MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION
+from broker.topics.topic_policies.catalog import (
+    ENTRY_FILTERS,
+    MAX_UNACKED_OF_CONSUMER,
+    MAX_UNACKED_OF_SUBSCRIPTION,
+    PAUSE_ON_ACK_STATE,
+)
 
 _KEYS = frozenset(
-    key for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION, ENTRY_FILTERS) for key in policy.namespace
+    key
+    for policy in (MAX_UNACKED_OF_CONSUMER, MAX_UNACKED_OF_SUBSCRIPTION, ENTRY_FILTERS, PAUSE_ON_ACK_STATE)
+    for key in policy.namespace
 )
 """Keys of a namespace's policies that say something about delivery."""
 
@@ -32,6 +40,8 @@ class DeliveryRules(NamedTuple):
     filters: tuple[EntryFilter, ...] = ()
     problem: str = ""
     """Reason why nothing may be delivered; "" if there is none."""
+    pause_on_ack_state: bool = False
+    """Shared and Key_Shared: True if too many ranges of acknowledged entries keep new entries back."""
 
 
 class PoliciesSaid(Protocol):
@@ -47,7 +57,10 @@ class PoliciesSaid(Protocol):
 def rules_of_broker(options: BrokerOptions, filters: EntryFilters) -> DeliveryRules:
     """Return what holds where no policy says otherwise."""
     return DeliveryRules(
-        options.unacked_messages_per_consumer_max, options.unacked_messages_per_subscription_max, filters.standard
+        options.unacked_messages_per_consumer_max,
+        options.unacked_messages_per_subscription_max,
+        filters.standard,
+        pause_on_ack_state=options.pause_on_ack_state,
     )
 
 
@@ -65,6 +78,9 @@ def effective_rules(broker: DeliveryRules, filters: EntryFilters, said: Policies
         found = found._replace(unacked_per_consumer=consumer)
     if subscription is not None:
         found = found._replace(unacked_per_subscription=subscription)
+    pause = PAUSE_ON_ACK_STATE.said(topic, namespace, "")
+    if pause is not None:
+        found = found._replace(pause_on_ack_state=pause)
     names = ENTRY_FILTERS.said(topic, namespace, "")
     if names and filters.may_be_overridden:
         try:

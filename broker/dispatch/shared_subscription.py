@@ -8,7 +8,6 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.entries import key_of
 from broker.dispatch.policies.hashing import murmur
 from broker.dispatch.policies.key_shared import KeyShared
-from broker.dispatch.policies.redelivery import PendingAcks
 from broker.dispatch.policies.shared import Chunk, Shared
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
@@ -47,7 +46,7 @@ class SharedSubscription(TransactedConsumers):
 
     def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.priority)
-        self._pending[consumer] = PendingAcks()
+        self._hold(consumer)
 
     def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
         self._policy.remove(consumer)
@@ -137,7 +136,7 @@ class KeySharedSubscription(TransactedConsumers):
 
     def _admit(self, consumer: Consumer[Subscription]) -> None:
         self._policy.add(consumer, consumer.name, consumer.key_shared)
-        self._pending[consumer] = PendingAcks()
+        self._hold(consumer)
         self._replay.regroup()
 
     def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:

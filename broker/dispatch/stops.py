@@ -24,4 +24,5 @@ class PumpStop(Enum):
     FILTER = "an entry filter has rescheduled the next entry"
     WAITING_FULL = "too many entries that were read wait for their consumers"
     TRANSACTION = "what follows is held back until a transaction ends"
+    ACK_STATE = "it had more ranges of acknowledged entries than are to be stored"
     CAUGHT_UP = "everything confirmed was read"

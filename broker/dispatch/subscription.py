@@ -122,24 +122,24 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.topic.context.measures.forget(consumer)
         self.cursor.touch()
         self._dismiss(consumer)
         self.abandoned()
         self.pump()
 
     def abandoned(self) -> None:
-        """Release resources if there is no consumer.
-
-        Nothing is read ahead or kept in the cache then, and a non-durable subscription is removed."""
+        """Release resources if there is no consumer: nothing is read ahead or kept in the cache then, and a non-durable
+        subscription is removed."""
         if not self.consumers:
+            self.consumers.clear()  # an emptied dict keeps the memory of its items
             self.hungry = False
             self._drop_read()
             self.cursor.deactivate()
             self.topic.drop_if_unused(self)
 
     def sole_holder(self) -> Consumer[Subscription] | None:
-        """Return the consumer that keeps others out, if there is one. Its connection is probed before a new consumer is
-        refused."""
+        """Return the consumer that keeps others out, if any: it is probed before a new one is refused."""
         return None
 
     @abstractmethod

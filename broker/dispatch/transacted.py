@@ -93,5 +93,5 @@ class TransactedConsumers(ManyConsumers):
                 return  # everything is read again
             is_it = bool(run.payloads) and (run.ledger_id, run.first_entry_id) == position
             if is_it and not self._is_unwanted(position) and position < self.cursor.read_position:
-                self._replay.add(position, self._hash_in_replay(run.payloads[0]), again=True)
+                self._made_replay().add(position, self._hash_in_replay(run.payloads[0]), again=True)
                 self.pump()  # the next read may take long

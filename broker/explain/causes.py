@@ -220,6 +220,15 @@ DELIVERY: Final = (
         " (0 or below: no limit); messages go on in {wait_ms} ms.",
         "None: messages go on as the rate allows; to deliver faster raise {setting}.",
     ),
+    ACK_STATE_FULL := Cause(
+        "ack-state-full",
+        _BLOCKED,
+        "The acknowledgements have {ranges} holes between {mark_delete} and {read_position}, above the maximum of"
+        " {ranges_max} ranges that are to be stored; nothing new is delivered until there are no more than that.",
+        "Acknowledge the oldest messages that were delivered, of which consumer {consumer!r} holds most ({held}), or"
+        " reconnect it, after which they are delivered again; or raise managedLedgerMaxUnackedRangesToPersist, or set"
+        " the policy dispatcherPauseOnAckStatePersistent to false.",
+    ),
     SLOW_CONNECTION := Cause(
         "slow-connection",
         _BLOCKED,

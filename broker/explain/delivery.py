@@ -125,6 +125,11 @@ class Situation:
     broker_unacked: int = 0
     broker_unacked_max: int = 0
     broker_unacked_share: int = 0
+    keeps_new_back: bool = False
+    """The acknowledgements have too many holes for anything new."""
+    ranges: int = 0
+    """Ranges of acknowledged entries above the mark-delete position."""
+    ranges_max: int = 0
     rescheduled: int = 0
     """Entries that a filter is to be asked about again."""
     rescheduled_first: str = ""
@@ -253,6 +258,8 @@ def _of_dispatcher(situation: Situation) -> Reason:
     if situation.reasons:
         return situation.reasons[0]
     waiting = situation.waiting
+    if situation.keeps_new_back and (waiting is None or waiting.why is not None):
+        return _about(causes.ACK_STATE_FULL, _most(situation), ranges=situation.ranges, ranges_max=situation.ranges_max)
     reads_on = situation.unread > 0 and situation.waiting_again < situation.lookahead
     if waiting is not None and waiting.why is not None and not reads_on:
         return _of_waiting(situation, waiting, waiting.why)

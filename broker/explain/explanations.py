@@ -43,9 +43,9 @@ class Explanations:
         found = (door.why_not_delivered(topic, subscription) for door in self._doors)
         return situation_of(topic, subscription, [reason for reason in found if reason is not None])
 
-    def delivery(self, topic: Topic, subscription: Subscription) -> Explanation:
-        """Return why nothing is delivered to a subscription."""
-        return delivery.explain(self.situation(topic, subscription), since_ms=self._since_ms(subscription))
+    def delivery(self, topic: Topic, subscription: Subscription, situation: Situation | None = None) -> Explanation:
+        """Return why nothing is delivered to a subscription. `situation`: its facts, if the caller has taken them."""
+        return delivery.explain(situation or self.situation(topic, subscription), since_ms=self._since_ms(subscription))
 
     # Producers
 

@@ -1,4 +1,5 @@
-"""Rates as causes: those of dispatch and of publishing, of a subscription, a topic or the whole broker."""
+"""Rates as causes: those of dispatch and of publishing, of a subscription, a topic, a resource group or the whole
+broker."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ _DISPATCH_SETTINGS = {
     "subscription": "the policy subscriptionDispatchRate, or dispatchThrottlingRatePerSubscriptionInMsg and"
     " dispatchThrottlingRatePerSubscriptionInByte",
     "topic": "the policy dispatchRate, or dispatchThrottlingRatePerTopicInMsg and dispatchThrottlingRatePerTopicInByte",
+    "resource group": "dispatchRateInMsgs and dispatchRateInBytes of the resource group",
     "broker": "dispatchThrottlingRateInMsg and dispatchThrottlingRateInByte",
 }
 
 _PUBLISH_SETTINGS = {
     "topic": "the policy publishRate, or maxPublishRatePerTopicInMessages and maxPublishRatePerTopicInBytes",
+    "resource group": "publishRateInMsgs and publishRateInBytes of the resource group",
     "broker": "brokerPublisherThrottlingMaxMessageRate and brokerPublisherThrottlingMaxByteRate",
 }
 
@@ -39,14 +42,25 @@ class RateDoor:
             level = "subscription"
         elif rates is not None and bucket is rates.dispatch:
             level = "topic"
+        elif rates is not None and rates.group is not None and bucket is rates.group.dispatch:
+            level = "resource group"
         wait_s = bucket.wait_s(trio.current_time())
-        return Reason(causes.DISPATCH_RATE, _details(level, bucket.rate, _DISPATCH_SETTINGS[level], wait_s))
+        details = _details(level, bucket.present, _DISPATCH_SETTINGS[level], wait_s)
+        if bucket.rate.relative and rates is not None:
+            details["publish_rate_messages"], details["publish_rate_bytes"] = map(round, rates.published_at)
+            details["setting"] = f"{details['setting']}, to which the rate of publishing is added"
+        return Reason(causes.DISPATCH_RATE, details)
 
     def why_not_published(self, topic: Topic) -> Reason | None:
         rates = topic.rates
         if rates is None:
             return None
-        for level, throttle in (("topic", rates.publish), ("broker", rates.shared.publish)):
+        of_group = None if rates.group is None else rates.group.publish
+        for level, throttle in (
+            ("topic", rates.publish),
+            ("resource group", of_group),
+            ("broker", rates.shared.publish),
+        ):
             if throttle is None:
                 continue
             held = next((name for name, each in topic.producers.items() if throttle.holds(each.connection)), None)

@@ -65,6 +65,13 @@ class OwnershipOptions:
         dynamic=True,
         doc="true: bundles are moved away from brokers with too much load.",
     )
+    resource_usage_interval_s: float = conf_key(
+        "resourceUsageTransportPublishIntervalInSecs",
+        60,
+        minimum=1,
+        dynamic=True,
+        doc="Seconds after which brokers share the rates of resource groups again, by their use.",
+    )
     shed_interval_s: float = conf_key(
         "loadBalancerSheddingIntervalMinutes",
         1,

@@ -5,7 +5,8 @@ bundle that is moved takes its load with it. A decision must therefore improve t
 reports do not contain yet, and leave recently moved bundles alone; otherwise bundles move to and fro.
 
 A broker's load is its messages in and out per second, and between equals the number of its bundles: what the original's
-LeastLongTermMessageRate goes by. Resources of the machine are not measured.
+LeastLongTermMessageRate goes by. A bundle with a resource quota counts with it where bundles without an owner are given
+to brokers, if it has less at present. Resources of the machine are not measured.
 Source: names and numbers are those of the original's ModularLoadManager, ThresholdShedder and BundleSplitterTask.
 """
 
@@ -15,29 +16,46 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from broker.ownership.affinity.quotas import Expected
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.values import BrokerReport, BundleLoad
 
 RATE_MIN = 10.0
 """Messages per second below which differences are noise."""
+NOTHING = Expected()
+"""Expected loads where there are no quotas."""
 
 
-def choose(reports: Mapping[str, BrokerReport], assigned: Mapping[str, int]) -> str | None:
+def choose(
+    reports: Mapping[str, BrokerReport], assigned: Mapping[str, Collection[str]], expected: Expected = NOTHING
+) -> str | None:
     """Return the broker for one more bundle, None if there is none.
 
-    `assigned`: bundles given to each since its report; each counts as much as an average one."""
+    `assigned`: bundles given to each since its report. Each counts with its expected load, or as much as an average
+    one; bundles of reports count with what is measured, or with what is expected if that is more."""
     if not reports:
         return None
     bundles = sum(len(report.bundles) for report in reports.values())
-    rate = sum(report.message_rate for report in reports.values())
-    mean = rate / bundles if bundles and rate >= RATE_MIN else 0.0
+    rates = {broker_id: _rate(report, expected) for broker_id, report in reports.items()}
+    rate = sum(rates.values())
+    counts = rate >= RATE_MIN
+    mean = rate / bundles if bundles and counts else 0.0
+    each = mean if expected.default is None else expected.default
 
     def load(broker_id: str) -> tuple[float, int, str]:
-        report, more = reports[broker_id], assigned.get(broker_id, 0)
-        own = report.message_rate if mean else 0.0
-        return own + more * mean, len(report.bundles) + more, broker_id
+        report, more = reports[broker_id], assigned.get(broker_id, ())
+        own = rates[broker_id] if counts else 0.0
+        given = sum(expected.bundles.get(bundle, each) for bundle in more)
+        return own + given, len(report.bundles) + len(more), broker_id
 
     return min(reports, key=load)
+
+
+def _rate(report: BrokerReport, expected: Expected) -> float:
+    if not expected.bundles:
+        return report.message_rate
+    quota = expected.bundles.get
+    return sum(max(load.message_rate, quota(bundle, 0.0)) for bundle, load in report.bundles.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +82,7 @@ def to_isolate(
     `may_move`: whether a bundle has been in its place for long enough; `allowed`: the brokers that may serve it, by the
     bundles that each broker has after the moves so far."""
     moves: list[Move] = []
-    given: Counter[str] = Counter()
+    given: dict[str, list[str]] = {}
     now = placed(reports)
     for source in sorted(reports):
         for bundle in sorted(reports[source].bundles):
@@ -73,7 +91,7 @@ def to_isolate(
                 continue
             destination = choose({each: reports[each] for each in brokers}, given)
             if destination is not None:
-                given[destination] += 1
+                given.setdefault(destination, []).append(bundle)
                 now[source].discard(bundle)
                 now[destination].add(bundle)
                 moves.append(Move(bundle=bundle, source=source, destination=destination))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 
 import trio
@@ -48,7 +48,7 @@ class Placement:
         self._peers = peers
         self._affinity = affinity
         self._on_taken = on_taken
-        self._assigned: Counter[str] = Counter()
+        self._assigned: defaultdict[str, set[str]] = defaultdict(set)
         """Bundles given to each broker that its report does not contain yet."""
         self._changed = trio.Event()
         """Set, and replaced, when brokers joined, left, or reported."""
@@ -136,7 +136,7 @@ class Placement:
         if step is Step.REDIRECT_TO_LEADER and leader is not None:
             return redirect(leader, authoritative=False)
         if step is Step.REDIRECT_TO_CHOSEN and chosen is not None:
-            self._assigned[chosen.id] += 1
+            self._assigned[chosen.id].add(str(lease.bundle))
             return redirect(chosen, authoritative=True)
         if step is not Step.ACQUIRE:
             raise NoBrokerError(f"no broker is available to take {lease.bundle}")
@@ -161,7 +161,7 @@ class Placement:
         if self._leases.find(lease.bundle) is not lease:
             await lease.release()  # the lease was dropped meanwhile and must be registered again
             return
-        self._assigned[self._me.id] += 1
+        self._assigned[self._me.id].add(str(lease.bundle))
         self._on_taken()
 
     async def _answering(self, broker_id: str | None) -> LocalBroker | None:
@@ -182,8 +182,9 @@ class Placement:
             allowed = (await self._affinity.rules_for(bundle.namespace, now)).allowed(str(bundle), now)
         else:
             allowed = {pinned}
+        expected = await self._affinity.quotas.expected()
         candidates = {each: report for each, report in reports.items() if each in allowed}
-        while (broker_id := choose(candidates, self._assigned)) is not None:
+        while (broker_id := choose(candidates, self._assigned, expected)) is not None:
             if (found := await self._answering(broker_id)) is not None:
                 return found
             del candidates[broker_id]

@@ -441,7 +441,7 @@ class Topics:
     async def close_all(self) -> None:
         """Stop gracefully: notify clients, close cursors and ledgers. The next start recovers what fails."""
         self._stopping = self._loader.stopping = True
-        await close_in_order(self.loaded(), self._close_now)
+        await close_in_order(self._loaded, self._close_now)
         for closed in list(self._closing.values()):
             await closed.wait()
 

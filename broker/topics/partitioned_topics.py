@@ -292,10 +292,10 @@ class PartitionedTopics:
     def _new_logs(self, name: TopicName, wanted: range, existing: set[int]) -> list[Op]:
         if name.domain != PERSISTENT:
             return []  # nothing is stored
+        # Not by a name of each partition: there may be thousands, in one step of the event loop.
+        path = log_path(name.managed_ledger_path)
         return [
-            Create(path=log_path(name.with_partition(index).managed_ledger_path), make_parents=True)
-            for index in wanted
-            if index not in existing
+            Create(path=f"{path}-partition-{index}", make_parents=True) for index in wanted if index not in existing
         ]
 
     async def _new_cursors(self, name: TopicName, before: int, partitions: int) -> list[Op]:

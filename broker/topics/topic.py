@@ -169,6 +169,7 @@ class Topic:
             producer.connection.write((replies.close_producer(producer.producer_id, self.next_owner),))
         if Do.RELEASE in todo and self.producers.get(producer.name) is producer:
             self.producers = without_item(self.producers, producer.name)
+            self.context.measures.forget(producer)
             self.used_at = trio.current_time()
             if self.deduplication is not None:
                 self.deduplication.sequences.left(producer.name, trio.current_time())
@@ -327,10 +328,8 @@ class Topic:
             made.abandoned()
 
     async def delete_subscription_by_name(self, name: str, *, force: bool) -> None:
-        """Delete a subscription by name.
-
-        Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers, without `force`), and as
-        `delete_subscription`."""
+        """Delete a subscription by name. Raises SubscriptionNotFoundError, SubscriptionBusyError (it has consumers,
+        without `force`), and as `delete_subscription`."""
         self.check_open()
         found = self.subscriptions.get(name)
         if found is None:
@@ -415,7 +414,7 @@ class Topic:
         leaving = list(self.producers.values())
         for producer in leaving:
             self.end_producer(producer, End.UNLOADED)
-        self._disconnect_all()
+        self.disconnect_all()
         waiting = trio.CancelScope()
         if leaving:  # skipped for thousands of silent topics
             self.nursery.start_soon(cut_later, waiting, leaving, RECEIPTS_GRACE_S, name=f"cut off {self.name.full}")
@@ -432,12 +431,12 @@ class Topic:
 
     def abandon(self) -> None:
         """Disconnect all clients at once, because another broker has the topic. Nothing more is written."""
-        self._disconnect_all()
+        self.disconnect_all()
         if self.transactions is not None:
             self.transactions.abandon()
         self.ledger.abandon()
 
-    def _disconnect_all(self) -> None:
+    def disconnect_all(self) -> None:
         self.closing = True
         if self.access is not None:
             self.access.close()

@@ -385,6 +385,16 @@ class Appends:
                     sink.failed(ManagedLedgerClosedError(f"{self._name} is closed"))
 
     @property
+    def closes_at_once(self) -> bool:
+        """Return whether `close` has nothing to wait for: no ledger was opened or made ahead since the open."""
+        return self.state in (State.IDLE, State.TERMINATED) and self._switching is None and not self.pending
+
+    def close_at_once(self) -> None:
+        """Accept nothing more, in this step. Only if it `closes_at_once`."""
+        assert self.closes_at_once, f"{self._name} has a ledger to close"
+        self.state = State.CLOSED
+
+    @property
     def next_ledger_id(self) -> int:
         """Return the id of the ledger made ahead, which the list names for deletion until it is needed; -1: none."""
         return -1 if self._switching is None else self._switching.next_ledger_id

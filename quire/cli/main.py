@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli.admin import app as admin_app
+from quire.cli.admin.app import HELP as ADMIN_HELP
 from quire.cli.config import app as config_app
+from quire.cli.lazy import Part, command_of, lazy_group
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -24,21 +25,31 @@ if TYPE_CHECKING:
     from quire.servers.addresses import Addresses
     from quire.servers.standalone.config import StandaloneConfig
 
+SERVERS = "Servers"
+CARE = "Clusters"
+ABOUT = "About"
+"""Headings of the help."""
 DEFAULT_CONF = Path("conf/standalone.conf")
 YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
 garbage. Servers then set thresholds of their own (quire.servers.process)."""
 
+
+def _admin() -> Any:
+    from quire.cli.admin.app import admin_app
+
+    return command_of(admin_app())
+
+
 app = typer.Typer(
     name="quire",
+    cls=lazy_group({"admin": Part(ADMIN_HELP, _admin, CARE)}),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(config_app, name="config")
-app.add_typer(admin_app, name="admin")
-app.add_typer(tokens_app, name="tokens")
+app.add_typer(config_app, name="config", rich_help_panel=ABOUT)
+app.add_typer(tokens_app, name="tokens", rich_help_panel=CARE)
 
 
 @app.callback()
@@ -46,15 +57,7 @@ def quire() -> None:
     """A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats."""
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from quire import installed_version
-
-    print(f"quire {installed_version()}")
-
-
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def standalone(
     data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data"),
     conf: Annotated[
@@ -98,7 +101,7 @@ def standalone(
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
 
 
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def zookeeper(
     data_dir: Annotated[Path, typer.Option(help="Data directory.")] = Path("data/zookeeper"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
@@ -129,7 +132,7 @@ def zookeeper(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def bookie(
     conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -143,7 +146,7 @@ def bookie(
     raise SystemExit(run_bookie(conf, log_level))
 
 
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def broker(
     conf: Annotated[
         Path | None,
@@ -167,7 +170,7 @@ def broker(
     raise SystemExit(run_broker(conf, log_level, accept_unsupported_policies=accept_unsupported_policies))
 
 
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def autorecovery(
     conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -181,7 +184,7 @@ def autorecovery(
     raise SystemExit(run_autorecovery_command(conf, log_level))
 
 
-@app.command("initialize-cluster-metadata")
+@app.command("initialize-cluster-metadata", rich_help_panel=CARE)
 def initialize_cluster_metadata(
     cluster: Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster.")],
     metadata_store: Annotated[
@@ -280,7 +283,7 @@ def initialize_cluster_metadata(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=SERVERS)
 def localbookie(
     count: Annotated[int, typer.Argument(help="Number of bookies.")] = 3,
     data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data/localbookie"),
@@ -305,7 +308,7 @@ def localbookie(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=CARE)
 def doctor(
     data_dir: Annotated[Path | None, typer.Option(help="Data directory of a standalone server.")] = None,
     conf: Annotated[
@@ -324,6 +327,7 @@ def doctor(
 
 
 @app.command(
+    rich_help_panel=CARE,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
 )
@@ -337,6 +341,31 @@ def shell(context: typer.Context) -> None:
 
     log.configure("error", sys.stderr)
     raise SystemExit(run_shell(context.args))
+
+
+@app.command(
+    rich_help_panel=CARE,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def operations(context: typer.Context) -> None:
+    """Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart.
+
+    "quire operations --help" lists the operations.
+    """
+    from quire.cli.operations.__main__ import main as run_operations
+    from quire.service import log
+
+    log.configure("error", sys.stderr)
+    raise SystemExit(run_operations(context.args))
+
+
+@app.command(rich_help_panel=ABOUT)
+def version() -> None:
+    """Print the version."""
+    from quire import installed_version
+
+    print(f"quire {installed_version()}")
 
 
 def _run_standalone(data_dir: str, conf: Path | None, overrides: dict[str, Any], http: bool, log_level: str) -> int:

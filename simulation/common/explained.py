@@ -86,7 +86,8 @@ class Explained:
     def check(self, broker: Broker, topic: Topic, subscription: Subscription) -> Explanation:
         """Ask for an explanation and check it."""
         told = broker.explain.told
-        situation, answer = told.situation(topic, subscription), told.delivery(topic, subscription)
+        situation = told.situation(topic, subscription)
+        answer = told.delivery(topic, subscription, situation)
         answer.as_json()
         where = f"{answer.subject}: {answer.sentence}"
         idle = answer.cause in (causes.CAUGHT_UP, causes.DELIVERED_UNACKED)

@@ -10,6 +10,7 @@ same test runs here in tests/unit/simulation/machines/test_scheduler.py, to noti
 from __future__ import annotations
 
 import gc
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ T = TypeVar("T")
 _SEEDED: ContextVar[bool] = ContextVar("seeded", default=False)
 HOST: ContextVar[str] = ContextVar("host", default="")
 """Host of a task, inherited from the starting task. "" for the world's own."""
+
+UNPOLLED_MAX = 100
+"""Passes in a row with tasks to run, in which the operating system is not asked for events."""
 
 
 @contextmanager
@@ -48,6 +52,53 @@ def deterministic(seed: int) -> Iterator[None]:
 def is_deterministic() -> bool:
     """Return whether `deterministic` is entered."""
     return _SEEDED.get()
+
+
+def virtual_clock() -> MockClock:
+    """Return a clock that starts at 0 and jumps to the next deadline when every task waits.
+
+    It gives the same times as `MockClock(autojump_threshold=0)`. That one looks at the machine's clock each time it is
+    read, and makes a record of the whole loop for each jump: a tenth of the CPU of a history. While tasks can run, the
+    loop also looks for events of sockets and threads only in each `UNPOLLED_MAX`th pass.
+    """
+    clock = MockClock(autojump_threshold=0)
+
+    def start() -> None:
+        MockClock.start_clock(clock)
+        runner = _runner()
+        runner.io_manager = _SeldomPolled(runner)
+
+    def jump() -> None:
+        seconds = _runner().deadlines.next_deadline() - clock._virtual_base
+        if 0 < seconds < math.inf:
+            clock._virtual_base += seconds
+
+    # MockClock cannot be subclassed, and trio lets no other class jump.
+    own: Any = clock
+    own.current_time = lambda: clock._virtual_base
+    own.deadline_to_sleep_time = lambda deadline: 0 if deadline <= clock._virtual_base else math.inf
+    own._autojump = jump
+    own.start_clock = start
+    return clock
+
+
+class _SeldomPolled:
+    """I/O manager of trio that is not asked for events in most passes that have tasks to run."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._manager = runner.io_manager
+        self._unpolled = 0
+
+    def get_events(self, timeout: float) -> Any:
+        if self._runner.runq and self._unpolled < UNPOLLED_MAX:
+            self._unpolled += 1
+            return ()
+        self._unpolled = 0
+        return self._manager.get_events(timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
 
 
 class Pauses:
@@ -119,4 +170,4 @@ def run_seeded(seed: int, main: Callable[[], Awaitable[T]], *, on_step: Callable
     `on_step` is called with the name of each task that takes a step."""
     instruments = [] if on_step is None else [StepTrace(on_step)]
     with deterministic(seed):
-        return trio.run(main, clock=MockClock(autojump_threshold=0), instruments=instruments)
+        return trio.run(main, clock=virtual_clock(), instruments=instruments)

@@ -132,7 +132,7 @@ def test_every_script_tells_its_words(name, capsys):
         main([name, "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"usage: scripts/{name}")
+    assert said.startswith(f"usage: quire operations {name}")
     for option in ("--conf", "--dry-run", "--json"):
         assert option in said
 

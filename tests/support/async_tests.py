@@ -32,9 +32,8 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from simulation.machines.scheduler import deterministic
+from simulation.machines.scheduler import deterministic, virtual_clock
 
 VIRTUAL_S = 864_000.0
 """Seconds of a clock that jumps after which a test has failed. Ten days: longer than any test's story."""
@@ -161,7 +160,7 @@ def _run(item: pytest.Function, whole: Callable[[], Awaitable[None]]) -> None:
     """Run a test in a loop of its own, with the clock that its marker names; raise the one error of it."""
     marker = item.get_closest_marker("real_clock")
     seconds = WALL_S if marker is None else marker.kwargs.get("seconds", WALL_S)
-    clock = MockClock(autojump_threshold=0) if marker is None else None
+    clock = virtual_clock() if marker is None else None
     seed = seed_of(item)
     if seed is not None and marker is not None:
         pytest.fail("a test is either `seeded`, or takes the time and the order of real things: `real_clock`")

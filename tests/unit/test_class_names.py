@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,10 +41,16 @@ def files_by_class(files: Iterable[Path]) -> dict[str, list[str]]:
     """Return files, from the root of the tree, by the public classes that they define at their top."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in files:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name)
+        for name in _classes_of(path):
+            found[name].append(path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name)
     return found
+
+
+@cache
+def _classes_of(path: Path) -> list[str]:
+    """Return the public classes that a file defines at its top."""
+    body = ast.parse(path.read_text()).body
+    return [node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
 def twice(files: Iterable[Path]) -> dict[str, list[str]]:

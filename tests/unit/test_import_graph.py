@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TypeAlias
 
+from tests.support.sources import statements
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
     "broker",
@@ -43,12 +45,12 @@ def import_graph(root: Path, rooms: tuple[str, ...]) -> Graph:
     graph: Graph = {}
     for name, path in known.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        named = [target for node in ast.walk(ast.parse(path.read_text())) for target in _named(node, package)]
+        named = [target for node in statements(ast.parse(path.read_text())) for target in _named(node, package)]
         graph[name] = {_module(target, known) for target in named} - {name, ""}
     return graph
 
 
-def _named(node: ast.AST, package: str) -> list[str]:
+def _named(node: ast.stmt, package: str) -> list[str]:
     """Return the full names in an import statement; they may be names within a module."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]

@@ -39,6 +39,7 @@ PASSING = {
     "quire.client.errors": "ConnectionLostError ServiceUnavailableError",
     "quire.servers.errors": "",
     "quire.cli.shell.errors": "",
+    "quire.cli.admin.errors": "NoAnswerError",
 }
 """Classes after which another try can help, by module. All others are final."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import quire.ledger
+from tests.support.sources import statements
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOMS = (
@@ -32,19 +33,22 @@ REFUSED = frozenset(
     ("Of", "Who", "Whom", "Whose", "Until", "Those", "What", "Which", "Whether", "If", "That", "How", "Where")
 )
 
+_MAY_BEGIN_SO = re.compile(rf"""["'][\\\s]*(?:{"|".join(REFUSED)})\b""")
+"""A quote and one of these words: every docstring that begins with one has it in its source."""
+
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of every docstring: of modules, classes and functions, and below constants and attributes."""
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for statement in body if isinstance(body, list) else ():
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                text = statement.value.value
-                if isinstance(text, str):
-                    yield statement.lineno, text.strip()
+    for statement in statements(ast.parse(source)):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            text = statement.value.value
+            if isinstance(text, str):
+                yield statement.lineno, text.strip()
 
 
 def refused(source: str) -> list[tuple[int, str]]:
+    if _MAY_BEGIN_SO.search(source) is None:
+        return []  # not worth parsing
     return [(line, text) for line, text in docstrings(source) if re.split(r"\W", text, maxsplit=1)[0] in REFUSED]
 
 
@@ -76,6 +80,14 @@ class Room:
             text = """Of no docstring."""
 '''
     assert [line for line, _ in refused(source)] == [1, 3, 5, 7, 9, 11]
+    for one in (
+        "'Of a room.'",
+        'r"""Who enters."""',
+        '"""\n    Whose room."""',
+        '"""\\\nWhich room."""',
+        "''' What '''",
+    ):
+        assert len(refused(f"x = 1\n{one}\n")) == 1, one
     assert refused('"""Office hours."""\nx = 1\n"""Whole numbers."""\n') == []
 
 

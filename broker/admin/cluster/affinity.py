@@ -16,7 +16,7 @@ Source: Pulsar's NamespacesBase.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -24,7 +24,7 @@ from broker.admin.cluster import clusters
 from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.permissions.access import check_tenant_admin
 from broker.admin.requests import AdminCall
-from broker.admin.resource import answer
+from broker.admin.resource import answer, text
 from broker.ownership.affinity.store import GROUP
 from broker.topics.policy_values import BOOKIE_AFFINITY, PolicyError, bookie_affinity
 from quire.service.web.parameters import Parameter
@@ -40,12 +40,13 @@ _TENANT: Final = Parameter("tenant", "Tenant whose namespaces are wanted; needed
 
 async def group(call: AdminCall) -> Response | None:
     """Answer the anti-affinity group of a namespace."""
-    return await _get(call, GROUP)
+    found = await _get(call, GROUP)
+    return None if found is None else text(str(found))
 
 
 async def put_group(call: AdminCall) -> None:
     """Set the anti-affinity group of a namespace."""
-    namespace, name = call.namespace(), await call.json()
+    namespace, name = call.namespace(), await call.name()
     await call.cluster.namespaces.local_policies(namespace)
     if len(_NAME.check(name, "an anti-affinity group", PreconditionError)) > NAME_MAX:
         raise PreconditionError(f"the name of an anti-affinity group has at most {NAME_MAX} characters")
@@ -79,7 +80,8 @@ async def listed(call: AdminCall) -> Response:
 
 async def bookies(call: AdminCall) -> Response | None:
     """Answer the groups of bookies of a namespace."""
-    return await _get(call, BOOKIE_AFFINITY)
+    found = await _get(call, BOOKIE_AFFINITY)
+    return None if found is None else answer(found)
 
 
 async def put_bookies(call: AdminCall) -> None:
@@ -100,9 +102,8 @@ async def delete_bookies(call: AdminCall) -> None:
     await _put(call, call.namespace(), BOOKIE_AFFINITY, None)
 
 
-async def _get(call: AdminCall, key: str) -> Response | None:
-    found = (await call.cluster.namespaces.local_policies(call.namespace())).get(key)
-    return None if found is None else answer(found)
+async def _get(call: AdminCall, key: str) -> Any:
+    return (await call.cluster.namespaces.local_policies(call.namespace())).get(key)
 
 
 async def _put(call: AdminCall, namespace: NamespaceName, key: str, value: object) -> None:

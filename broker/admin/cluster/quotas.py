@@ -1,16 +1,11 @@
-"""Resource quotas of bundles, and resource groups: what a taken-over cluster has stored is shown and can be deleted.
+"""Resource quotas of bundles: the load that they are expected to have; see broker.ownership.affinity.quotas.
 
-GET      /resource-quotas                                      the original's default, or what is stored
-GET      /resource-quotas/{tenant}/{namespace}/{bundle}        the bundle's, or the default; 412 no such bundle
-POST     both                                                  412: bundles are placed by their measured load
-DELETE   /resource-quotas/{tenant}/{namespace}/{bundle}        204
-GET      /resourcegroups                                       names of the stored groups
-GET      /resourcegroups/{group}                               ResourceGroup; 404
-PUT      /resourcegroups/{group}                               412: rates are those of topics, namespaces and brokers
-DELETE   /resourcegroups/{group}                               204; 404, 412 a namespace names it
+GET, POST           /resource-quotas                                  of bundles that have none of their own
+GET, POST, DELETE   /resource-quotas/{tenant}/{namespace}/{bundle}    the bundle's, or the default; 412 no such bundle
 
-Source: Pulsar's ResourceQuotasBase, BundlesQuotas (the default), ResourceGroupsBase, LoadBalanceResources and
-ResourceGroupResources (the paths).
+    {"msgRateIn":40.0,"msgRateOut":120.0,"bandwidthIn":100000.0,"bandwidthOut":300000.0,"memory":80.0,"dynamic":true}
+
+A POST or DELETE answers 204. Source: Pulsar's ResourceQuotasBase, BundlesQuotas (the default, and the paths).
 """
 
 from __future__ import annotations
@@ -19,16 +14,17 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from broker.admin.errors import NotThereError, PreconditionError
+from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.errors import TopicNotFoundError, translated
+from broker.ownership.affinity.quotas import DEFAULT as DEFAULT_NAME
+from broker.ownership.affinity.quotas import QUOTAS, SHAPE
+from broker.ownership.values import encode_json
 from broker.topics.policy_values import decode
-from quire.metadata.errors import NoNodeError
+from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.store import ANY_VERSION
 
-QUOTAS: Final = "/loadbalance/resource-quota"
-GROUPS: Final = "/admin/resourcegroups"
 DEFAULT: Final[dict[str, Any]] = {
     "msgRateIn": 40.0,
     "msgRateOut": 120.0,
@@ -38,27 +34,29 @@ DEFAULT: Final[dict[str, Any]] = {
     "dynamic": True,
 }
 """Quota of a bundle of which nothing is stored."""
+UNSET: Final[dict[str, Any]] = {**dict.fromkeys(DEFAULT, 0.0), "dynamic": True}
+"""Values of what a given quota leaves out."""
 
 
 async def default_quota(call: AdminCall) -> Response:
     """Answer the quota of bundles that have none of their own."""
-    return answer(await _quota(call, "default") or DEFAULT)
+    return answer(await _quota(call, DEFAULT_NAME) or DEFAULT)
 
 
 async def quota(call: AdminCall) -> Response:
     """Answer the quota of a bundle."""
-    return answer(await _quota(call, await _bundle(call)) or await _quota(call, "default") or DEFAULT)
+    return answer(await _quota(call, await _bundle(call)) or await _quota(call, DEFAULT_NAME) or DEFAULT)
 
 
 async def put_default_quota(call: AdminCall) -> None:
-    """Refuse a quota."""
-    raise _no_quotas()
+    """Set the quota of bundles that have none of their own."""
+    await _put(call, DEFAULT_NAME, await _given(call))
 
 
 async def put_quota(call: AdminCall) -> None:
-    """Refuse a quota."""
-    await _bundle(call)
-    raise _no_quotas()
+    """Set the quota of a bundle."""
+    bundle = await _bundle(call)
+    await _put(call, bundle, await _given(call))
 
 
 async def delete_quota(call: AdminCall) -> None:
@@ -71,53 +69,18 @@ async def delete_quota(call: AdminCall) -> None:
             pass
 
 
-async def groups(call: AdminCall) -> Response:
-    """Answer the names of the stored groups."""
-    with translated("resource groups"):
+async def _given(call: AdminCall) -> dict[str, Any]:
+    given = SHAPE.check(await call.json(), "a resource quota", MalformedRequestError)
+    return {**UNSET, **given}
+
+
+async def _put(call: AdminCall, name: str, quota: dict[str, Any]) -> None:
+    path, metadata = f"{QUOTAS}/{name}", call.cluster.metadata
+    with translated(path):
         try:
-            return answer(await call.cluster.metadata.children(GROUPS))
-        except NoNodeError:
-            return answer([])
-
-
-async def group(call: AdminCall) -> Response:
-    """Answer a stored group."""
-    found = await _stored(call, f"{GROUPS}/{_group(call)}")
-    if found is None:
-        raise _no_such_group(call)
-    return answer(found)
-
-
-async def put_group(call: AdminCall) -> None:
-    """Refuse a group."""
-    _group(call)
-    raise PreconditionError(
-        "not obeyed by this broker: resource groups; set publishRate and dispatchRate of the namespaces or topics"
-    )
-
-
-async def delete_group(call: AdminCall) -> None:
-    """Delete a stored group that no namespace names."""
-    name = _group(call)
-    if await _stored(call, f"{GROUPS}/{name}") is None:
-        raise _no_such_group(call)
-    namespaces = call.cluster.namespaces
-    for tenant in await namespaces.tenants():
-        for each in await namespaces.names(tenant):
-            if (await namespaces.policies(each)).get("resource_group_name") == name:
-                raise PreconditionError(f"resource group {name} is in use by namespace {each}")
-    with translated(f"resource group {name}"):
-        try:
-            await call.cluster.metadata.delete(f"{GROUPS}/{name}", ANY_VERSION)
-        except NoNodeError as error:
-            raise _no_such_group(call) from error
-
-
-def _no_quotas() -> PreconditionError:
-    return PreconditionError(
-        "not obeyed by this broker: resource quotas (bundles are placed by their measured load alone); set publishRate "
-        "and dispatchRate of the namespace to limit it"
-    )
+            await metadata.create(path, encode_json(quota), make_parents=True)
+        except NodeExistsError:
+            await metadata.put(path, encode_json(quota), ANY_VERSION)
 
 
 async def _bundle(call: AdminCall) -> str:
@@ -131,17 +94,6 @@ async def _bundle(call: AdminCall) -> str:
     if wanted not in map(str, found.all()):
         raise PreconditionError(f"{call.part('bundle')[:100]!a} is no bundle of {namespace}")
     return wanted
-
-
-def _group(call: AdminCall) -> str:
-    name = call.part("group")
-    if not name or "/" in name:
-        raise PreconditionError(f"{name[:100]!a} cannot be the name of a resource group")
-    return name
-
-
-def _no_such_group(call: AdminCall) -> NotThereError:
-    return NotThereError(f"ResourceGroup does not exist: {_group(call)[:100]}")
 
 
 async def _quota(call: AdminCall, name: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from broker.admin.other_brokers import Errors
 from broker.admin.raw_paths import raw_path
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
-from broker.background import for_all
+from broker.background import AT_ONCE_MAX, for_all
 from broker.dispatch.subscription import Subscription
 from broker.errors import (
     NotAllowedError,
@@ -25,6 +25,7 @@ from broker.errors import (
 )
 from broker.topics.topic import Topic
 from quire.wire.pulsar.names import TopicName
+from quire.world.tasks import for_each
 
 T = TypeVar("T")
 Work = Callable[[Topic], Awaitable[T]]
@@ -74,6 +75,20 @@ async def on_every(call: AdminCall, work: Work[T], *, body: object = None) -> di
     partitions = [name.with_partition(index) for index in range(count)]
     await call.administration.complete(lambda: for_all(partitions, on_partition, name=call.line), call.line)
     return found
+
+
+async def of_partitions(call: AdminCall, count: int, job: Callable[[TopicName], Awaitable[T]]) -> dict[TopicName, T]:
+    """Return what a question about each partition answers, in order. `AT_ONCE_MAX` are asked at a time, since each may
+    have to be loaded. Raises the first error."""
+    name = call.topic()
+    found: dict[TopicName, T] = {}
+
+    async def ask(each: TopicName) -> None:
+        found[each] = await job(each)
+
+    partitions = [name.with_partition(index) for index in range(count)]
+    await for_each(partitions, ask, at_once=AT_ONCE_MAX, name=call.line)
+    return {each: found[each] for each in partitions}
 
 
 def resource_of(call: AdminCall) -> str:

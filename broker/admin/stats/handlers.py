@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from broker.admin.errors import Statuses
 from broker.admin.openapi.parameters import PER_PARTITION
-from broker.admin.positions.every import on_topic
+from broker.admin.positions.every import of_partitions, on_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
@@ -54,13 +54,8 @@ async def of_partitioned(call: AdminCall) -> Response:
     if not count:
         await at_owner(call, name)
         raise NotPartitionedError("Partitioned Topic not found")
-    partitions: dict[str, dict[str, Any]] = {}
-    for index in range(count):
-        each = name.with_partition(index)
-        try:
-            partitions[each.full] = await _of_partition(call, each, asked)
-        except TopicNotFoundError:
-            pass  # it was never used
+    every = await of_partitions(call, count, lambda each: _of_partition(call, each, asked))
+    partitions = {each.full: shown for each, shown in every.items() if shown is not None}
     found = await run_through(merging(partitions.values()))
     for each_name in ("ownerBroker", "deduplicationStatus"):
         found.pop(each_name, None)  # of single topics, which the original does not add up
@@ -72,13 +67,17 @@ async def of_partitioned(call: AdminCall) -> Response:
     return answer({**found, "metadata": metadata, "partitions": shown})
 
 
-async def _of_partition(call: AdminCall, name: TopicName, asked: Asked) -> dict[str, Any]:
-    remote = await call.administration.elsewhere(name)
-    if remote is None:
-        return await _taken(call, await call.administration.partition(name), asked)
-    query = "&".join(f"{each.name}={'true' if call.flag(each) else 'false'}" for each in _OF_ONE)
-    found: dict[str, Any] = await remote.ask("GET", f"/stats?{query}", errors={404: TopicNotFoundError})
-    return found
+async def _of_partition(call: AdminCall, name: TopicName, asked: Asked) -> dict[str, Any] | None:
+    """Return the statistics of a partition, which is loaded for them as in the original; None: it does not exist."""
+    try:
+        remote = await call.administration.elsewhere(name)
+        if remote is None:
+            return await _taken(call, await call.administration.partition(name), asked)
+        query = "&".join(f"{each.name}={'true' if call.flag(each) else 'false'}" for each in _OF_ONE)
+        found: dict[str, Any] = await remote.ask("GET", f"/stats?{query}", errors={404: TopicNotFoundError})
+        return found
+    except TopicNotFoundError:
+        return None
 
 
 async def _taken(call: AdminCall, topic: Topic, asked: Asked) -> dict[str, Any]:

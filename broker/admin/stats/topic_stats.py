@@ -34,8 +34,6 @@ from broker.topics.topic import Topic
 from cursors.cursor import Cursor
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
-RANGES_MAX = 100_000
-"""Ranges of acknowledged entries up to which they are counted."""
 UNKNOWN = -1
 _OFFLOADED = {"lastOffloadLedgerId": 0, "lastOffloadSuccessTimeStamp": 0, "lastOffloadFailureTimeStamp": 0}
 """The last offload: there is none."""
@@ -172,7 +170,7 @@ def _kept(cursor: Cursor, *, durable: bool) -> dict[str, Any]:
         "durable": durable,
         "isReplicated": False,
         "replicated": False,
-        "nonContiguousDeletedMessagesRanges": cursor.range_count(RANGES_MAX),
+        "nonContiguousDeletedMessagesRanges": cursor.range_count,
         "subscriptionProperties": dict(cursor.cursor_properties),
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import repeat, starmap
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
@@ -364,3 +364,15 @@ class Redelivery:
         self._heads.clear()
         self._listed.clear()
         self._unlisted.clear()
+
+
+class _NothingWaits(Redelivery):
+    """Stand-in of subscriptions without consumers, of which there are thousands: shared, and never filled."""
+
+    __slots__ = ()
+
+    def add(self, position: Position, key_hash: int, *, again: bool) -> None:
+        raise AssertionError("a subscription has a Redelivery of its own before an entry waits")
+
+
+NOTHING_WAITS: Final[Redelivery] = _NothingWaits()

@@ -83,6 +83,10 @@ class Shared(Permits[C]):
     def remove(self, consumer: C) -> None:
         """Remove a consumer. The caller delivers again what it held."""
         slot = self._slots.pop(consumer)
+        if not self._slots:
+            for each in (self._slots, self._levels, self._priorities, self._chunked):
+                each.clear()  # an emptied dict keeps the memory of its items
+            return
         if self._chunked:
             self._chunked = {key: holder for key, holder in self._chunked.items() if holder is not slot}
         for priority, level in self._levels.items():

@@ -124,6 +124,7 @@ TENANT_ADMIN namespace POST,DELETE NAMESPACE/permissions/{role}
 TENANT_ADMIN namespace POST NAMESPACE/permissions/subscription/{subscription}
 TENANT_ADMIN namespace DELETE NAMESPACE/permissions/{subscription}/{role}
 TENANT_ADMIN admin POST NAMESPACES/grantPermissionsOnTopics NAMESPACES/revokePermissionsOnTopics
+TENANT_ADMIN namespace DELETE BUNDLE
 TENANT_ADMIN policy GET NAMESPACE NAMESPACE/delayedDelivery
 TENANT_ADMIN policy GET,POST NAMESPACE/subscriptionAuthMode
 TENANT_ADMIN policy GET,POST,DELETE NAMESPACE/persistence NAMESPACE/retention NAMESPACE/deduplication

@@ -1,4 +1,4 @@
-"""The rates of a whole broker."""
+"""The rates of a whole broker, and of the resource groups."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import trio
 
 from broker.config import BrokerOptions
 from broker.topics.rates.bucket import Rate, RateBucket
+from broker.topics.rates.groups import ResourceGroups
 from broker.topics.rates.publishing import PublishThrottle
 
 
 class BrokerRates:
-    """One per broker. `publish` and `dispatch` hold beside the rates of topics; None: there is none."""
+    """One per broker. `publish` and `dispatch` hold beside the rates of topics; None: there is none. `groups`: rates
+    that the topics of a resource group share."""
 
     def __init__(self, options: BrokerOptions, nursery: trio.Nursery) -> None:
         self._options = options
         self._nursery = nursery
+        self.groups = ResourceGroups(nursery)
         self.publish: PublishThrottle | None = None
         self.dispatch: RateBucket | None = None
         self.follow()

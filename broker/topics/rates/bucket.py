@@ -3,7 +3,11 @@
 A bucket holds what its rate gives in one period, and is full at first. More than it holds may be taken, since entries
 come and go whole: it is in debt then, and nothing passes until that is paid. So the rate holds over any longer time.
 
-Source: Pulsar's AsyncTokenBucket (4.x), whose buckets hold a period as well.
+A relative rate comes on top of that at which is published, which counts as often as the period has seconds. (Pulsar
+adds messages per second to messages per period, so that with a longer period consumers fall behind.)
+
+Source: Pulsar's AsyncTokenBucket (4.x), whose buckets hold a period as well, and
+DispatchRateLimiterAsyncTokenBucketImpl.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ class Rate(NamedTuple):
     messages: int
     bytes: int
     period_s: int = 1
+    relative: bool = False
+    """True if they come on top of the rate of publishing."""
 
     def __bool__(self) -> bool:
         """Return whether anything is limited."""
@@ -40,6 +46,13 @@ class _Bucket:
         self.tokens = float(count)
         """Tokens at the last look; below 0: debt."""
 
+    def give(self, count: int, period_s: int, now: float) -> None:
+        """Give so many tokens in a period from now on."""
+        self.fill(now)
+        self._burst = count
+        self._per_s = count / period_s
+        self.tokens = min(self.tokens, count)
+
     def fill(self, now: float) -> float:
         """Add what came since the last look, and return the tokens there are."""
         if now > self._at:
@@ -55,12 +68,33 @@ class _Bucket:
 class RateBucket:
     """Account of what may pass at a rate: of messages, of bytes, or of both."""
 
-    __slots__ = ("_bytes", "_messages", "rate")
+    __slots__ = ("_bytes", "_messages", "present", "rate")
 
     def __init__(self, rate: Rate, now: float) -> None:
         self.rate = rate
+        self.present = rate
+        """Rate that holds now: of a relative one, with that of publishing."""
         self._messages = _Bucket(rate.messages, rate.period_s, now) if rate.messages > 0 else None
         self._bytes = _Bucket(rate.bytes, rate.period_s, now) if rate.bytes > 0 else None
+
+    def change(self, rate: Rate, now: float) -> None:
+        """Give at another rate from now on. A debt stays, and so do tokens, up to what the new rate gives."""
+        self._messages = _changed(self._messages, rate.messages, rate.period_s, now)
+        self._bytes = _changed(self._bytes, rate.bytes, rate.period_s, now)
+        self.rate = self.present = rate
+
+    def follow(self, published: tuple[float, float], now: float) -> None:
+        """Let a relative rate come on top of what is published a second: messages and bytes."""
+        rate = self.rate
+        if not rate.relative:
+            return
+        messages, size = (int(each * rate.period_s) for each in published)
+        if self._messages is not None:
+            self.present = self.present._replace(messages=rate.messages + messages)
+            self._messages.give(self.present.messages, rate.period_s, now)
+        if self._bytes is not None:
+            self.present = self.present._replace(bytes=rate.bytes + size)
+            self._bytes.give(self.present.bytes, rate.period_s, now)
 
     def take(self, messages: int, size: int, now: float) -> None:
         """Take what has passed."""
@@ -87,6 +121,15 @@ class RateBucket:
         if self._bytes is not None:
             found = min(found, max(1, int(self._bytes.tokens / mean_size)) if mean_size else 1)
         return found
+
+
+def _changed(known: _Bucket | None, count: int, period_s: int, now: float) -> _Bucket | None:
+    if count <= 0:
+        return None
+    bucket = _Bucket(count, period_s, now)
+    if known is not None:
+        bucket.tokens = min(bucket.tokens, known.fill(now))
+    return bucket
 
 
 class SubscribeWindow:

@@ -1,4 +1,5 @@
-"""Subscriptions that are held to a rate: those of the subscription, of its topic and of the broker hold together.
+"""Subscriptions that are held to a rate: those of the subscription, of its topic, of its resource
+group and of the broker hold together.
 
 The pump asks how many messages may be delivered, and tells what was. While none may be, it is called again when the
 rate allows some. Entries are delivered whole, and how many messages they have is estimated; what is too much is paid
@@ -20,6 +21,8 @@ from quire.world.doors import Buffer
 
 WAIT_MIN_S: Final = 0.01
 """Least time between two deliveries of a subscription that has used its rate up."""
+LOOK_S: Final = 1.0
+"""Time after which a rate is looked at again that may have gone up in the meantime, as it is relative."""
 
 
 class DispatchLimit:
@@ -61,6 +64,8 @@ class DispatchLimit:
         if not found and not self._waits:
             self._waits = True
             wait_s = max(WAIT_MIN_S, max(bucket.wait_s(now) for bucket in self.buckets))
+            if any(bucket.rate.relative for bucket in self.buckets):
+                wait_s = min(wait_s, LOOK_S)
             self._nursery.start_soon(self._go_on, wait_s, name="dispatch rate")
         return found
 

@@ -61,14 +61,24 @@ class PublishThrottle:
             self._held[connection] = None
             connection.requests_in_flight += HELD
             if self._running is None:
-                self._running = trio.CancelScope()
-                self._nursery.start_soon(self._let_go, self._running, name=f"publish rate of {self.name}")
+                self._start()
+
+    def change(self, rate: Rate) -> None:
+        """Hold to another rate from now on. Connections that are held wait for that one."""
+        self._bucket.change(rate, trio.current_time())
+        if self._running is not None:
+            self._running.cancel()  # it may sleep for as long as the former rate asked
+            self._start()
 
     def end(self) -> None:
         """Let all connections go on: the rate does not hold any more."""
         if self._running is not None:
             self._running.cancel()
         self._release(len(self._held))
+
+    def _start(self) -> None:
+        self._running = trio.CancelScope()
+        self._nursery.start_soon(self._let_go, self._running, name=f"publish rate of {self.name}")
 
     async def _let_go(self, scope: trio.CancelScope) -> None:
         """Let connections go on as the rate allows, until none is held."""
@@ -80,7 +90,8 @@ class PublishThrottle:
                 else:
                     self._release(1)
                     await trio.sleep(PACE_S)
-        self._running = None
+        if self._running is scope:
+            self._running = None
 
     def _release(self, count: int) -> None:
         for connection in list(self._held)[:count]:

@@ -1,7 +1,7 @@
 """The policies that a topic and its namespace may set, each with its names and its value in broker.conf (pure).
 
 What holds is what the topic says, else its namespace, else broker.conf; each policy by itself. A negative limit, and a
-rate that limits nothing or is relative to that of publishing, say nothing. What cannot be read counts as not said.
+rate that limits nothing, say nothing. What cannot be read counts as not said.
 
 Ledgers (persistence, retention), deduplication, delayed delivery and schemas have rules of their own: policy_values,
 delayed_delivery, schemas.strategies.
@@ -27,7 +27,7 @@ from broker.topics.topic_policies.kinds import (
     PublishRate,
     SubscribeRate,
 )
-from quire.service.web.shapes import Truth
+from quire.service.web.shapes import Text, Truth
 
 T = TypeVar("T")
 Fields = Mapping[str, Any] | None
@@ -145,18 +145,14 @@ def _dispatch_rate(
         by_cluster=True,
         read=kinds.dispatch_rate,
         to_json=kinds.dispatch_rate_json,
-        says=_limits_by_itself,
-        may_be_set=_settable_dispatch_rate,
+        says=_limits,
+        may_be_set=_settable_rate,
         of_broker=of_broker,
     )
 
 
-def _limits(rate: PublishRate | SubscribeRate) -> bool:
+def _limits(rate: DispatchRate | PublishRate | SubscribeRate) -> bool:
     return rate.limits
-
-
-def _limits_by_itself(rate: DispatchRate) -> bool:
-    return rate.limits and not rate.relative
 
 
 def _settable_rate(rate: DispatchRate | PublishRate | SubscribeRate, options: BrokerOptions) -> None:
@@ -167,12 +163,6 @@ def _settable_rate(rate: DispatchRate | PublishRate | SubscribeRate, options: Br
 def _settable_filters(names: tuple[str, ...], options: BrokerOptions) -> None:
     if not options.allow_override_entry_filters:
         raise PolicyError("entryFilters has no effect while allowOverrideEntryFilters is false in broker.conf")
-
-
-def _settable_dispatch_rate(rate: DispatchRate, options: BrokerOptions) -> None:
-    _settable_rate(rate, options)
-    if rate.relative and rate.limits:
-        raise PolicyError("relativeToPublishRate is not served: set a rate of its own")
 
 
 def _backlog_quota(kind: str) -> Policy[BacklogQuota]:
@@ -284,6 +274,15 @@ SUBSCRIBE_RATE: Final[Policy[SubscribeRate]] = Policy(
     of_broker=lambda options: SubscribeRate(options.subscribe_attempts, options.subscribe_period_s),
 )
 
+RESOURCE_GROUP: Final[Policy[str]] = Policy(
+    topic="resourceGroupName",
+    namespace=("resource_group_name",),
+    read=kinds.reader(Text(), "resourceGroupName"),
+    says=bool,
+    of_broker=lambda options: "",
+)
+"""Name of the group whose rates the topic shares with others; "": there is none."""
+
 BACKLOG_SIZE_QUOTA: Final = _backlog_quota(kinds.DESTINATION_STORAGE)
 BACKLOG_TIME_QUOTA: Final = _backlog_quota(kinds.MESSAGE_AGE)
 INACTIVE_TOPICS: Final[Policy[InactiveTopics]] = Policy(
@@ -336,9 +335,9 @@ PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     topic="dispatcherPauseOnAckStatePersistentEnabled",
     namespace=("dispatcherPauseOnAckStatePersistentEnabled",),
     read=kinds.reader(Truth(), "dispatcherPauseOnAckStatePersistent"),
-    of_broker=lambda options: False,
+    of_broker=lambda options: options.pause_on_ack_state,
 )
-"""True: a subscription whose half-acknowledged messages cannot be stored is paused."""
+"""True: too many ranges of acknowledged entries keep new ones from the consumers of a subscription."""
 
 
 SUBSCRIPTION_POLICIES: Final = "subscriptionPolicies"

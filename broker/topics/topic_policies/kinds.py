@@ -32,7 +32,7 @@ class DispatchRate(NamedTuple):
     bytes: int = -1
     period_s: int = 1
     relative: bool = False
-    """True if the rates are on top of the rate at which is published."""
+    """True if the rates come on top of that at which is published."""
 
     @property
     def limits(self) -> bool:

@@ -34,13 +34,13 @@ the operation prints what to do, and waits for it. In a local cluster: --stop 's
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m quire.cli.operations", description=__doc__)
+    made = argparse.ArgumentParser(prog="quire operations", description=__doc__)
     commands = made.add_subparsers(dest="command", required=True, metavar="NAME")
 
     def command(name: str, text: str, *, with_commands: Sequence[str] = ()) -> argparse.ArgumentParser:
         one = commands.add_parser(
             name,
-            prog=f"scripts/{name}",
+            prog=f"quire operations {name}",
             description=text,
             help=text,
             epilog=COMMANDS_TEXT if with_commands else None,

@@ -36,6 +36,7 @@ from quire.ledger.striping import Striping
 from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.pending_runs import Sealer
 from quire.ledger.writing.unacked_notes import WHOLE, note_unacked
+from quire.ledger.writing.unheard import ignore_bookies_failed, ignore_confirmed, ignore_failed
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.service.log import get_logger
 from quire.wire.bookkeeper import v2
@@ -89,8 +90,10 @@ class Recovery:
             if found.lac == appender.last_pushed:
                 appender.length = await self._length_after(found)
         finally:
-            appender.on_failed = lambda error: None
+            appender.on_failed = ignore_failed
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
+            # They refer to the appender: it would stay in memory until the collector looks at all objects.
+            appender.on_confirmed, appender.on_bookies_failed = ignore_confirmed, ignore_bookies_failed
         if self._started.ack_quorum < self._started.write_quorum:
             await self._note_unacked(found, appender)
         rule = partial(

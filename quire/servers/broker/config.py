@@ -11,35 +11,17 @@ from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
+from quire.servers.broker.deletion import DeletionKeys
 from quire.servers.broker.ledger_auth_keys import LedgerAuthKeys
 from quire.servers.broker.ledger_client import LedgerClientKeys
 from quire.servers.broker.ledger_tls_keys import LedgerTlsKeys
 from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.metadata import BrokerMetadataKeys
 from quire.servers.broker.tls_keys import BrokerClientTlsKeys, ServerTlsKeys
-from quire.service.config import conf_key
 from quire.service.log_config import LogKeys
 from quire.service.process_conf import Change, Process
 from quire.service.properties import Grammar
 from quire.service.unsupported import BROKER_RULES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionKeys:
-    """Keys that let tenants and namespaces be deleted with their contents."""
-
-    force_namespace: bool = conf_key(
-        "forceDeleteNamespaceAllowed",
-        False,
-        dynamic=True,
-        doc="true: DELETE of a namespace with ?force=true also deletes its topics.",
-    )
-    force_tenant: bool = conf_key(
-        "forceDeleteTenantAllowed",
-        False,
-        dynamic=True,
-        doc="true: DELETE of a tenant with ?force=true also deletes its namespaces.",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.group_following import GroupFollowing
 from cursors.doors import Ledgers
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
@@ -40,6 +41,7 @@ from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, check_security, credentials_of
 from quire.servers.errors import CliError
+from quire.servers.late_imports import load_late
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.standalone.metadata import next_incarnation
 from quire.servers.zookeeper.wait import open_when_there
@@ -165,6 +167,11 @@ async def run_broker_on(
 
         dynamic.on_change = changed
         nursery.start_soon(dynamic.run, name="configuration")
+        groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
+        nursery.start_soon(groups.run, name="resource groups")
+        interval_s = partial(getattr, config.ownership, "resource_usage_interval_s")
+        share = partial(groups.share, me.id, lambda: ownership.brokers.reports, interval_s)
+        nursery.start_soon(share, name="shares of resource groups")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:
@@ -193,6 +200,7 @@ async def run_broker_on(
                         serve = partial(serve_web, app, listen.bind_address, port, stop=stop, tls=secure)
                         with naming(key, listen.bind_address, port):
                             await serving.start(serve, name="web")
+                serving.start_soon(load_late, world.offload, name="late imports")
             await nursery.start(ownership.run, name="ownership")
             if not stop.is_set():
                 ready(addresses if http else replace(addresses, web=None, web_tls=None))

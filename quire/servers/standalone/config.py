@@ -15,6 +15,7 @@ from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
+from quire.servers.broker.deletion import DeletionKeys
 from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.tls_keys import ServerTlsKeys
 from quire.service.config import Bounds
@@ -35,6 +36,7 @@ class StandaloneConfig:
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig
+    deletion: DeletionKeys
     authentication: AuthenticationOptions
     log: LogKeys
 

@@ -23,6 +23,7 @@ from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.topics.rates.group_following import GroupFollowing
 from managed_ledger.config import LogConfig, cursors_of
 from managed_ledger.factory import ManagedLedgerFactory
 from quire.ledger.bookies.link_local import LocalLink
@@ -36,6 +37,7 @@ from quire.servers.addresses import Addresses
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, credentials_of
 from quire.servers.errors import DataDirectoryError
+from quire.servers.late_imports import load_late
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
@@ -144,6 +146,8 @@ async def run_standalone(
         broker.context.service_url_tls = addresses.broker_url_tls
         dynamic.on_change = lambda names: broker.options_changed(config.logs)
         nursery.start_soon(dynamic.run, name="configuration")
+        groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
+        nursery.start_soon(groups.run, name="resource groups")
         broker.start()
         counts = ConnectionCounts()
         async with trio.open_nursery() as serving:
@@ -153,6 +157,7 @@ async def run_standalone(
 
                 site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop)
                 addresses = await site.serve(serving, ports.secure_web)
+                serving.start_soon(load_late, world.offload, name="late imports")
             ready(addresses)
             log.info("ready", broker=broker.service_url, data=data_dir)
             await stop.wait()

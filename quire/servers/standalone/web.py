@@ -123,6 +123,8 @@ def _app(
             policies=policies,
             ownership=ownership,
             cluster_name=config.broker.cluster_name,
+            force_delete_namespace=lambda: config.deletion.force_namespace,
+            force_delete_tenant=lambda: config.deletion.force_tenant,
             ensemble_max=1,
             loaded=broker.topics.loaded,
             started_ms=broker.context.world.clock.wall_ms(),

@@ -42,7 +42,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "see brokerDeleteInactiveTopicsFrequencySeconds": "brokerServicePurgeInactiveFrequencyInSeconds",
     "subscriptions continue as soon as an event makes it possible; there are no pauses": "dispatcherMinReadBatchSize "
     "dispatcherReadFailureBackoff* dispatcherRetryBackoff* "
-    "preciseDispatcherFlowControl dispatcherPauseOnAckStatePersistentEnabled unblockStuckSubscriptionEnabled "
+    "preciseDispatcherFlowControl unblockStuckSubscriptionEnabled "
     "subscriptionRedeliveryTrackerEnabled topicFencingTimeoutSeconds keySharedUnblockingIntervalMs "
     "subscriptionKeySharedUseClassicPersistentImplementation subscriptionSharedUseClassicPersistentImplementation "
     "managedLedgerNewEntriesCheckDelayInMillis",
@@ -62,8 +62,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "cursors are opened with their topic": "lazyCursorRecovery",
     "acknowledgements are stored at once, without a throttle": "managedLedgerDefaultMarkDeleteRateLimit "
     "managedLedgerCursorPositionFlushSeconds",
-    "bounded by the size of one entry of the cursor's ledger": "managedLedgerMaxUnackedRangesToPersist "
-    "managedLedgerMaxBatchDeletedIndexToPersist",
+    "bounded by the size of one entry of the cursor's ledger": "managedLedgerMaxBatchDeletedIndexToPersist",
     "values are written uncompressed, and read in both forms": "managedLedgerInfoCompression* "
     "managedCursorInfoCompression*",
     "the tail cache is bounded by its size and by age": "managedLedgerCache* cacheEviction* "
@@ -79,7 +78,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "zooKeeperCacheExpirySeconds",
     "load is measured by the rates and numbers of a broker's bundles": (
         "loadBalance* maxUnload* minUnload* lowerBoundarySheddingEnabled flowOrQpsDifferenceThresholdPercentage "
-        "preferLaterVersions enableNamespaceIsolationUpdateOnTime resourceUsageTransportPublishIntervalInSecs "
+        "preferLaterVersions enableNamespaceIsolationUpdateOnTime "
         "loadManagerServiceUnitStateTableViewClassName loadManagerMigrationEnabled"
     ),
     "TLS is OpenSSL's": "tlsProvider webServiceTlsProvider jsseProvider brokerClientSslProvider "

@@ -66,32 +66,25 @@ OBEYED: Final = frozenset(
         "dispatchRate",
         "subscriptionDispatchRate",
         "subscriptionPolicies",
+        "dispatcherPauseOnAckStatePersistentEnabled",
         "encryption_required",
         "subscription_types_enabled",
         "subscriptionTypesEnabled",
         "maxMessageSize",
+        "resource_group_name",
+        "resourceGroupName",
     )
 )
-"""Rates of delivery are obeyed unless they are relative to that of publishing."""
 
 _HARMLESS: Final = frozenset(("properties", "latency_stats_sample_rate", "is_allow_auto_update_schema_with_replicator"))
 
-RELATIVE: Final = "rates relative to the publish rate are not kept"
 WHY: Final[Mapping[str, str]] = {
     "replication_clusters": "there is no replication between clusters",
     "allowed_clusters": "there is no replication between clusters",
     "replicationClusters": "there is no replication between clusters",
-    "clusterDispatchRate": RELATIVE,
-    "topicDispatchRate": RELATIVE,
-    "subscriptionDispatchRate": RELATIVE,
     "replicatorDispatchRate": "there is no replication between clusters",
-    "dispatchRate": RELATIVE,
-    "subscriptionPolicies": RELATIVE,
     "offload_policies": "there is no tiered storage",
     "offloadPolicies": "there is no tiered storage",
-    "dispatcherPauseOnAckStatePersistentEnabled": "unstored acknowledgements do not pause a subscription",
-    "resource_group_name": "there are no resource groups",
-    "resourceGroupName": "there are no resource groups",
     "deleted": "the namespace was being deleted",
     "migrated": "the namespace was moved to another cluster",
     "unreadableTopicPolicies": "an event about the topic in __change_events cannot be read",
@@ -101,8 +94,6 @@ WHY: Final[Mapping[str, str]] = {
 """By field; others are named without a reason."""
 _UNKNOWN: Final = "it is not obeyed"
 
-_RATES: Final = frozenset(field for field, why in WHY.items() if why == RELATIVE)
-"""Rates of delivery."""
 _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds", "relativeToPublishRate"))
 """Values of a rate or a quota without effect unless a limit is set beside them."""
 
@@ -110,8 +101,8 @@ _BESIDE: Final = frozenset(("policy", "ratePeriodInSecond", "ratePeriodInSeconds
 def unsupported(policies: Mapping[str, Any] | None) -> list[str]:
     """The fields of Policies or TopicPolicies that ask for what is not obeyed, in their order.
 
-    >>> unsupported({"migrated": True, "deleted": False, "resource_group_name": "a", "properties": {"a": "b"}})
-    ['migrated', 'resource_group_name']
+    >>> unsupported({"migrated": True, "deleted": False, "offloadPolicies": {"a": 1}, "properties": {"a": "b"}})
+    ['migrated', 'offloadPolicies']
     """
     if not policies:
         return []
@@ -134,22 +125,11 @@ def described(fields: list[str]) -> str:
 
 
 def _asks(field: str, value: object) -> bool:
-    if field in _RATES:
-        return _is_relative(value)
     if field in OBEYED or field in _HARMLESS:
         return False
     if field in ("replication_clusters", "allowed_clusters", "replicationClusters"):
         return isinstance(value, list) and len(value) > 1
     return not _is_nothing(value)
-
-
-def _is_relative(value: object) -> bool:
-    """Return whether there is a rate of delivery that is relative to that of publishing, in a map or by itself."""
-    if not isinstance(value, Mapping):
-        return False
-    if value.get("relativeToPublishRate") is True:
-        return not _is_nothing(value)
-    return any(_is_relative(each) for each in value.values())
 
 
 def _is_nothing(value: object) -> bool:

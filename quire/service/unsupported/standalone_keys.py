@@ -25,6 +25,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "httpServerTlsEnable httpServerKeyStore* httpServerTrustStore*",
     "there is one broker": "brokerClientTls* brokerClientCertificateFilePath brokerClientKeyFilePath "
     "brokerClientTrustCertsFilePath tlsHostnameVerificationEnabled loadBalancer* "
+    "resourceUsageTransportPublishIntervalInSecs "
     "namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
     "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
     "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath "
@@ -39,7 +40,7 @@ _AT_REST: Final[Mapping[str, str]] = {
     "zkServers zkEnableSecurity",
     "a standalone server has one broker and one bookie": "autoRecoveryDaemonEnabled "
     "bookkeeperClientEnforceMinNumRacksPerWriteQuorum forceReadOnlyBookie "
-    "readOnlyModeEnabled permittedStartupUsers forceDeleteNamespaceAllowed forceDeleteTenantAllowed",
+    "readOnlyModeEnabled permittedStartupUsers",
 }
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, total_ordering
+from typing import Final
 from urllib.parse import quote_plus, unquote_plus
 
 from quire.wire.pulsar.errors import (
@@ -68,7 +69,7 @@ class NamespaceName:
         return f"{self.tenant}/{self.namespace}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@total_ordering
 class TopicName:
     """Topic name in its parts; create one with `parse`.
 
@@ -78,16 +79,36 @@ class TopicName:
     'a/b/persistent/x+y-partition-3'
     """
 
-    domain: str
-    tenant: str
-    namespace: str
-    local: str
-    partition: int = -1
-    """Number in `-partition-N` at the end of the local name; -1: none."""
-    full: str = field(init=False, compare=False, repr=False)
+    __slots__ = ("domain", "full", "namespace", "partition", "tenant")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}")
+    def __init__(self, domain: str, tenant: str, namespace: str, local: str, partition: int = -1) -> None:
+        self.domain: Final = domain
+        self.tenant: Final = tenant
+        self.namespace: Final = namespace
+        self.partition: Final = partition
+        """Number in `-partition-N` at the end of the local name; -1: none."""
+        self.full: Final = f"{domain}://{tenant}/{namespace}/{local}"
+
+    @property
+    def local(self) -> str:
+        """Return the part behind the namespace. Not kept: there may be a hundred thousand topics."""
+        return self.full[len(self.domain) + len(self.tenant) + len(self.namespace) + 5 :]
+
+    def __eq__(self, other: object) -> bool:
+        return self.full == other.full if isinstance(other, TopicName) else NotImplemented
+
+    def __lt__(self, other: TopicName) -> bool:
+        return self._parts < other._parts
+
+    def __hash__(self) -> int:
+        return hash(self.full)
+
+    def __repr__(self) -> str:
+        return f"TopicName({self.full!r})"
+
+    @property
+    def _parts(self) -> tuple[str, str, str, str, int]:
+        return self.domain, self.tenant, self.namespace, self.local, self.partition
 
     @classmethod
     def parse(cls, text: str | bytes) -> TopicName:

@@ -18,7 +18,7 @@ LISTED = FOLDER / "differences.txt"
 
 
 def test_calls_are_answered_as_by_the_original(tmp_path: Path) -> None:
-    with standalone(tmp_path, {"clusterName": "test"}) as server:
+    with standalone(tmp_path, {"clusterName": "test", "forceDeleteNamespaceAllowed": "true"}) as server:
 
         def ask(method: str, path: str, **options: object) -> httpx2.Response:
             return web.request(method, f"{server.web}{path}", timeout=60, **options)

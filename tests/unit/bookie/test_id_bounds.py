@@ -5,11 +5,13 @@ them.
 from __future__ import annotations
 
 from struct import pack
+from typing import Any
 
 import pytest
 import trio
 
 from bookie.bookie import Bookie
+from bookie.journal.format import Fence
 from bookie.sessions.session import BookieSession
 from quire.wire.bookkeeper import BookkeeperProtocol_pb2 as pb
 from quire.wire.bookkeeper import v2, v3
@@ -105,6 +107,28 @@ async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_
         assert bookie.storage._locations.ledgers() == []
         assert bookie.world.disk.names("/data/ledgers/current").count("0.log") == 0, "its log goes too"
         assert not bookie.job_failures.counts
+
+
+async def test_a_journal_with_fences_of_negative_ids_by_an_older_bookie_is_replayed_without_them(
+    machine: Machine, log_events: list[dict[str, Any]]
+) -> None:
+    """An older bookie stored such a fence for a BATCH_READ, and did not start again."""
+    written: list[object] = []
+    async with machine.life(crash=True, lose_unsynced=False) as (bookie, client):
+        client.send(add_frames(7, 0, 3))
+        for ledger_id in (-7, -END - 1):
+            bookie.journal.append(Fence(ledger_id), written.append, KEY)
+        await client.ask(v2.read_request(8, -1, DO_FENCING, KEY))
+        await until(lambda: len(written) == 2)
+        assert written == [None, None]
+    for _ in range(2):
+        async with machine.life() as (bookie, client):
+            await client.holds(7, range(3))
+            assert bookie.storage.is_fenced(8)
+            assert bookie.storage.ledgers() == [7, 8]
+            await bookie.checkpoint()
+    warnings = [each for each in log_events if each["event"] == "journal records of impossible ledgers left out"]
+    assert [each["records"] for each in warnings] == [4], "two keys and two fences, in one warning"
 
 
 @pytest.mark.bookie(long_polls_max=100)

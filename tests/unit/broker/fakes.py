@@ -17,6 +17,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.subscription import Subscription
 from broker.entry_filters.loading import EntryFilters
+from broker.measures import Measures
 from broker.output import OutputBudget
 from broker.topics.delayed_delivery import of_broker
 from broker.topics.entry_screen import EntryScreen
@@ -176,6 +177,7 @@ class Stage:
             context=SimpleNamespace(
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
+                measures=Measures(60.0),
                 unacked=None,
                 filters=(filters := EntryFilters()),
                 delivery=rules_of_broker(BrokerOptions(**options), filters),

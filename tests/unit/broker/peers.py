@@ -46,6 +46,7 @@ class FakeStream:
         self._incoming = bytearray()
         self._arrived = trio.Event()
         self._writable = trio.Event()
+        self._left = trio.Event()
 
     async def receive_into(self, buffer: memoryview, at_least: int = 1) -> int:
         await trio.lowlevel.checkpoint()
@@ -67,7 +68,14 @@ class FakeStream:
         if self.window is not None:
             self.window -= taken
         self.sent += data[:taken]
+        self._left.set()
         return taken
+
+    async def wait_sent(self) -> None:
+        """Wait until something is in `sent`, or for the next send if nothing is."""
+        if not self.sent:
+            self._left = trio.Event()
+            await self._left.wait()
 
     async def wait_writable(self) -> None:
         if self.window == 0:
@@ -119,11 +127,17 @@ class Peer(Commands):
         sent.clear()
 
     async def receive(self) -> tuple[pb.BaseCommand, bytes]:
-        with trio.fail_after(120):
-            while not self._frames:
-                await trio.sleep(0.001)
-                self.take()
+        deadline = trio.current_time() + 120
+        while not self._frames:
+            with trio.fail_at(deadline):
+                await self.stream.wait_sent()
+            await self._take_burst()
         return self._frames.popleft()
+
+    async def _take_burst(self) -> None:
+        """Take what has arrived, and what follows it at once."""
+        await trio.sleep(0.001)
+        self.take()
 
     async def expect(self, kind: pb.BaseCommand.Type) -> pb.BaseCommand:
         command, _ = await self.receive()
@@ -132,10 +146,11 @@ class Peer(Commands):
 
     async def silent(self, seconds: float = 3.0) -> bool:
         """Return whether no frame arrives for a while; PINGs are answered and do not count."""
-        deadline = trio.current_time() + seconds
-        while trio.current_time() < deadline:
-            await trio.sleep(0.05)
-            self.take()
+        with trio.move_on_after(seconds):
+            while True:
+                await self.stream.wait_sent()
+                await self._take_burst()
+        self.take()
         assert not self._frames, [command for command, _ in self._frames]
         return True
 

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from broker.admin.stats.topic_stats import Asked, take
+from broker.measures import NOTHING
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import SUB, C
 from tests.unit.broker.peers import Room
@@ -77,3 +78,22 @@ async def test_consumer_stats_have_the_rates(room: Room) -> None:
     found = (await peer.expect(C.CONSUMER_STATS_RESPONSE)).consumerStatsResponse
     assert found.msgRateOut == pytest.approx(0.1, rel=0.05)
     assert found.msgThroughputOut > found.msgRateOut
+
+
+async def test_nothing_is_kept_of_clients_that_have_left(room: Room) -> None:
+    """Of thousands of topics, whose producers would stay in memory until the next round."""
+    peer = await room.connect()
+    await peer.producer()
+    await peer.publish(b"m")
+    await peer.subscribe(subType=SUB.Shared, permits=1)
+    await peer.payloads(1)
+    [producer] = (await room.topic()).producers.values()
+    [consumer] = (await room.topic()).subscriptions["s"].consumers
+    await trio.sleep(INTERVAL_S)
+    measures = room.broker.context.measures
+    assert measures.of(producer).messages_in > 0
+    assert measures.of(consumer).messages_out > 0
+    await peer.end_producer()
+    await peer.end_consumer()
+    assert measures.of(producer) == measures.of(consumer) == NOTHING
+    assert not {producer, consumer} & {*measures._counts, *measures._rates}

@@ -23,20 +23,63 @@ def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = quire("--help", cwd=tmp_path)
     assert shown.returncode == 0
-    for command in ("standalone", "version", "broker", "bookie", "autorecovery", "initialize-cluster-metadata"):
+    for command in (
+        "standalone",
+        "version",
+        "broker",
+        "bookie",
+        "autorecovery",
+        "initialize-cluster-metadata",
+        "operations",
+    ):
         assert command in shown.stdout
 
 
-def test_help_loads_no_server(tmp_path: Path) -> None:
+MODULES_MAX = {
+    "--help": 400,
+    "admin --help": 400,
+    "admin topics --help": 430,
+    "admin topics delete x --dry-run": 260,
+}
+SERVERS = {"trio", "broker", "bookie", "structlog", "google.protobuf", "rocksdict", "starlette"}
+NETWORK = {"httpx2", "ssl", "quire.cli.admin.connection", "quire.cli.admin.table", "quire.client"}
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        ("--help", SERVERS | NETWORK | {"quire.cli.admin.verbs", "quire.cli.doctor", "quire.cli.shell"}),
+        ("admin --help", SERVERS | NETWORK | {"quire.cli.admin.verbs"}),
+        ("admin topics --help", SERVERS | {"httpx2", "ssl", "quire.cli.admin.table.namespaces"}),
+        ("admin topics delete x --dry-run", SERVERS | {"quire.cli.admin.table.namespaces"}),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(words: str, unwanted: set[str], tmp_path: Path) -> None:
+    """Imports are nearly all of the start: their number is bounded, because a time would depend on the machine."""
     root = Path(__file__).resolve().parents[3]
     code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); import quire.cli.main\n"
-        "bad = {'trio', 'broker', 'bookie', 'structlog', 'google.protobuf', 'rocksdict', 'starlette'} & "
-        "set(sys.modules)\n"
-        "assert not bad, bad"
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from quire.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "print('loaded', *sys.modules, file=sys.stderr)"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(root)], cwd=tmp_path, capture_output=True, check=False)
+    command = [sys.executable, "-c", code, str(root), *words.split()]
+    home = {"HOME": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=home)
     assert ran.returncode == 0, ran.stderr
+    loaded = set(ran.stderr.splitlines()[-1].split()[1:])
+    assert unwanted & loaded == set()
+    assert len(loaded) < MODULES_MAX[words]
+
+
+def test_operations_are_commands_of_quire(tmp_path: Path) -> None:
+    shown = quire("operations", "--help", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("usage: quire operations ")
+    for name in ("verify-replicas", "recover-bookie", "decommission-bookie", "replace-disk", "rolling-restart"):
+        assert name in shown.stdout
+    wrong = quire("operations", "recover-bookie", "--dry-run", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stderr.splitlines()[0][:38]) == (2, "usage: quire operations recover-bookie")
 
 
 def test_a_wrong_configuration_is_one_line_and_code_2(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -73,6 +73,7 @@ class Cluster:
         *,
         config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
         no_room: Callable[[], str] = str,
+        cursors: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> AsyncIterator[ManagedLedgerFactory]:
         store = Session(self.tree)
@@ -83,7 +84,7 @@ class Cluster:
             store,
             self.ledgers,
             replace(CONFIG, **config),
-            CURSOR_CONFIG,
+            replace(CURSOR_CONFIG, **(cursors or {})),
             config_of=config_of,
             no_room=no_room,
         ) as factory:

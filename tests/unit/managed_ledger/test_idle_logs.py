@@ -5,18 +5,20 @@ from __future__ import annotations
 import trio
 
 from managed_ledger.config import LogConfig
-from managed_ledger.errors import ManagedLedgerFencedError
+from managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerFencedError
 from managed_ledger.factory import TRIM_LEDGERS_MAX
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.position import EARLIEST, Position
 from quire.metadata.errors import MetadataUnavailableError
 from tests.support.nodes import node_at
 from tests.support.refusals import raises
+from tests.support.waiting import until
 from tests.unit.managed_ledger.cluster import (
     CONFIG,
     NAME,
     Cluster,
     Session,
+    append,
     numbered,
     publish,
     read_all,
@@ -93,3 +95,37 @@ async def test_of_many_idle_logs_a_few_in_a_second_make_a_ledger_to_be_trimmed(c
             await trio.sleep(1)
         assert made == [0, TRIM_LEDGERS_MAX, len(names), len(names), len(names)]
         assert cluster.ledgers.listed() == {*range(len(names), 2 * len(names))}
+
+
+async def test_a_log_that_was_only_read_is_closed_in_one_step_and_without_a_write(cluster: Cluster) -> None:
+    async def stored() -> list[object]:
+        return [await node_at(cluster.metadata, path) for path in (log_path(NAME), f"{log_path(NAME)}/sub")]
+
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        await publish(log, *numbered(0, 3))
+        await log.open_cursor("sub", initial="earliest")
+        assert not log.close_at_once(), "it has an open ledger"
+        assert log.is_usable
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        log.cursors["sub"].ack_individual([Position(0, 0)])
+        assert not log.close_at_once(), "an acknowledgement is to be stored"
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        assert log.cursors["sub"].mark_delete == Position(0, 0)
+        before = await stored()
+        assert log.close_at_once()
+        assert (log.is_usable, log.closed.is_set(), factory.managed_ledgers) == (False, True, {})
+        await raises(ManagedLedgerClosedError, log.read(Position(0, 0), 1, 100))
+        assert await stored() == before
+        assert await read_all(await factory.open(NAME)) == numbered(0, 3)
+
+
+async def test_a_log_that_makes_a_ledger_is_not_closed_in_one_step(cluster: Cluster) -> None:
+    await write(cluster, *numbered(0, 3))
+    async with cluster.broker() as factory:
+        log = await factory.open(NAME)
+        sink = append(log, [b"next"])
+        assert not log.close_at_once()
+        await until(lambda: sink.count == 1)

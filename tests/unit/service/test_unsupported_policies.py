@@ -38,7 +38,11 @@ def test_what_the_admin_clients_send_with_a_new_namespace_asks_for_nothing() -> 
         "retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 1},
         "publishMaxMessageRate": {"c": {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1}},
         "topicDispatchRate": {"c": {"dispatchThrottlingRateInMsg": 100, "ratePeriodInSecond": 1}},
-        "clusterDispatchRate": {"c": {"dispatchThrottlingRateInMsg": 0, "relativeToPublishRate": True}},
+        "clusterDispatchRate": {"c": {"dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}},
+        "subscriptionPolicies": {
+            "s": {"dispatchRate": {"dispatchThrottlingRateInMsg": 1, "relativeToPublishRate": True}}
+        },
+        "dispatcherPauseOnAckStatePersistentEnabled": True,
         "backlog_quota_map": {"destination_storage": {"limit": -1, "policy": "producer_request_hold"}},
         "inactive_topic_policies": {
             "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
@@ -66,17 +70,9 @@ def test_policies_that_a_running_pulsar_had_stored_ask_for_nothing_that_is_not_o
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("resource_group_name", "a"),
         ("replication_clusters", ["a", "b"]),
-        ("topicDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}}),
-        ("dispatchRate", {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}),
+        ("replicatorDispatchRate", {"c": {"dispatchThrottlingRateInMsg": 100, "relativeToPublishRate": True}}),
         ("offload_policies", {"managedLedgerOffloadDriver": "aws-s3"}),
-        ("dispatcherPauseOnAckStatePersistentEnabled", True),
-        ("clusterDispatchRate", {"c": {"dispatchThrottlingRateInByte": 100, "relativeToPublishRate": True}}),
-        (
-            "subscriptionPolicies",
-            {"s": {"dispatchRate": {"dispatchThrottlingRateInMsg": 1, "relativeToPublishRate": True}}},
-        ),
         ("deleted", True),
         ("migrated", True),
         ("somethingNew", {"of": "Pulsar 9"}),

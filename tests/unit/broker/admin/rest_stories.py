@@ -88,7 +88,7 @@ VALUES: dict[str, Any] = {
     "LONG": {"k": "v" * (33 << 10)},
     "LONG_PROPERTIES": {"ledgerId": 1, "entryId": 1, "properties": {"k": "v" * (33 << 10)}},
     "NOT_OBEYED": {
-        "resource_group_name": "a",
+        "migrated": True,
         "offload_policies": {"managedLedgerOffloadDriver": "aws-s3"},
         "backlog_quota_map": {"destination_storage": {"limit": 1, "policy": "producer_exception"}},
         "properties": {"a": "b"},

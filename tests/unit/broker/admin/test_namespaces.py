@@ -10,9 +10,10 @@ import trio
 
 from broker.ownership.bundles import even
 from quire.wire.pulsar.names import NamespaceName, TopicName
-from tests.unit.broker.admin.cluster_fakes import OTHER, ClusterRest, on_cluster
+from tests.unit.broker.admin.cluster_fakes import ME, OTHER, ClusterRest, on_cluster
 
 DEFAULT = "/admin/v2/namespaces/public/default"
+ADMIN_NAMESPACES = "/admin/v2/namespaces"
 FIRST = "0x00000000_0x40000000"
 
 
@@ -82,6 +83,37 @@ async def test_clients_that_make_their_topics_anew_again_and_again_do_not_keep_a
         assert await rest.store.get("/managed-ledgers/public/default") is None
 
 
+async def test_a_bundle_is_given_up_by_its_owner_if_it_has_no_topics_or_by_force() -> None:
+    async with on_cluster() as rest:
+        name = TopicName.parse(rest.administration.names[0])
+        bundles = even(NamespaceName.parse("public/default"), 4)
+        full, empty = bundles.find(name), next(each for each in bundles.all() if not each.has(name))
+        asked = rest.ownership.asked
+        assert await rest.status("DELETE", f"{DEFAULT}/{empty.range}") == 204
+        assert asked == [], "it has no owner"
+        await rest.own(str(empty), ME)
+        await rest.own(str(full), ME)
+        assert await rest.status("DELETE", f"{DEFAULT}/{empty.range}") == 204
+        assert asked == [("unload", str(empty), None)]
+        assert "non empty bundle" in await rest.refused("DELETE", f"{DEFAULT}/{full.range}", 409)
+        assert len(asked) == 1
+        assert await rest.status("DELETE", f"{DEFAULT}/{full.range}?force=true") == 204
+        assert asked[1:] == [("unload", str(full), None)]
+        assert (await rest.get(f"{DEFAULT}/bundles"))["numBundles"] == 4
+        await rest.refused("DELETE", f"{DEFAULT}/0x00000000_0x10000000", 412)
+        await rest.refused("DELETE", f"{ADMIN_NAMESPACES}/public/nowhere/{FIRST}", 404)
+        assert await rest.status("GET", f"{DEFAULT}/{FIRST}") == 501, "other methods are not served"
+    async with on_cluster() as rest:
+        await rest.own(f"public/default/{FIRST}", OTHER)
+        place = await rest.sent_to("DELETE", f"{DEFAULT}/{FIRST}?force=true")
+        assert place == f"http://other:8080{DEFAULT}/{FIRST}?force=true"
+    async with on_cluster(broker_id="") as rest:
+        name = TopicName.parse(rest.administration.names[0])
+        where = even(NamespaceName.parse("public/default"), 4).find(name)
+        assert await rest.status("DELETE", f"{DEFAULT}/{where.range}?force=true") == 204
+        assert ("unload_topic", name.full) in rest.administration.asked
+
+
 async def test_where_there_is_one_broker_unloading_closes_the_topics_of_the_bundle_or_of_all() -> None:
     async with on_cluster(broker_id="") as rest:
         name = TopicName.parse("persistent://public/default/a")
@@ -93,3 +125,16 @@ async def test_where_there_is_one_broker_unloading_closes_the_topics_of_the_bund
         assert await rest.status("PUT", f"{DEFAULT}/unload") == 204
         assert rest.administration.asked[-1] == ("unload_topic", name.full)
         assert rest.ownership.asked == []
+
+
+async def test_the_name_of_an_anti_affinity_group_is_taken_and_answered_bare_as_clients_of_the_original_have_it() -> (
+    None
+):
+    place = f"{DEFAULT}/antiAffinity"
+    async with on_cluster() as rest:
+        declared = {"content-type": "application/json"}
+        for body, stored in ((b"pair", "pair"), (b'"other one"', "other one"), (b"007", "007")):
+            assert await rest.status("POST", place, content=body, headers=declared) == 204
+            assert (await rest.ask("GET", place)).text == stored
+        await rest.refused("POST", place, 400, content=b"two words", headers=declared)
+        await rest.refused("POST", place, 412, content=b"{}", headers=declared)

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from broker.dispatch.consumer import Consumer
+from broker.dispatch.policies.redelivery import NOTHING_WAITS
 from broker.dispatch.subscription import Subscription
 from cursors.errors import InvalidAckError
 from managed_ledger.errors import ManagedLedgerReadError
@@ -258,3 +259,35 @@ async def test_what_an_aborted_transaction_frees_is_delivered_as_it_is_read() ->
                         read.arrived.set()
             await trio.testing.wait_all_tasks_blocked()
             assert delivered(consumer) == [payload]
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_a_subscription_that_no_consumer_uses_has_no_redelivery_of_its_own(kind: Any) -> None:
+    async with on_stage(kind) as stage:
+        assert stage.subscription._replay is NOTHING_WAITS
+        consumer = stage.join()
+        stage.publish(b"0", b"1")
+        stage.subscription.flow(consumer, 10)
+        stage.subscription.redeliver(consumer, [])
+        stage.subscription.pump()
+        assert delivered(consumer) == [b"0", b"1", b"0", b"1"]
+        stage.subscription.ack_individual(consumer, [Position(LEDGER, 0), Position(LEDGER, 1)], [])
+        stage.subscription.remove_consumer(consumer)
+        assert stage.subscription._replay is NOTHING_WAITS
+        again = stage.join("again")
+        stage.publish(b"2")
+        stage.subscription.flow(again, 10)
+        assert delivered(again) == [b"2"]
+
+
+async def test_redelivery_counts_outlive_the_last_consumer() -> None:
+    async with on_stage(SHARED) as stage:
+        consumer = stage.join()
+        stage.publish(b"0")
+        for _ in range(2):
+            stage.subscription.flow(consumer, 1)
+            stage.subscription.redeliver(consumer, [])
+        stage.subscription.remove_consumer(consumer)
+        again = stage.join("again")
+        stage.subscription.flow(again, 1)
+        assert counts(again) == [(b"0", 2)]

@@ -9,7 +9,10 @@ import pytest
 import trio
 import trio.testing
 
+from broker.measures import Rates
+from broker.topics.rates.broker_rates import BrokerRates
 from broker.topics.rates.bucket import Rate, RateBucket, SubscribeWindow
+from broker.topics.rates.following import TopicRates
 from quire.metadata.store import ANY_VERSION
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
@@ -20,11 +23,12 @@ OTHER = "persistent://public/default/other"
 KINDS = [SUB.Exclusive, SUB.Failover, SUB.Shared, SUB.Key_Shared]
 
 
-def dispatch(messages: int = -1, size: int = -1, period_s: int = 1) -> dict[str, Any]:
+def dispatch(messages: int = -1, size: int = -1, period_s: int = 1, *, relative: bool = False) -> dict[str, Any]:
     return {
         "dispatchThrottlingRateInMsg": messages,
         "dispatchThrottlingRateInByte": size,
         "ratePeriodInSecond": period_s,
+        "relativeToPublishRate": relative,
     }
 
 
@@ -76,6 +80,36 @@ def test_a_bucket_that_is_used_up_waits_for_the_next_token() -> None:
     assert bucket.wait_s(1.0) == pytest.approx(0.5)
     assert bucket.allowed(0, 1.5) == 1
     assert bucket.allowed(0, 100.0) == 10, "no more than a period is kept"
+
+
+def test_a_relative_bucket_gives_what_is_published_too_and_pays_its_debt_sooner() -> None:
+    bucket = RateBucket(Rate(10, 1000, 5, relative=True), 0.0)
+    assert bucket.allowed(10, 0.0) == 10, "nothing is published yet"
+    bucket.follow((2.0, 400.0), 0.0)
+    assert bucket.present == (20, 3000, 5, True), "in 5 s there are 10 published messages with 2000 bytes"
+    bucket.take(50, 0, 5.0)
+    assert bucket.wait_s(5.0) == pytest.approx((1 + 50 - 20) / 4)
+    bucket.follow((198.0, 0.0), 5.0)
+    assert bucket.wait_s(5.0) == pytest.approx((1 + 50 - 20) / 200)
+    bucket.follow((0.0, 0.0), 100.0)
+    assert bucket.allowed(10, 200.0) == 10
+
+
+def test_only_a_relative_bucket_follows_what_is_published_and_only_where_it_has_a_limit() -> None:
+    for rate in (Rate(10, 0), Rate(-1, 1000, relative=True)):
+        bucket = RateBucket(rate, 0.0)
+        bucket.follow((100.0, 0.0), 0.0)
+        assert bucket.present == rate
+        assert bucket.allowed(100, 0.0) == 10
+
+
+def test_the_rate_of_publishing_is_followed_at_once_upwards_and_by_halves_downwards() -> None:
+    rates = TopicRates(BrokerRates.__new__(BrokerRates))
+    seen = []
+    for messages, size in ((100, 8000), (300, 4000), (100, 0), (0, 0)):
+        rates.measured(Rates(messages_in=messages, bytes_in=size), 0.0)
+        seen.append(rates.published_at)
+    assert seen == [(100, 8000), (300, 6000), (200, 3000), (100, 1500)]
 
 
 def test_attempts_of_a_consumer_are_counted_in_periods_by_themselves() -> None:
@@ -194,6 +228,43 @@ async def test_a_topic_is_delivered_at_its_rate(kind: Any, level: str) -> None:
         assert 48 <= await delivered(peer, 5) <= 52
         assert await delivered(peer, 10) >= 37
         await peer.silent(1)
+
+
+@pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared])
+@pytest.mark.parametrize("level", ["namespace", "topic", "subscriptions", "subscription"])
+async def test_a_relative_rate_comes_on_top_of_what_is_published(kind: Any, level: str) -> None:
+    rate = dispatch(5, relative=True)
+    topic = {
+        "topic": {"dispatchRate": rate},
+        "subscriptions": {"subscriptionDispatchRate": rate},
+        "subscription": {"subscriptionPolicies": {"s": {"dispatchRate": rate}}},
+    }
+    async with in_broker(stats_interval_s=10) as room:
+        await set_policies(
+            room, {"topicDispatchRate": {"standalone": rate}} if level == "namespace" else {}, topic.get(level, {})
+        )
+        peer = await filled(room, 200, kind)
+        peer.flow(1000)
+        assert 29 <= await delivered(peer, 5) <= 31, "nothing was measured: its own rate"
+        await trio.sleep(5.5)  # 200 in the first 10 s are 20 a second
+        await delivered(peer, 0.1)
+        assert 74 <= await delivered(peer, 3) <= 76
+        await trio.sleep(10)  # nothing in the second 10 s: 10 a second are left of them
+        await delivered(peer, 0.1)
+        sender = await room.connect()
+        await sender.producer()
+        await sender.publish(*[b"x"] * 100)
+        await delivered(peer, 0.5)
+        assert 29 <= await delivered(peer, 2) <= 31
+
+
+async def test_a_debt_is_paid_sooner_when_the_rate_goes_up_while_the_pump_waits() -> None:
+    async with in_broker(stats_interval_s=10) as room:
+        await set_policies(room, {}, {"dispatchRate": dispatch(size=10, relative=True)})
+        peer = await filled(room, 10)
+        peer.flow(1000)
+        assert await delivered(peer, 9.5) <= 2, "100 bytes and more have to be paid with 10 a second"
+        assert await delivered(peer, 10) >= 8, "and then with over 100"
 
 
 @pytest.mark.parametrize("level", ["broker", "namespace", "topic", "subscription"])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.ownership.affinity.quotas import Expected
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.load import Move, choose, to_shed, to_split
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker
@@ -28,15 +27,28 @@ def test_the_least_loaded_broker_is_chosen_then_the_one_with_fewest_bundles_then
 
 def test_bundles_given_since_the_report_count() -> None:
     brokers = {name: report(name) for name in "abc"}
-    given_to: Counter[str] = Counter()
-    for _ in range(30):
+    given_to: dict[str, list[str]] = {}
+    for number in range(30):
         chosen = choose(brokers, given_to)
         assert chosen is not None
-        given_to[chosen] += 1
-    assert given_to == {"a": 10, "b": 10, "c": 10}
+        given_to.setdefault(chosen, []).append(str(number))
+    assert {name: len(bundles) for name, bundles in given_to.items()} == {"a": 10, "b": 10, "c": 10}
     busy = {"a": report("a", x=100), "b": report("b", y=150)}
     assert choose(busy, {}) == "a"
-    assert choose(busy, {"a": 1}) == "b", "as much as the average one"
+    assert choose(busy, {"a": ["y"]}) == "b", "as much as the average one"
+
+
+def test_a_bundle_counts_with_its_quota_until_it_has_more() -> None:
+    idle = {"a": report("a"), "b": report("b", x=0)}
+    quotas = Expected({"big": 1000.0})
+    assert choose(idle, {}, quotas) == "a"
+    assert choose(idle, {"a": ["big"]}, quotas) == "b", "though it has more bundles"
+    assert choose({"a": report("a", big=1), "b": report("b", y=500)}, {}, quotas) == "b", "it is reported, and idle yet"
+    assert choose({"a": report("a", big=1001), "b": report("b", y=1000.5)}, {}, quotas) == "b", "it has more"
+    busy = {"a": report("a", x=100), "b": report("b", y=150)}
+    assert choose(busy, {"a": ["small"]}, Expected({"small": 1.0})) == "a", "and not as much as the average one"
+    assert choose(busy, {"a": ["z"]}, Expected({}, default=20.0)) == "a", "the default is that of others"
+    assert choose(busy, {"a": ["z"]}, Expected({}, default=60.0)) == "b"
 
 
 def test_one_that_has_far_more_sheds_to_the_one_that_has_least() -> None:

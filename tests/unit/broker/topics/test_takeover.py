@@ -41,9 +41,9 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
     log_events: list[Event], room: Room
 ) -> None:
     async def test(room: Room) -> None:
-        await store(room, POLICIES, encode_json({"offload_policies": OFFLOADED, "resource_group_name": "a"}))
+        await store(room, POLICIES, encode_json({"offload_policies": OFFLOADED, "migrated": True}))
         why = await refused(room)
-        for part in (TOPIC, "offload_policies", "resource_group_name", "--accept-unsupported-policies"):
+        for part in (TOPIC, "offload_policies", "migrated", "--accept-unsupported-policies"):
             assert part in why
         await refused(room)
         assert list(room.broker.topics.takeover.refused) == ["public/default"]
@@ -65,8 +65,8 @@ async def test_a_namespace_with_policies_that_are_not_obeyed_is_not_taken_over(
 
 
 async def test_a_topic_with_policies_of_its_own_that_are_not_obeyed_is_not_taken_over(room: Room) -> None:
-    await store(room, topic_path(NAME), encode_json({"isGlobal": False, "resourceGroupName": "a"}))
-    assert f"policies of {TOPIC}: resourceGroupName" in await refused(room)
+    await store(room, topic_path(NAME), encode_json({"isGlobal": False, "shadowTopics": ["a"]}))
+    assert f"policies of {TOPIC}: shadowTopics" in await refused(room)
     other = TopicName.parse("persistent://public/default/other")
     assert await room.broker.topics.get(other)
 

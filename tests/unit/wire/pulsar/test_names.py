@@ -134,3 +134,12 @@ def test_every_subscription_name_is_refused_or_one_safe_part_of_a_path(text: str
 
 def test_subscriptions_may_have_slashes_and_percent_signs() -> None:
     assert encode_name(check_subscription_name("a/b%2F")) == "a%2Fb%252F"
+
+
+def test_names_are_compared_and_sorted_by_their_parts() -> None:
+    names = [TopicName.parse(each) for each in ("b", "persistent://a/b/z", "a/c/x", "persistent://a/b/z")]
+    assert [each.local for each in names] == ["b", "z", "x", "z"]
+    assert (names[1] == names[3], hash(names[1]) == hash(names[3]), names[0] == names[1]) == (True, True, False)
+    assert names[1] != str(names[1])
+    by_parts = sorted(names, key=lambda each: (each.domain, each.tenant, each.namespace, each.local))
+    assert sorted(names) == by_parts

@@ -38,6 +38,7 @@ OPTIONS = BrokerOptions(
     allow_auto_subscription_creation=False,
     topics_per_namespace_max=14,
     entry_filter_names=("f",),
+    pause_on_ack_state=True,
 )
 RATE = {"dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 2}
 
@@ -73,7 +74,7 @@ def test_rates_of_a_namespace_are_by_cluster_and_one_that_limits_nothing_says_no
     assert value(catalog.DISPATCH_RATE, {"dispatchRate": off}, {"topicDispatchRate": {"c": RATE}}) == rate
     assert value(catalog.DISPATCH_RATE, {"dispatchRate": RATE}, None) == rate
     relative = {"dispatchRate": RATE | {"relativeToPublishRate": True}}
-    assert value(catalog.DISPATCH_RATE, relative, {"topicDispatchRate": {"c": RATE}}) == rate, "it is not obeyed"
+    assert value(catalog.DISPATCH_RATE, relative, {"topicDispatchRate": {"c": RATE}}) == rate._replace(relative=True)
     assert value(catalog.PUBLISH_RATE, {"publishRate": {"publishThrottlingRateInMsg": 5}}, None).messages == 5
     limited = {"clusterSubscribeRate": {"c": {"subscribeThrottlingRatePerConsumer": 4, "ratePeriodInSecond": 9}}}
     assert value(catalog.SUBSCRIBE_RATE, None, limited) == (4, 9)
@@ -148,6 +149,7 @@ def test_what_is_read_is_stored_as_it_was(policy: Policy[Any], stored: Any) -> N
         (catalog.AUTO_SUBSCRIPTION_CREATION, False),
         (catalog.MAX_TOPICS, 14),
         (catalog.ENTRY_FILTERS, ("f",)),
+        (catalog.PAUSE_ON_ACK_STATE, True),
     ],
 )
 def test_where_no_policy_says_otherwise_broker_conf_holds(policy: Policy[Any], expected: Any) -> None:
@@ -167,7 +169,6 @@ def test_the_time_after_which_a_topic_is_inactive_is_that_between_checks_unless_
     ("policy", "wrong"),
     [
         (catalog.MAX_PRODUCERS, -1),
-        (catalog.DISPATCH_RATE, RATE | {"relativeToPublishRate": True}),
         (catalog.DISPATCH_RATE, {"dispatchThrottlingRateInByte": -2}),
         (catalog.PUBLISH_RATE, {"publishThrottlingRateInMsg": -2}),
         (catalog.SUBSCRIBE_RATE, {"subscribeThrottlingRatePerConsumer": -2}),

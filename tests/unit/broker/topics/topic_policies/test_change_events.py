@@ -310,8 +310,8 @@ async def test_events_of_another_version_of_the_schema_are_read_by_it(room: Room
 
 
 async def test_a_namespace_whose_policies_nobody_obeys_is_refused_by_the_names_of_those_only(room: Room) -> None:
-    await room.broker.policies.update(NAME, lambda own: {**own, "dispatcherPauseOnAckStatePersistentEnabled": True})
-    await raises(UnsupportedPoliciesError, room.broker.topics.get(NAME), match="dispatcherPause")
+    await room.broker.policies.update(NAME, lambda own: {**own, "shadowTopics": ["a"]})
+    await raises(UnsupportedPoliciesError, room.broker.topics.get(NAME), match="shadowTopics")
     assert await room.broker.topics.get(TopicName.parse("persistent://public/default/other"))
 
 

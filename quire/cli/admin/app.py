@@ -1,0 +1,72 @@
+"""`quire admin`: the commands of an administrator, over the admin REST."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+
+from quire.cli.admin.groups import ALIASES, GROUPS, group
+from quire.cli.lazy import Part, command_of, lazy_group
+
+HELP: Final = "Administrate a cluster over its admin REST, with the verbs of pulsar-admin."
+_GROUPS: Final = "Things of a cluster"
+_WHOLE: Final = "Whole clusters"
+
+
+def _group(name: str) -> Callable[[], Any]:
+    def load() -> Any:
+        from quire.cli.admin.commands import group_app
+
+        return command_of(group_app(group(name)))
+
+    return load
+
+
+def _root_verb(name: str) -> Callable[[], Any]:
+    def load() -> Any:
+        from quire.cli.admin.commands import verb_command
+        from quire.cli.admin.table import root
+
+        verb = root.GROUP.find(name)
+        assert verb is not None
+        return verb_command(verb)
+
+    return load
+
+
+def _contexts() -> Any:
+    from quire.cli.admin.context_commands import app as contexts_app
+
+    return command_of(contexts_app)
+
+
+def parts() -> dict[str, Part]:
+    """Return the parts of the command."""
+    return {
+        **{name: Part(text, _group(name), _GROUPS) for name, (_, _, text) in GROUPS.items()},
+        **{name: Part("", _group(real), hidden=True) for name, real in ALIASES.items()},
+        "explain": Part("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _WHOLE),
+        "diff": Part("Print the policies in which two namespaces differ.", _root_verb("diff"), _WHOLE),
+        "context": Part("Clusters by name, with their addresses and credentials.", _contexts, _WHOLE),
+    }
+
+
+def admin_app() -> typer.Typer:
+    """Return the command. Only the group that is used is loaded."""
+    from quire.cli.admin.options import connection_options
+
+    app = typer.Typer(cls=lazy_group(parts()), add_completion=False, no_args_is_help=True, help=HELP)
+
+    def admin(context: typer.Context, **given: Any) -> None:
+        context.obj = {name: value for name, value in given.items() if value is not None and value is not False}
+
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += connection_options(frozenset())
+    admin.__doc__ = HELP
+    admin.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    admin.__annotations__ = {each.name: each.annotation for each in parameters}
+    app.callback()(admin)
+    return app

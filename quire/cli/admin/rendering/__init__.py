@@ -1,0 +1,1 @@
+"""Answers as text for people: tables, with sizes, rates and ages that can be read."""
