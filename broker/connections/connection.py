@@ -129,16 +129,13 @@ class Connection:
                 try:
                     while not await self._read():
                         self._buffer.rest()
-                except (FrameError, ProtocolError) as error:
-                    why = str(error)
-                    if self.context.rare_lines.admits("protocol violation", self.stream.peer):
+                except (FrameError, ProtocolError, OSError) as error:
+                    why, violates = str(error), not isinstance(error, OSError)
+                    if violates and self.context.rare_lines.admits("protocol violation", self.stream.peer):
                         self.log.warning("connection closed: protocol violation", reason=why)
-                except OSError as error:
-                    why = str(error)
                 finally:
                     self.closed = True  # from here on nothing is written and no task started
-                # From here: a nursery that an error leaves is in a cycle with what it cancels.
-                nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()  # here: one that an error leaves is in a cycle with what it cancels
         except* OSError as errors:
             why = reason_of(errors)
         finally:

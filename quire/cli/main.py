@@ -16,6 +16,8 @@ import typer
 from quire.cli.admin.app import HELP as ADMIN_HELP
 from quire.cli.config import app as config_app
 from quire.cli.lazy import Part, command_of, lazy_group
+from quire.cli.messages.commands import add_to as add_messages
+from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -50,6 +52,8 @@ app = typer.Typer(
 )
 app.add_typer(config_app, name="config", rich_help_panel=ABOUT)
 app.add_typer(tokens_app, name="tokens", rich_help_panel=CARE)
+add_messages(app)
+add_perf(app)
 
 
 @app.callback()

@@ -21,7 +21,8 @@ import trio
 from quire.client import commands
 from quire.client.attachment import Attachment, Home
 from quire.client.connections import Connections
-from quire.client.errors import ServerRefusedError
+from quire.client.consumer import Consumer, ConsumerOptions
+from quire.client.errors import ServerRefusedError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
 from quire.client.producer import Producer
@@ -29,6 +30,7 @@ from quire.client.reader import Reader
 from quire.client.retrying import retrying
 from quire.client.service_url import parse_service_url
 from quire.client.subscription import Subscription
+from quire.client.transactions import ASSIGN_TOPIC, TransactionClient, TransactionProducer
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import NamespaceName, TopicName
@@ -37,6 +39,7 @@ from quire.world.doors import World
 A = TypeVar("A", bound=Attachment)
 
 _DEFAULTS = ClientOptions()
+_CONSUMER = ConsumerOptions()
 
 
 @asynccontextmanager
@@ -187,6 +190,42 @@ class Client:
         """
         return await self._open(partial(Subscription, self._home, _full_name(topic), name, start, create_topic))
 
+    async def consumer(self, topic: str, subscription: str, options: ConsumerOptions = _CONSUMER) -> Consumer:
+        """Open a consumer of a subscription, and create topic and subscription if they do not exist.
+
+        Args:
+            topic: name of the topic or partition.
+            subscription: name of the subscription.
+            options: type, start and window.
+
+        Returns:
+            The consumer, attached to its broker.
+
+        Raises:
+            ConsumerBusyError: an Exclusive consumer held it during the whole operation timeout.
+            ClientError: the consumer could not be attached.
+        """
+        return await self._open(partial(Consumer, self._home, _full_name(topic), subscription, options))
+
+    async def transactions(self) -> TransactionClient:
+        """Return the coordinators of the cluster, which begin transactions.
+
+        Raises:
+            TopicNotFoundError: the cluster has no coordinators: its brokers do not have transactions enabled.
+            ClientError: the request failed.
+        """
+        count = await self.partitions(ASSIGN_TOPIC)
+        if count == 0:
+            raise TopicNotFoundError("the cluster has no transaction coordinators (transactionCoordinatorEnabled)")
+        return TransactionClient(self._home, count)
+
+    async def transaction_producer(
+        self, topic: str, *, name: str = "", pending_bytes_max: int = 32 << 20, pending_max: int = 1000
+    ) -> TransactionProducer:
+        """Open a producer whose entries may be parts of transactions; see `producer`."""
+        make = partial(TransactionProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
+        return await self._open(make)
+
     async def _open(self, make: Callable[[], A]) -> A:
         attachment = make()
         self._nursery.start_soon(attachment.live, name=str(attachment))
@@ -207,4 +246,15 @@ def _full_name(topic: str) -> str:
         raise ServerRefusedError(pb.InvalidTopicName, str(error)) from None
 
 
-__all__ = ["Client", "ClientOptions", "MessageId", "Producer", "Reader", "Subscription", "open_client"]
+__all__ = [
+    "Client",
+    "ClientOptions",
+    "Consumer",
+    "ConsumerOptions",
+    "MessageId",
+    "Producer",
+    "Reader",
+    "Subscription",
+    "TransactionClient",
+    "open_client",
+]

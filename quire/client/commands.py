@@ -26,6 +26,10 @@ ANSWERS = {
     int(pb.BaseCommand.ACK_RESPONSE): "ackResponse",
     int(pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE): "addPartitionToTxnResponse",
     int(pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE): "endTxnOnPartitionResponse",
+    int(pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE): "tcClientConnectResponse",
+    int(pb.BaseCommand.NEW_TXN_RESPONSE): "newTxnResponse",
+    int(pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE): "addSubscriptionToTxnResponse",
+    int(pb.BaseCommand.END_TXN_RESPONSE): "endTxnResponse",
     int(pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE): "endTxnOnSubscriptionResponse",
 }
 """Field of each answer that has a request_id."""
@@ -33,8 +37,12 @@ _OF_TRANSACTIONS = (
     pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE,
     pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE,
     pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+    pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE,
+    pb.BaseCommand.NEW_TXN_RESPONSE,
+    pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+    pb.BaseCommand.END_TXN_RESPONSE,
 )
-"""Answers among brokers."""
+"""Answers of coordinators, and among brokers: each has the fields error and message."""
 
 
 def connect(client_name: str, proxy_to: str, method: str = "none", data: bytes = b"") -> pb.BaseCommand:
@@ -167,10 +175,18 @@ def close_consumer(request_id: int, consumer_id: int) -> pb.BaseCommand:
 
 
 def producer(
-    request_id: int, producer_id: int, topic: str, *, name: str, given: bool, epoch: int, schema: pb.Schema | None
+    request_id: int,
+    producer_id: int,
+    topic: str,
+    *,
+    name: str,
+    given: bool,
+    epoch: int,
+    schema: pb.Schema | None,
+    transactions: bool = False,
 ) -> pb.BaseCommand:
     """Return PRODUCER. `name` "": the broker generates one. `given`: the caller chose it. `epoch` grows with each
-    reconnection."""
+    reconnection. `transactions`: its messages may be parts of transactions."""
     command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
     command.producer.topic = topic
     command.producer.producer_id = producer_id
@@ -179,6 +195,8 @@ def producer(
     command.producer.user_provided_producer_name = given
     if name:
         command.producer.producer_name = name
+    if transactions:
+        command.producer.txn_enabled = True
     if schema is not None:
         command.producer.schema.CopyFrom(schema)
     return command

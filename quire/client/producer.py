@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -49,7 +49,10 @@ class Producer(Attachment):
         """Position of the entry of the last receipt; EARLIEST (-1, -1): none yet, or the broker had it already."""
         self.schema_version = b""
         """Version that the broker gave to the schema; empty: the producer has none."""
+        self.on_receipts: Callable[[int], None] | None = None
+        """Called with the number of entries that got their receipts, in the order of `send`. It must not raise."""
         self._schema = schema
+        self._command: Callable[..., pb.BaseCommand] = commands.producer
         self._name_given = bool(name)
         self._bytes_max = pending_bytes_max
         self._count_max = pending_max
@@ -143,9 +146,14 @@ class Producer(Attachment):
                 self._next += len(encoded)
         return len(encoded)
 
-    def _size_max(self) -> int:
+    @property
+    def message_size_max(self) -> int:
+        """Maximum bytes of metadata and payload of one message, as far as known."""
         connection = self._connection
-        return _UNCOUNTED + (self._options.message_size_max if connection is None else connection.message_size_max)
+        return self._options.message_size_max if connection is None else connection.message_size_max
+
+    def _size_max(self) -> int:
+        return _UNCOUNTED + self.message_size_max
 
     def _write(self, connection: Connection, first: int, counts: Sequence[int], entries: Sequence[bytes]) -> None:
         parts = self._sends.frames(first, counts, entries)
@@ -198,6 +206,8 @@ class Producer(Attachment):
             counts.popleft()
         self.last_ids = MessageId(run.ledger_id, run.entry_id, run.partition)
         self._progress_at = trio.current_time()
+        if self.on_receipts is not None:
+            self.on_receipts(count)
         pending, size = len(entries), self._bytes
         for count_max, size_max, enough in self._waiters:
             if pending <= count_max and size <= size_max:
@@ -225,7 +235,7 @@ class Producer(Attachment):
         connection.producers[self._producer_id] = self
         answer = await connection.request(
             partial(
-                commands.producer,
+                self._command,
                 producer_id=self._producer_id,
                 topic=self.topic,
                 name=self.name,

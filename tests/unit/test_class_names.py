@@ -14,7 +14,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 
 VERSIONS = {"AuthRequest", "ReadRequest", "Unsupported"}
 """One message in versions 2 and 3 of the bookie protocol, always written v2.X or v3.X outside of its codec."""
-ENDS = {"Producer", "Subscription"}
+ENDS = {"Consumer", "Producer", "Subscription", "Transaction"}
 """A client's object and its counterpart at the broker."""
 ERRORS = {
     "BookieError",

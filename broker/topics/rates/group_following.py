@@ -131,10 +131,11 @@ def rates_of(fields: Mapping[str, Any]) -> GroupRates:
     >>> rates_of({"publishRateInMsgs": 10, "dispatchRateInBytes": -1}).publish
     Rate(messages=10, bytes=0, period_s=1)
     """
-    values = []
+    values: list[int] = []
     for name in RATES:
         value = fields.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise ValueError(f"{name} must be a whole number, not {str(value)[:40]!a}")
         values.append(max(value or 0, 0))
-    return GroupRates(Rate(*values[:2]), Rate(*values[2:]))
+    published, published_bytes, delivered, delivered_bytes = values
+    return GroupRates(Rate(published, published_bytes), Rate(delivered, delivered_bytes))

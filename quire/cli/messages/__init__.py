@@ -1,0 +1,1 @@
+"""`quire produce | consume | read | peek`: messages between topics and files, pipes and terminals."""
