@@ -121,6 +121,10 @@ class EntryCache:
     def __len__(self) -> int:
         return sum(len(run.payloads) for run in self._runs)
 
+    def keep(self, run: EntryRun, now: float) -> None:
+        """Keep entries that were read, because they will soon be read again."""
+        self.add(*run, 1, now)
+
     def add(self, ledger_id: int, first: int, payloads: list[Buffer], readers: int, now: float) -> None:
         """Keep a run that `readers` are expected to read. A run that overlaps the cached ones is ignored."""
         budget = self._budget

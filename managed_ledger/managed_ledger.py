@@ -197,14 +197,6 @@ class ManagedLedger(IndexedLog):
         `replay`: the entry was delivered before, so this is not the read that the cache expects of an active cursor."""
         return self.cache.get(position[0], position[1], count_max, size_max, counted=not replay)
 
-    def is_cached(self, position: Position) -> bool:
-        """Return whether an entry can be read without a bookie."""
-        return self.cache.has(*position)
-
-    def keep(self, run: EntryRun) -> None:
-        """Keep entries in the cache that were read, because they will soon be read again."""
-        self.cache.add(*run, 1, trio.current_time())
-
     async def read(self, position: Position, count_max: int, size_max: int, *, replay: bool = False) -> EntryRun:
         """Read entries from `position` on, or from the next place that has one.
 

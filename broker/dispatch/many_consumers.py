@@ -275,7 +275,7 @@ class ManyConsumers(HoldingSubscription):
         """Return whether the next thing to do is to start a read of new entries at the bookies. That costs a pass
         nothing, and it goes on while the output of the pass is sent."""
         ledger, position = self.topic.ledger, self.cursor.read_position
-        if self._delays is not None or position > ledger.last_confirmed or ledger.is_cached(position):
+        if self._delays is not None or position > ledger.last_confirmed or ledger.cache.has(*position):
             return False
         return self._replay.first_run(1, self._policy.ready_groups()) is None
 

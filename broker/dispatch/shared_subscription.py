@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import trio
+
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.entries import key_of
 from broker.dispatch.policies.hashing import murmur
@@ -197,7 +199,8 @@ class KeySharedSubscription(TransactedConsumers):
         if blocked:
             for index in blocked:
                 waiting.add(Position(ledger_id, first + index), hashes[index], again=False)
-            self.topic.ledger.keep(EntryRun(ledger_id, first + blocked[0], payloads[blocked[0] : blocked[-1] + 1]))
+            held_up = EntryRun(ledger_id, first + blocked[0], payloads[blocked[0] : blocked[-1] + 1])
+            self.topic.ledger.cache.keep(held_up, trio.current_time())
         self._ahead = min(2 * self._ahead, AHEAD_MAX) if 2 * len(blocked) > size else 1
         self._advance(ledger_id, first + size)
         return True

@@ -81,7 +81,7 @@ class FakeLog:
         """Entries read from the cache."""
         self.cache_reads = 0
         self.keeps = False
-        """Whether entries that dispatch wants to keep are cached, although the log is cold."""
+        """True if entries that dispatch wants to keep are cached, although the log is cold."""
         self.kept: set[int] = set()
         self.index = LogIndex()
         self.index.set((LedgerInfo(ledger_id=LEDGER),), LEDGER)
@@ -104,19 +104,24 @@ class FakeLog:
     def _run(self, first: int, count_max: int) -> EntryRun:
         return EntryRun(LEDGER, first, self.entries[first : first + count_max])
 
-    def is_cached(self, position: Position) -> bool:
+    @property
+    def cache(self) -> FakeLog:
+        return self
+
+    def has(self, ledger_id: int, entry_id: int) -> bool:
+        position = Position(ledger_id, entry_id)
         if position > self.last_confirmed or position.entry_id < self.trimmed:
             return False
         return not self.cold or position.entry_id in self.kept
 
-    def keep(self, run: EntryRun) -> None:
+    def keep(self, run: EntryRun, now: float) -> None:
         if self.keeps:
             self.kept.update(range(run.first_entry_id, run.first_entry_id + len(run.payloads)))
 
     def read_cached(
         self, position: Position, count_max: int, size_max: int, *, replay: bool = False
     ) -> EntryRun | None:
-        if not self.is_cached(position):
+        if not self.has(*position):
             return None
         run = self._run(position.entry_id, count_max)
         if self.cold:
