@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LazyCommand:
     """A command that is not loaded yet."""
 
     help: str
@@ -21,7 +21,7 @@ class Part:
     hidden: bool = False
 
 
-def lazy_group(parts: Mapping[str, Part]) -> type[TyperGroup]:
+def lazy_group(parts: Mapping[str, LazyCommand]) -> type[TyperGroup]:
     """Return a class of groups that have these commands beside those which are added to them."""
 
     class LazyGroup(TyperGroup):
@@ -50,7 +50,7 @@ def _shows_help(ctx: Any) -> bool:
     return bool(ctx.meta.get("quire.help"))
 
 
-def _stand_in(name: str, part: Part) -> TyperCommand:
+def _stand_in(name: str, part: LazyCommand) -> TyperCommand:
     return TyperCommand(name, help=part.help, rich_help_panel=part.section or None, hidden=part.hidden)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from quire.cli.admin.app import HELP as ADMIN_HELP
 from quire.cli.config import app as config_app
-from quire.cli.lazy import Part, command_of, lazy_group
+from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.standard_streams import open_missing
@@ -45,7 +45,7 @@ def _admin() -> Any:
 
 app = typer.Typer(
     name="quire",
-    cls=lazy_group({"admin": Part(ADMIN_HELP, _admin, CARE)}),
+    cls=lazy_group({"admin": LazyCommand(ADMIN_HELP, _admin, CARE)}),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -55,7 +55,7 @@ class Expected:
     """Load of a bundle about which nothing is known; None: as much as the average one."""
 
 
-class Quotas:
+class BundleQuotas:
     """Quotas of a cluster, read when bundles are placed."""
 
     def __init__(self, metadata: MetadataStore) -> None:

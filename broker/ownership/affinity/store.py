@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from broker.errors import ServiceNotReadyError, TopicNotFoundError, translated
-from broker.ownership.affinity.quotas import Quotas
+from broker.ownership.affinity.quotas import BundleQuotas
 from broker.ownership.affinity.rules import PlacementRules
 from broker.ownership.affinity.spread import Placed, Spread, namespace_of
 from broker.ownership.config import OwnershipOptions
@@ -103,7 +103,7 @@ class Affinity:
         self, metadata: MetadataStore, namespaces: Namespaces, isolation: IsolationStore, options: OwnershipOptions
     ) -> None:
         self.domains = FailureDomains(metadata)
-        self.quotas = Quotas(metadata)
+        self.quotas = BundleQuotas(metadata)
         self._namespaces = namespaces
         self._isolation = isolation
         self._options = options

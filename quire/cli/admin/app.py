@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from quire.cli.admin.groups import ALIASES, GROUPS, group
-from quire.cli.lazy import Part, command_of, lazy_group
+from quire.cli.lazy import LazyCommand, command_of, lazy_group
 
 HELP: Final = "Administrate a cluster over its admin REST, with the verbs of pulsar-admin."
 _GROUPS: Final = "Things of a cluster"
@@ -43,14 +43,14 @@ def _contexts() -> Any:
     return command_of(contexts_app)
 
 
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, LazyCommand]:
     """Return the parts of the command."""
     return {
-        **{name: Part(text, _group(name), _GROUPS) for name, (_, _, text) in GROUPS.items()},
-        **{name: Part("", _group(real), hidden=True) for name, real in ALIASES.items()},
-        "explain": Part("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _WHOLE),
-        "diff": Part("Print the policies in which two namespaces differ.", _root_verb("diff"), _WHOLE),
-        "context": Part("Clusters by name, with their addresses and credentials.", _contexts, _WHOLE),
+        **{name: LazyCommand(text, _group(name), _GROUPS) for name, (_, _, text) in GROUPS.items()},
+        **{name: LazyCommand("", _group(real), hidden=True) for name, real in ALIASES.items()},
+        "explain": LazyCommand("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _WHOLE),
+        "diff": LazyCommand("Print the policies in which two namespaces differ.", _root_verb("diff"), _WHOLE),
+        "context": LazyCommand("Clusters by name, with their addresses and credentials.", _contexts, _WHOLE),
     }
 
 

@@ -14,7 +14,7 @@ from quire.cli.admin.options import connection_options, flag_option, keyword
 from quire.cli.admin.running import run_verb
 from quire.cli.admin.values import FLAG
 from quire.cli.admin.verbs import Verb, VerbGroup, VerbParameter
-from quire.cli.lazy import Part, command_of, lazy_group
+from quire.cli.lazy import LazyCommand, command_of, lazy_group
 
 
 def group_app(group: VerbGroup) -> typer.Typer:
@@ -33,8 +33,8 @@ def verb_command(verb: Verb, group: str = "") -> Any:
     return command_of(app)
 
 
-def _part(group: str, verb: Verb) -> Part:
-    return Part(verb.help, partial(verb_command, verb, group), verb.section)
+def _part(group: str, verb: Verb) -> LazyCommand:
+    return LazyCommand(verb.help, partial(verb_command, verb, group), verb.section)
 
 
 def function(verb: Verb, title: str) -> Callable[..., None]:

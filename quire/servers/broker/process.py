@@ -169,8 +169,12 @@ async def run_broker_on(
         nursery.start_soon(dynamic.run, name="configuration")
         groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
         nursery.start_soon(groups.run, name="resource groups")
-        interval_s = partial(getattr, config.ownership, "resource_usage_interval_s")
-        share = partial(groups.share, me.id, lambda: ownership.brokers.reports, interval_s)
+        share = partial(
+            groups.share,
+            me.id,
+            lambda: ownership.brokers.reports,
+            lambda: config.ownership.resource_usage_interval_s,
+        )
         nursery.start_soon(share, name="shares of resource groups")
         broker.start()
         counts = ConnectionCounts()

@@ -81,7 +81,7 @@ async def test_consumer_stats_have_the_rates(room: Room) -> None:
 
 
 async def test_nothing_is_kept_of_clients_that_have_left(room: Room) -> None:
-    """Of thousands of topics, whose producers would stay in memory until the next round."""
+    """The producers of thousands of topics would stay in memory until the next round."""
     peer = await room.connect()
     await peer.producer()
     await peer.publish(b"m")

@@ -5,6 +5,7 @@ dynamic key has a probe."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +33,8 @@ from broker.ownership.load_reports import should_report
 from broker.ownership.namespaces import Namespaces
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker
 from broker.security.authorization.config import AuthorizationOptions
+from broker.topics.rates.group_following import GroupFollowing
+from broker.topics.rates.groups import ResourceGroup, ResourceGroups
 from managed_ledger.managed_ledger import ManagedLedger
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.broker.config import BROKER, BrokerConfig
@@ -74,11 +77,11 @@ class Live:
 
 
 @asynccontextmanager
-async def served(authorization: bool = False, **values: Any) -> AsyncIterator[Live]:
+async def served(authorization: bool = False, log: dict[str, Any] | None = None, **values: Any) -> AsyncIterator[Live]:
     live = Live(**values)
     config = live.conf.config
     roles: AuthorizationOptions | None = config.authorization if authorization else None
-    async with in_broker(live=config.broker, authorization=roles) as live.room:
+    async with in_broker(live=config.broker, authorization=roles, log=log or {}) as live.room:
         live.room.factory.options_changed(config.logs)
         live.changed = partial(live.room.broker.options_changed, config.logs)
         yield live
@@ -416,6 +419,22 @@ async def fewer_messages_are_looked_at(key: str) -> None:
         assert (before, subscription.lookahead()) == (2000, 7)
 
 
+@probe("dispatcherPauseOnAckStatePersistentEnabled")
+async def nothing_new_is_delivered_above_the_ranges_that_are_stored(key: str) -> None:
+    async with served(log={"cursors": {"ranges_max": 1}}, managedLedgerMaxUnackedRangesToPersist="1") as live:
+        peer = await live.room.connect()
+        await peer.subscribe(subType=SUB.Shared, permits=100)
+        await peer.producer()
+        await peer.publish(b"1", b"2", b"3", b"4")
+        ids = [(await peer.message())[0].message_id for _ in range(4)]
+        peer.ack(ids[1], ids[3])
+        await peer.publish(b"5", first=10)
+        assert (await peer.message())[1] == b"5"
+        await live.set(key, "true")
+        await peer.publish(b"6", first=20)
+        await peer.silent()
+
+
 @probe("maxMessagePublishBufferSizeInMB")
 async def more_may_be_published_at_once(key: str) -> None:
     async with served() as live:
@@ -681,6 +700,26 @@ async def unloading_gives_up_sooner(key: str) -> None:
             await live.set(key, text)
         assert taken[0] > 50
         assert taken[1] < 10
+
+
+@probe("resourceUsageTransportPublishIntervalInSecs")
+async def resource_groups_are_shared_more_often(key: str) -> None:
+    live, looks = Live(), list[float]()
+
+    class Groups(ResourceGroups):
+        def limited(self) -> list[ResourceGroup]:
+            looks.append(trio.current_time())
+            return []
+
+    async with trio.open_nursery() as nursery:
+        following = GroupFollowing(MemoryStore(MemoryTree()), Groups(nursery), lambda: None)
+        interval_s = lambda: live.ownership.resource_usage_interval_s  # noqa: E731 - as the process has it
+        nursery.start_soon(following.share, "a:1", dict, interval_s)
+        await until(lambda: len(looks) == 2, within=200)
+        await live.set(key, "5")
+        await until(lambda: len(looks) == 4, within=200)
+        nursery.cancel_scope.cancel()
+    assert [round(after - before) for before, after in itertools.pairwise(looks)] == [60, 60, 5]
 
 
 @probe("failureDomainsEnabled")
