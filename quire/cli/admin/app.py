@@ -66,7 +66,7 @@ def admin_app() -> typer.Typer:
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     parameters += connection_options(frozenset())
     admin.__doc__ = HELP
-    admin.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(admin)["__signature__"] = inspect.Signature(parameters)
     admin.__annotations__ = {each.name: each.annotation for each in parameters}
     app.callback()(admin)
     return app

@@ -51,7 +51,7 @@ def function(verb: Verb, title: str) -> Callable[..., None]:
         texts = {own: given.pop(name) for name, own in names.items()}
         raise SystemExit(run_verb(verb, title, texts, {**(context.obj or {}), **_only_given(given)}))
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 

@@ -20,6 +20,7 @@ import stat
 import tempfile
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -106,15 +107,14 @@ def save(path: Path, found: Contexts) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # (mode 0600)
-        try:
+        with ExitStack() as unless_replaced:
+            unless_replaced.callback(os.unlink, name)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(render(found))
                 file.flush()
                 os.fsync(descriptor)
             os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+            unless_replaced.pop_all()
     except OSError as error:
         raise CommandLineError(f"{path} cannot be written: {error.strerror}") from None
 

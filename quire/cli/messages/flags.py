@@ -38,7 +38,7 @@ def add_command(app: typer.Typer, name: str, flags: type[F], run: Callable[[F], 
     hints = get_type_hints(flags)
     assert dataclasses.is_dataclass(flags)
     parameters = [_parameter(each, hints[each.name]) for each in dataclasses.fields(flags)]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = text
     app.command(name)(command)
