@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from quire.client.packing import Packed, pack
 from quire.wire.pulsar.frames import encode_varint
@@ -31,8 +32,8 @@ def pack_chunks(
     """Return the entries of one message; one that fits is not cut. `uuid` must not repeat for a producer.
 
     Raises ValueError if the properties and the key alone are above the limit."""
-    options = {"batch": False, "compression": compression, "message_size_max": _UNLIMITED}
-    [whole] = pack([value], [key], [properties], [event_ms], **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"batch": False, "compression": compression, "message_size_max": _UNLIMITED}
+    [whole] = pack([value], [key], [properties], [event_ms], **options)
     room = message_size_max - len(whole.fields) - _HEAD_MAX
     if len(whole.payload) <= room:
         return [whole]

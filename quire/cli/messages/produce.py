@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -213,12 +214,12 @@ class TopicOutlet:
         self._chunked = 0
         self._version = b""
 
-    async def open(self, schema: object) -> None:
+    async def open(self, schema: Any) -> None:
         """Open the producers. Raises ClientError."""
         count = await self._client.partitions(self._topic, create=True)
         topics = [f"{self._topic}-partition-{number}" for number in range(count)] or [self._topic]
         for topic in topics:
-            producer = await self._client.producer(topic, name=self._flags.producer_name, schema=schema)  # type: ignore[arg-type]
+            producer = await self._client.producer(topic, name=self._flags.producer_name, schema=schema)
             waiting: list[int] = []
             producer.on_receipts = partial(self._received, waiting)
             self._producers.append(producer)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -183,11 +184,11 @@ class ProducerLane:
         """Open the producers. Raises ClientError."""
         producers: list[Producer] = []
         for part in await parts_of(client, topic, create=True):
-            bounds = {"pending_bytes_max": PENDING_BYTES_MAX, "pending_max": 100_000}
+            bounds: dict[str, Any] = {"pending_bytes_max": PENDING_BYTES_MAX, "pending_max": 100_000}
             if transactions is not None:
                 producers.append(await client.transaction_producer(part, name=name, **bounds))
             else:
-                producers.append(await client.producer(part, name=name, **bounds))  # type: ignore[arg-type]
+                producers.append(await client.producer(part, name=name, **bounds))
         return cls(load, producers, transactions)
 
     async def run(self, run: LoadSession, schedule: Schedule) -> None:
