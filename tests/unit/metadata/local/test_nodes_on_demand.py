@@ -21,10 +21,10 @@ from quire.metadata.local.visible import UNKNOWN, VisibleNodes
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
 from quire.world.doors import World
 from simulation.machines.world import Universe, run
+from tests.support.effort import effort
 from tests.support.refusals import raises
 from tests.unit.metadata.local.by_hand import ByHand
 
-SEEDS = 40
 OPS = 60
 NAMES = ["/a", "/b", "/a/x", "/a/y", "/a/x/z", "/b/x", "/b/y"]
 
@@ -93,7 +93,7 @@ async def compare_with_a_tree(universe: Universe) -> None:
 
 
 def test_a_store_that_forgets_whatever_it_may_answers_as_a_tree_in_memory() -> None:
-    for seed in range(SEEDS):
+    for seed in range(effort(quick=12, full=40)):
         run(seed, compare_with_a_tree)
 
 
@@ -133,7 +133,7 @@ async def writers_beside_readers(universe: Universe) -> None:
 
 
 def test_what_was_answered_is_seen_beside_writes_of_others() -> None:
-    for seed in range(SEEDS):
+    for seed in range(effort(quick=12, full=40)):
         run(seed, writers_beside_readers)
 
 
