@@ -186,7 +186,7 @@ class Topic:
             self._refuse(producer, run, NoRoomError(why))
             return
         payloads = run.payloads
-        size, features = sum(map(len, payloads)), producer.features.union(payloads)
+        size, features = sum(map(len, payloads)), (producer.features or producer.made_features()).union(payloads)
         if (
             features & REFUSED
             or run.flags & NOT_SERVED
