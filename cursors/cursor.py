@@ -152,6 +152,11 @@ class Cursor:
             self._acked()
 
     @property
+    def has_redeliveries(self) -> bool:
+        """Return whether there is a record of entries that were delivered again; see `redeliveries`."""
+        return self._state.redeliveries is not None
+
+    @property
     def has_properties(self) -> bool:
         """Return whether numbers are stored with the position."""
         return bool(self._state.properties)

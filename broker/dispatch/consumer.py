@@ -86,7 +86,8 @@ class Consumer(Generic[S]):
         """True if it reads with the schema that each message was written with."""
         self.told_end = False
         """True once it was notified that the topic is terminated and fully read."""
-        self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
+        self._encoder: MessageEncoder | None = None
+        """Set from the first delivery on."""
 
     @property
     def writable(self) -> bool:
@@ -111,7 +112,10 @@ class Consumer(Generic[S]):
         counts.bytes_out += size
         self.consumed_at = counts.consumed_at = trio.current_time()
         out: list[Buffer] = []
-        self._encoder.frames(
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = MessageEncoder(self.consumer_id, self.subscription.topic.name.partition)
+        encoder.frames(
             out,
             ledger_id,
             first_entry_id,

@@ -101,12 +101,23 @@ class Producer:
         """Number of sends given to the managed ledger."""
         self.answered = 0
         """Number of those that are durable or failed."""
-        self._deferred: list[tuple[int, bytes | None, bool]] = []
+        self._deferred: list[tuple[int, bytes | None, bool]] | None = None
         """Frames to be sent when so many sends are answered; None: it is cut. True: only if nothing failed."""
         self._has_failed = False
         """True if any send of it failed."""
-        self._receipts = ReceiptEncoder(producer_id, topic.name.partition)
+        self._receipts: ReceiptEncoder | None = None
+        """Set from the first receipt on: of thousands of producers, most are idle."""
+        self.features: EntryFeatures | None = None
+        """Set from the first entry on."""
+
+    def made_features(self) -> EntryFeatures:
+        """Return `features`, made now: a call for each run would be one too many."""
         self.features = EntryFeatures(PUBLISHED_ALIKE)
+        return self.features
+
+    def _made_receipts(self) -> ReceiptEncoder:
+        self._receipts = ReceiptEncoder(self.producer_id, self.topic.name.partition)
+        return self._receipts
 
     def is_replaced_by(self, connection: ProducerClient[Producer], producer_id: int, epoch: int) -> bool:
         """Return whether a new producer of its name takes its place: one of its own client, or it is dead. Source:
@@ -183,7 +194,8 @@ class Producer:
         if offset or count != len(sequence_ids):
             sequence_ids = sequence_ids[offset : offset + count]
             highest_ids = highest_ids[offset : offset + count] if highest_ids is not None else None
-        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id),))
+        receipts = self._receipts or self._made_receipts()
+        connection.write((receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id),))
         if self._deferred:
             self._release()
 
@@ -220,8 +232,9 @@ class Producer:
     def _receipts_with(self, number: int, run: SendRun) -> bytes:
         """Return receipts that all have the same position."""
         highest_ids = run.highest_ids
+        receipts = self._receipts or self._made_receipts()
         return b"".join(
-            self._receipts.encode([sequence_id], None if highest_ids is None else [highest_ids[index]], number, number)
+            receipts.encode([sequence_id], None if highest_ids is None else [highest_ids[index]], number, number)
             for index, sequence_id in enumerate(run.sequence_ids)
         )
 
@@ -233,7 +246,12 @@ class Producer:
                 self.connection.write((frame,))
         else:
             self.connection.requests_in_flight += 1
-            self._deferred.append((self.sent, frame, if_stored))
+            self._defer(frame, if_stored=if_stored)
+
+    def _defer(self, frame: bytes | None, *, if_stored: bool = False) -> None:
+        if self._deferred is None:
+            self._deferred = []
+        self._deferred.append((self.sent, frame, if_stored))
 
     def _release(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.answered:
@@ -252,7 +270,7 @@ class Producer:
             self.topic.end_producer(self, End.CUT)
         else:
             self.draining = True
-            self._deferred.append((self.sent, None, False))
+            self._defer(None)
 
 
 def _accepted_part(run: SendRun, start: int, stop: int, features: int) -> SendRun:

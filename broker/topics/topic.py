@@ -43,7 +43,7 @@ from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
-from quire.service.shared_maps import EMPTY, with_item, without_item
+from quire.service.shared_maps import EMPTY, with_item, with_rare_item, without_item
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import TRANSACTION, SendRun
@@ -145,7 +145,7 @@ class Topic:
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
             self.end_producer(holder, End.LOST)
         producer = Producer(connection, self, producer_id, name, epoch)
-        self.producers = with_item(self.producers, name, producer)
+        self.producers = with_rare_item(self.producers, name, producer)
         if claim is not None:
             claim.producer = producer
         if self.deduplication is not None:
@@ -186,7 +186,7 @@ class Topic:
             self._refuse(producer, run, NoRoomError(why))
             return
         payloads = run.payloads
-        size, features = sum(map(len, payloads)), producer.features.union(payloads)
+        size, features = sum(map(len, payloads)), (producer.features or producer.made_features()).union(payloads)
         if (
             features & REFUSED
             or run.flags & NOT_SERVED

@@ -136,7 +136,7 @@ class NonPersistentTopic:
     def publish(self, producer: Producer, run: SendRun) -> None:
         """Give a run of messages to the subscriptions. Those that cannot be taken are answered with SEND_ERROR."""
         payloads = run.payloads
-        features = producer.features.union(payloads)
+        features = (producer.features or producer.made_features()).union(payloads)
         size, sends = sum(map(len, payloads)), self.sends
         special = size > self.context.options.message_size_max or (sends is not None and sends.concerns(size))
         if features & REFUSED or run.flags & NOT_SERVED or special:

@@ -74,9 +74,5 @@ BROKER: Final = Process(
             doc="Host at which clients and other brokers reach this broker; with webServicePort it is the "
             "broker's name. Empty: bindAddress, or this host's name if that is every address."
         ),
-        "brokerShutdownTimeoutMs": Change(
-            default=60_000,
-            doc="Maximum time for a stopping broker to unload its bundles and to end its connections.",
-        ),
     },
 )
