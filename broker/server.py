@@ -321,6 +321,8 @@ class Broker:
             for _ in self.context.measures.round(trio.current_time(), counted(topics)):
                 await trio.lowlevel.checkpoint()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
+                if topic.published is not None:
+                    topic.published.end_round()
                 if topic.rates is not None:
                     topic.rates.measured(self.context.measures.of(topic), trio.current_time())
 
