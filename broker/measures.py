@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
-from quire.service.metrics import Histogram
+from quire.service.measuring.summaries import LATENCY_MS, Histogram, Times
 
 MEASURED_IN_STEP = 200
 """Topics, producers, subscriptions and consumers that are read before other tasks run."""
@@ -53,7 +53,7 @@ class BrokerTimes:
     __slots__ = ("dispatch", "publish")
 
     def __init__(self) -> None:
-        self.publish = Histogram()
+        self.publish = Times(LATENCY_MS)
         """Times from the arrival of entries until they are stored."""
         self.dispatch = Histogram()
         """Times from the arrival of entries until they are given to a consumer's connection, of deliveries that reach

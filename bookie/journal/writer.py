@@ -31,6 +31,7 @@ from bookie.journal.format import Force, LogMark, Record, file_name
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
+from bookie.journal.times import JournalBatch, JournalTimes
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
@@ -54,7 +55,8 @@ class Journal:
         self._directory = directory
         self._config = config
         self._writer = GroupWriter(world.disk, directory, config)
-        self._lane: Lane[list[Item]] | None = None
+        self._lane: Lane[JournalBatch] | None = None
+        self.times = JournalTimes()
         self._mark = LogMark(0, 0)
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
@@ -64,6 +66,8 @@ class Journal:
         self._waiting: list[Item] = []
         self._waiting_size = 0
         self._held = False
+        self._held_at = 0.0
+        """Time of the event loop at which the last pass began that held records back."""
         self._wake = trio.Event()
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
@@ -79,6 +83,8 @@ class Journal:
         Raises: OSError, JournalFailedError.
         """
         self._writer.seal = seal
+
+        self._writer.now = trio.lowlevel.current_clock().current_time
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)
@@ -126,13 +132,14 @@ class Journal:
         of them.
         """
         self._held = True
+        self._held_at = trio.current_time()
 
     def let_go(self) -> None:
         """End `hold`."""
         self._held = False
         if self._waiting and not self._config.group_wait_s:
             assert self._lane is not None
-            self._lane.put(self._waiting)
+            self._lane.put(JournalBatch(self._held_at, self._waiting))
             self._waiting = []
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
@@ -174,20 +181,23 @@ class Journal:
         assert self._lane is not None
         items, self._waiting, self._waiting_size = self._waiting, [], 0
         if items:
-            self._lane.put(items)
+            self._lane.put(JournalBatch(trio.current_time(), items))
 
-    def _write(self, batches: list[list[Item]]) -> list[GroupResult]:
-        return self._writer.write(list(chain.from_iterable(batches)))
+    def _write(self, batches: list[JournalBatch]) -> list[GroupResult]:
+        return self._writer.write(list(chain.from_iterable([batch.items for batch in batches])))
 
-    def _done(self, batches: list[list[Item]], results: list[GroupResult] | None, error: BaseException | None) -> None:
-        items = list(chain.from_iterable(batches))
+    def _done(
+        self, batches: list[JournalBatch], results: list[GroupResult] | None, error: BaseException | None
+    ) -> None:
+        items = list(chain.from_iterable([batch.items for batch in batches]))
         if results is None:
             # Our own code does not raise here. If it does, the content of the disk is unknown and the journal must
             # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
+        self.times.passed(batches, results, trio.current_time())
         index = 0
-        for count, mark, group_error, synced in results:
+        for count, mark, group_error, synced, _, _ in results:
             if mark is not None:
                 self._mark = mark
                 self.groups += 1

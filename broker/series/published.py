@@ -23,7 +23,17 @@ NOTHING: Final = (0,) * (LATENCIES + SIZES)
 class Published:
     """Distributions of one topic, made with its first entry."""
 
-    __slots__ = ("_before", "_latencies", "_latency_us", "_size", "_sizes", "last_round")
+    __slots__ = (
+        "_before",
+        "_latencies",
+        "_latency_us",
+        "_size",
+        "_sizes",
+        "last_arrived_at",
+        "last_entry_id",
+        "last_ledger_id",
+        "last_round",
+    )
 
     def __init__(self) -> None:
         self._latencies = [0] * (len(LATENCY_MS) + 1)

@@ -20,13 +20,13 @@ from broker.series.columns import (
 )
 from broker.series.config import MetricsOptions
 from broker.series.published import SIZE_BOUNDS
-from broker.series.snapshot import (
+from broker.series.reader import (
     REST,
     SUBSCRIPTION_COLUMNS,
     TOPIC_COLUMNS,
     Labelled,
-    Snapshot,
-    Snapshots,
+    SeriesReader,
+    SeriesValues,
     Sums,
     labels_of,
 )
@@ -98,11 +98,11 @@ class TopicSeries:
         self._wall_ms = wall_ms
         self._interval_s = interval_s
         self.ages = BacklogAges()
-        self._snapshots = Snapshots(cluster, options, self.ages)
+        self._reader = SeriesReader(cluster, options, self.ages)
         self._subscription_columns = SUBSCRIPTION_COLUMNS if has_filters else SUBSCRIPTION_COLUMNS[:-_FILTERS]
         namespace = ("cluster", "namespace")
-        self._topic_labels = self._snapshots.topic_labels if options.topics else namespace
-        self._subscription_labels = self._snapshots.subscription_labels if options.topics else namespace
+        self._topic_labels = self._reader.topic_labels if options.topics else namespace
+        self._subscription_labels = self._reader.subscription_labels if options.topics else namespace
 
     def declared(self) -> Sequence[Declared]:
         """Return the families that the options ask for."""
@@ -117,9 +117,9 @@ class TopicSeries:
         if options.backlog_bytes:
             parts.append(((BACKLOG_BYTES,), of_subscription))
         if options.consumers:
-            parts.append((OF_CONSUMER, (*self._snapshots.subscription_labels, "consumer_id", "consumer_name")))
+            parts.append((OF_CONSUMER, (*self._reader.subscription_labels, "consumer_id", "consumer_name")))
         if options.producers:
-            parts.append((OF_PRODUCER, (*self._snapshots.topic_labels, "producer_id", "producer_name")))
+            parts.append((OF_PRODUCER, (*self._reader.topic_labels, "producer_id", "producer_name")))
         if options.cursors:
             parts.append((OF_CURSOR, (*namespace, "ledger_name", "cursor_name")))
         if options.managed_ledgers:
@@ -130,16 +130,16 @@ class TopicSeries:
 
     def round(self) -> Generator[None, None, None]:
         """Sum up what a scrape is not to read; called every statsUpdateFrequencyInSecs."""
-        yield from self._snapshots.round(self._loaded(), self._wall_ms())
+        yield from self._reader.round(self._loaded(), self._wall_ms())
 
     def lines(self) -> Iterator[str]:
         """Yield the text, in steps."""
-        taking = self._snapshots.take(self._loaded(), self._wall_ms())
+        taking = self._reader.take(self._loaded(), self._wall_ms())
         while True:
             try:
                 next(taking)
             except StopIteration as done:
-                found: Snapshot = done.value
+                found: SeriesValues = done.value
                 break
             yield ""
         yield from self._sums(found)
@@ -148,7 +148,7 @@ class TopicSeries:
             values: tuple[str, ...] = (self._cluster, namespace)
             of_subscription = values
             if self._options.topics:
-                values = self._snapshots.rest_labels(namespace)
+                values = self._reader.rest_labels(namespace)
                 of_subscription = (*values[:-1], REST, values[-1])
             topics.append((labels_of(self._topic_labels, values), sums.of_topics))
             subscriptions.append((labels_of(self._subscription_labels, of_subscription), sums.of_subscriptions))
@@ -163,7 +163,7 @@ class TopicSeries:
         if self._options.cursors:
             yield from written_rows(OF_CURSOR, found.cursors)
 
-    def _sums(self, found: Snapshot) -> Iterator[str]:
+    def _sums(self, found: SeriesValues) -> Iterator[str]:
         """Yield what is of the broker and of namespaces."""
         cluster = labels_of(("cluster",), (self._cluster,))
         broker = Sums()

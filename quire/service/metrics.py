@@ -16,7 +16,6 @@ the text format would rename it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
@@ -24,7 +23,8 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import trio
 
-from quire.service.measuring.summaries import QUANTILES, Times
+from quire.service.measuring.summaries import LATENCY_MS as LATENCY_MS
+from quire.service.measuring.summaries import QUANTILES, Histogram, Times
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Type: TypeAlias = Literal["counter", "gauge", "histogram", "summary"]
@@ -37,28 +37,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LINES_TOGETHER = 256
 """Lines that are made before other tasks run: about 2 ms."""
 
-LATENCY_MS = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
-"""Upper bounds of Pulsar's latency buckets, in milliseconds."""
-
-
-class Histogram:
-    """Histogram without an object per observation. Bounds are inclusive upper bounds; one more bucket is above the
-    last."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float] = LATENCY_MS) -> None:
-        self.bounds = tuple(bounds)
-        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must be ascending: {bounds}"
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-        """Sum of everything observed."""
-
-    def observe(self, value: float, count: int = 1) -> None:
-        """Note `count` observations of `value`."""
-        self.counts[bisect_left(self.bounds, value)] += count
-        self.total += value * count
-
 
 class Declared(NamedTuple):
     """A family of metrics, as the documentation lists it."""
@@ -69,7 +47,7 @@ class Declared(NamedTuple):
     label_names: tuple[str, ...] = ()
 
 
-class Table(Protocol):
+class MetricTable(Protocol):
     """Many families whose samples are made together, because they are of the same things."""
 
     def declared(self) -> Sequence[Declared]:
@@ -110,7 +88,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._families: dict[str, _Family | _HistogramFamily | _SummaryFamily] = {}
-        self._tables: list[Table] = []
+        self._tables: list[MetricTable] = []
 
     def counter(self, name: str, doc: str, read: Callable[[], float]) -> None:
         """Register a number that only grows while the server runs, without labels."""
@@ -148,7 +126,7 @@ class Metrics:
         """Register quantiles, a count and a sum for each set of label values."""
         self._add(_SummaryFamily(name, doc, tuple(label_names), read))
 
-    def table(self, table: Table) -> None:
+    def table(self, table: MetricTable) -> None:
         """Register many families whose samples are made together."""
         for family in table.declared():
             self._check_name(family.name)
@@ -269,4 +247,4 @@ def _summary_lines(family: _SummaryFamily) -> Iterator[str]:
         for quantile, value in zip(QUANTILES, times.quantiles(trio.current_time()), strict=True):
             yield f"{name}{{{labels_text(quantile_order, (*label_values, str(quantile)))}}} {written(value)}\n"
         labels = f"{{{labels_text(order, label_values)}}}" if order else ""
-        yield f"{name}_count{labels} {written(times.count)}\n{name}_sum{labels} {written(times.total)}\n"
+        yield f"{name}_count{labels} {written(sum(times.counts))}\n{name}_sum{labels} {written(times.total)}\n"

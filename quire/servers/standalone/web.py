@@ -12,6 +12,7 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
+from bookie.metrics import register as register_bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
@@ -26,6 +27,7 @@ from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -96,7 +98,9 @@ def _app(
     stop: trio.Event,
 ) -> Starlette:
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_bookie(metrics, bookie, ConnectionCounts())
+    watch_loop(metrics)
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)

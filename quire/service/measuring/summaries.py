@@ -26,26 +26,39 @@ SIZE_BOUNDS: Final = tuple(float(1 << power) for power in range(31))
 """Inclusive upper bounds of sizes and numbers, 1 to 2^30."""
 
 
-class Times:
-    """Distribution of times in milliseconds, or of sizes with SIZE_BOUNDS."""
+LATENCY_MS = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
+"""Upper bounds of Pulsar's latency buckets, in milliseconds."""
 
-    __slots__ = ("_base", "_began", "_bounds", "_quantiles", "count", "counts", "total")
 
-    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.count = 0
+class Histogram:
+    """Histogram without an object per observation. Bounds are inclusive upper bounds; one more bucket is above the
+    last."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = LATENCY_MS) -> None:
+        self.bounds = tuple(bounds)
+        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must be ascending: {bounds}"
+        self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
         """Sum of everything observed."""
-        self._base = list(self.counts)
-        self._began = 0.0
-        self._quantiles: tuple[float, ...] = (nan,) * len(QUANTILES)
 
     def observe(self, value: float, count: int = 1) -> None:
         """Note `count` observations of `value`."""
-        self.counts[bisect_left(self._bounds, value)] += count
-        self.count += count
+        self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
+
+
+class Times(Histogram):
+    """Distribution of times in milliseconds, or of sizes with SIZE_BOUNDS, with quantiles."""
+
+    __slots__ = ("_base", "_began", "_quantiles")
+
+    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
+        super().__init__(bounds)
+        self._base = list(self.counts)
+        self._began = 0.0
+        self._quantiles: tuple[float, ...] = (nan,) * len(QUANTILES)
 
     def quantiles(self, now: float) -> tuple[float, ...]:
         """Return the values of QUANTILES in the last complete window, or in the first one before it is complete; NaN if
@@ -55,7 +68,7 @@ class Times:
         is_first = not any(self._base)
         if is_first or now - self._began >= WINDOW_S:
             window = [count - base for count, base in zip(self.counts, self._base, strict=True)]
-            self._quantiles = quantiles_of(window, self._bounds)
+            self._quantiles = quantiles_of(window, self.bounds)
             if now - self._began >= WINDOW_S:
                 self._began, self._base = now, list(self.counts)
         return self._quantiles

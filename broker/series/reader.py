@@ -88,7 +88,7 @@ Rest: TypeAlias = dict[str, Sums]
 
 
 @dataclass(slots=True)
-class Snapshot:
+class SeriesValues:
     """Values of one scrape."""
 
     topics: list[Labelled] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Snapshot:
     """Sums of everything, `rest` included."""
 
 
-class Snapshots:
+class SeriesReader:
     """Makes the snapshots of one broker. `wall_ms`: returns the time in ms since 1970."""
 
     def __init__(self, cluster: str, options: MetricsOptions, ages: BacklogAges) -> None:
@@ -116,10 +116,10 @@ class Snapshots:
         self.topic_labels = ("cluster", "namespace", *split, "topic")
         self.subscription_labels = ("cluster", "namespace", *split, "subscription", "topic")
 
-    def take(self, loaded: Sequence[AnyTopic], wall_ms: int) -> Generator[None, None, Snapshot]:
+    def take(self, loaded: Sequence[AnyTopic], wall_ms: int) -> Generator[None, None, SeriesValues]:
         """Read everything that is loaded; yield between two steps."""
         yield from self._choose(loaded)
-        found = Snapshot()
+        found = SeriesValues()
         left, parts = READ_IN_STEP, _Parts(self._options.parts_max)
         for topic in list(self._shown):
             left -= 1 + self._read(topic, found, parts, wall_ms)
@@ -194,7 +194,7 @@ class Snapshots:
         """Return the values of `topic_labels` of the rest of a namespace."""
         return (self._cluster, namespace, *(("-1",) if self._options.split_partition else ()), REST)
 
-    def _read(self, topic: AnyTopic, found: Snapshot, parts: _Parts, wall_ms: int) -> int:
+    def _read(self, topic: AnyTopic, found: SeriesValues, parts: _Parts, wall_ms: int) -> int:
         """Read one topic with its parts; return the number of those."""
         values = self.labels_of(topic)
         namespace = values[1]
@@ -254,7 +254,7 @@ def labels_of(names: Sequence[str], values: Sequence[str]) -> str:
     return labels_text([(name, index) for index, name in enumerate(names)], values)
 
 
-def _consumers(text: str, subscription: AnySubscription, found: Snapshot, parts: _Parts) -> int:
+def _consumers(text: str, subscription: AnySubscription, found: SeriesValues, parts: _Parts) -> int:
     consumers: Sequence[Any] = list(subscription.consumers)
     for number, each in enumerate(consumers):
         if not parts.take("consumers"):
