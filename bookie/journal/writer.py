@@ -19,9 +19,10 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -31,8 +32,8 @@ from bookie.journal.format import Force, LogMark, Record, file_name
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
-from bookie.journal.times import JournalBatch, JournalTimes
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import BOUNDS, SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
 
@@ -43,6 +44,56 @@ GROUP_WAIT_SIZE: Final = 512 << 10
 
 ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
+
+
+class JournalBatch(NamedTuple):
+    """Items given to the journal's thread together."""
+
+    arrived_at: float
+    """Time of the event loop at which the pass began that brought them."""
+    items: list[Item]
+
+
+class JournalTimes:
+    """Distributions in milliseconds, entries and bytes; `_failed`: of what could not be written."""
+
+    __slots__ = ("adds", "adds_failed", "group_bytes", "group_entries", "syncs", "syncs_failed", "written_bytes")
+
+    def __init__(self) -> None:
+        self.adds, self.adds_failed = Times(), Times()
+        """Times of entries from their arrival until they are in the journal."""
+        self.syncs, self.syncs_failed = Times(), Times()
+        """Times of a write with its sync."""
+        self.group_entries, self.group_bytes = Times(SIZE_BOUNDS), Times(SIZE_BOUNDS)
+        self.written_bytes = 0
+
+    def passed(self, batches: Sequence[JournalBatch], results: Sequence[GroupResult], now: float) -> None:
+        """Note the groups that the thread has written, and how long their entries took."""
+        # As `Times.observe`, without its call for each number.
+        failed = False
+        for result in results:
+            failed = failed or result.error is not None
+            syncs = self.syncs if result.error is None else self.syncs_failed
+            took_ms = 1000 * result.took_s
+            syncs.counts[bisect_left(BOUNDS, took_ms)] += 1
+            syncs.total += took_ms
+            if result.size:
+                self.group_bytes.counts[bisect_left(SIZE_BOUNDS, result.size)] += 1
+                self.group_bytes.total += result.size
+                self.written_bytes += result.size
+        adds, entries = self.adds_failed if failed else self.adds, 0
+        for arrived_at, items in batches:
+            count = 0
+            for item in items:
+                if isinstance(item.record, Run):
+                    count += item.record.count
+            entries += count
+            took_ms = 1000 * (now - arrived_at)
+            adds.counts[bisect_left(BOUNDS, took_ms)] += count
+            adds.total += took_ms * count
+        groups = len(results) or 1
+        self.group_entries.counts[bisect_left(SIZE_BOUNDS, entries / groups)] += groups
+        self.group_entries.total += entries
 
 
 class Journal:

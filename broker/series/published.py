@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from quire.service.metrics import LATENCY_MS, Histogram
+from quire.service.measuring.summaries import LATENCY_MS, Histogram
 from quire.world.doors import Buffer
 
 SIZE_BOUNDS: Final = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20)
