@@ -101,14 +101,7 @@ def _app(
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
     register_bookie(metrics, bookie, ConnectionCounts())
     watch_loop(metrics)
-    stats = bookie.stats
-    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
-    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
-    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
-    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    metrics.gauge(
-        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
-    )
+    register_embedded(metrics, bookie, lambda: broker.no_room)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     service = Service(
         administration=broker.administration,
@@ -144,3 +137,15 @@ def _app(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
     return make_app(metrics, health, routes(service), middleware, guard=guard)
+
+
+def register_embedded(metrics: Metrics, bookie: Bookie, no_room: Callable[[], str]) -> None:
+    """Add the families that only a standalone server has: the first names of what its bookie does, and its disk."""
+    stats = bookie.stats
+    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
+    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
+    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
+    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
+    metrics.gauge(
+        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(no_room() != "")
+    )
