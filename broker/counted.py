@@ -24,7 +24,13 @@ def counted(topics: Iterable[AnyTopic]) -> Iterator[tuple[object, Rates]]:
         subscriptions: Iterable[AnySubscription] = list(topic.subscriptions.values())
         for subscription in subscriptions:
             yield from _of_subscription(subscription, sums)
-        yield topic, Rates(topic.messages_in, topic.bytes_in, topic.chunks_in, *sums, topic.entries_in, *_read(topic))
+        read, missed = _read(topic)
+        yield (
+            topic,
+            Rates(topic.messages_in, topic.bytes_in, topic.chunks_in, *sums)._replace(
+                entries_in=topic.entries_in, entries_read=read, cache_missed=missed
+            ),
+        )
         for producer in list(topic.producers.values()):
             yield producer, Rates(producer.messages_in, producer.bytes_in, producer.chunks_in)
 

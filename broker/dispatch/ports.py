@@ -31,6 +31,8 @@ class Host(Protocol[S]):
     name: TopicName
     ledger: ManagedLedger
     screen: EntryScreen
+    published: Published | None
+    """Record of what was stored; None: nothing was."""
     compaction: Compaction | None
     nursery: trio.Nursery
     closing: bool

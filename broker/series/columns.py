@@ -41,7 +41,7 @@ OF_TOPIC: Final = _columns(
     ("counter", "pulsar_in_bytes_total", "Bytes published since the topic was loaded"),
     ("counter", "pulsar_publish_rate_limit_times", "Times that a publisher was held for the rate of the topic"),
 )
-"""Of persistent and non-persistent topics."""
+"""Families of persistent and non-persistent topics."""
 
 OF_STORED_TOPIC: Final = _columns(
     ("gauge", "pulsar_msg_backlog", "Entries not acknowledged, over all subscriptions"),
@@ -99,7 +99,7 @@ OF_STORED_TOPIC: Final = _columns(
     ("counter", "pulsar_compaction_compacted_entries_size", "Bytes that compactions wrote"),
     ("gauge", "pulsar_compaction_duration_time_in_mills", "Duration of the last compaction in milliseconds"),
 )
-"""Of persistent topics alone, behind those of OF_TOPIC."""
+"""Families of persistent topics alone, behind those of OF_TOPIC."""
 
 OF_SUBSCRIPTION: Final = _columns(
     ("counter", "pulsar_out_messages_total", "Messages sent to consumers since the topic was loaded"),
@@ -138,7 +138,7 @@ OF_STORED_SUBSCRIPTION: Final = _columns(
     ("counter", "pulsar_subscription_filter_rejected_msg_count", "Messages that entry filters rejected"),
     ("counter", "pulsar_subscription_filter_rescheduled_msg_count", "Messages that entry filters rescheduled"),
 )
-"""Of subscriptions of persistent topics alone, behind those of OF_SUBSCRIPTION."""
+"""Families of subscriptions of persistent topics alone, behind those of OF_SUBSCRIPTION."""
 
 BACKLOG_BYTES: Final = Column(
     "gauge",

@@ -24,7 +24,8 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import trio
 
 from quire.service.measuring.summaries import LATENCY_MS as LATENCY_MS
-from quire.service.measuring.summaries import QUANTILES, Histogram, Times
+from quire.service.measuring.summaries import QUANTILES, Times
+from quire.service.measuring.summaries import Histogram as Histogram
 
 Kind: TypeAlias = Literal["counter", "gauge"]
 Type: TypeAlias = Literal["counter", "gauge", "histogram", "summary"]

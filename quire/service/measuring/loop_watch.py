@@ -1,4 +1,4 @@
-"""How long the event loop is held: measured once per pass of the loop, not per step of a task.
+"""Times for which the event loop is held, measured once per pass of the loop, not per step of a task.
 
 A pass runs every task that is ready, once, between two looks at the sockets and timers. So no step is longer than its
 pass, and a pass is how long everything else waited. Two calls per pass cost less than 1 us; the hooks of a task's steps

@@ -12,7 +12,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.metrics import register
-from broker.series import reader
+from broker.series import reader, rows
 from broker.series.config import MetricsOptions
 from broker.series.reader import REST
 from quire.service.metrics import Metrics
@@ -245,15 +245,15 @@ async def test_a_scrape_of_many_topics_reads_those_with_series_and_a_round_reads
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads: list[str] = []
-    of_topic = reader.rows.of_topic
+    of_topic = rows.of_topic
 
-    def counting(topic: Any, ages: Any) -> reader.Row:
+    def counting(topic: Any, ages: Any) -> rows.Row:
         reads.append(topic.name.full)
         return of_topic(topic, ages)
 
     async with five_topics() as room:
         monkeypatch.setattr(reader, "REST_AT_SCRAPE", 2)
-        monkeypatch.setattr(reader.rows, "of_topic", counting)
+        monkeypatch.setattr(rows, "of_topic", counting)
         scrape = Scrape(room, topics_max=2)
         scrape.series("pulsar_topics_count")
         await trio.sleep(11)  # a round sums up the rest

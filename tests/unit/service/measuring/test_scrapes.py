@@ -30,7 +30,7 @@ WHOLE = "".join(f"line {number}\n" for number in range(LINES)).encode()
 
 
 async def read(scrapes: Scrapes, *, slow_s: float = 0.0) -> bytes:
-    found = []
+    found: list[bytes] = []
     with scrapes.text() as text:
         while part := await text.part(len(found)):
             found.append(part)
