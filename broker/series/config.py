@@ -1,4 +1,5 @@
-"""Choice of the metrics that a broker exposes, and of the number of topics in them. Names and defaults of the keys are Pulsar's."""
+"""Choice of the metrics that a broker exposes, and of the number of topics in them. Names and defaults of the keys are
+Pulsar's."""
 
 from __future__ import annotations
 
