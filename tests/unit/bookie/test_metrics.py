@@ -59,6 +59,12 @@ async def test_what_was_done_is_counted(bookie: Bookie, client: Client) -> None:
     assert found["bookie_ledgers_count", ""] == 1
     assert found["bookie_flush_count", '{success="true"}'] == 1
     assert found["bookie_flush_size_sum", '{success="true"}'] >= found["bookie_WRITE_BYTES", ""] > 0
+    assert found["bookie_journal_JOURNAL_SYNC_count", '{success="true"}'] == bookie.journal.groups >= 2
+    assert found["bookie_journal_JOURNAL_ADD_ENTRY_count", '{success="true"}'] == 5
+    written = found["bookie_journal_JOURNAL_WRITE_BYTES", ""]
+    assert found["bookie_journal_JOURNAL_FORCE_WRITE_BATCH_BYTES_sum", '{success="true"}'] == written > 0
+    for name in ("JOURNAL_SYNC", "JOURNAL_ADD_ENTRY"):
+        assert found[f"bookie_journal_{name}_sum", '{success="true"}'] > 0, "a write takes time"
     assert found["bookie_SERVER_STATUS", ""] == 1
     bookie.set_read_only(True)
     assert exposed(bookie)["bookie_SERVER_STATUS", ""] == 0
