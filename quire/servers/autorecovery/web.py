@@ -33,6 +33,7 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.world.doors import World
@@ -115,6 +116,7 @@ def _route(path: str, **handlers: Handler) -> Route:
 def web_app(world: World, store: MetadataStore, stats: RecoveryStats, *, root: str, name: str) -> Starlette:
     """Return the site of auto recovery."""
     metrics = Metrics()
+    watch_loop(metrics)
     worker_metrics.register(metrics, stats.worker)
     auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)

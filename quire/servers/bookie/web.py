@@ -38,6 +38,7 @@ from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
 from quire.service.log import get_logger
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.service.serve import ConnectionCounts
@@ -266,6 +267,7 @@ def web_app(
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for."""
     metrics = Metrics()
     register(metrics, bookie, counts)
+    watch_loop(metrics)
     return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 

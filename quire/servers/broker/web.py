@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -24,6 +25,7 @@ from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -45,9 +47,9 @@ def web_app(
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
-    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
-    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    watch_loop(metrics)
+    register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
@@ -84,6 +86,12 @@ def web_app(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
     return make_app(metrics, health, routes(service), middleware, guard=guard)
+
+
+def register_cluster(metrics: Metrics, bundles: Callable[[], int], is_up: Callable[[], bool]) -> None:
+    """Add the families of a broker of a cluster."""
+    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", bundles)
+    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(is_up()))
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

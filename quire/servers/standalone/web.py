@@ -12,6 +12,7 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
+from bookie.metrics import register as register_bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
@@ -26,6 +27,7 @@ from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -96,15 +98,10 @@ def _app(
     stop: trio.Event,
 ) -> Starlette:
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
-    stats = bookie.stats
-    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
-    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
-    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
-    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    metrics.gauge(
-        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
-    )
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_bookie(metrics, bookie, ConnectionCounts())
+    watch_loop(metrics)
+    register_embedded(metrics, bookie, lambda: broker.no_room)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     service = Service(
         administration=broker.administration,
@@ -140,3 +137,15 @@ def _app(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
     return make_app(metrics, health, routes(service), middleware, guard=guard)
+
+
+def register_embedded(metrics: Metrics, bookie: Bookie, no_room: Callable[[], str]) -> None:
+    """Add the families that only a standalone server has: the first names of what its bookie does, and its disk."""
+    stats = bookie.stats
+    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
+    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
+    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
+    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
+    metrics.gauge(
+        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(no_room() != "")
+    )

@@ -179,6 +179,7 @@ class Stage:
         self.dropped: list[Subscription] = []
         self.delayed_delivery = of_broker(BrokerOptions(**options))
         served: Any = SimpleNamespace(
+            published=None,
             context=SimpleNamespace(
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
