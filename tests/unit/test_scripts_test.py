@@ -30,8 +30,9 @@ def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, failing: tuple[str, 
     scripts.mkdir()
     python.parent.mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "test", scripts)
-    (scripts / "setup").write_text("#!/bin/sh\n")
-    (scripts / "setup").chmod(0o755)
+    for other in ("setup", "debian-packages"):
+        (scripts / other).write_text("#!/bin/sh\n")
+        (scripts / other).chmod(0o755)
     python.write_text(PYTHON)
     python.chmod(0o755)
     for run in RUNS:
