@@ -68,7 +68,7 @@ _BROKERS: Final = (
         expression="process_resident_memory_bytes / quire_memory_limit_bytes > 0.9",
         seconds=300,
         summary="{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory",
-        description="At the limit the kernel ends the process. The limit is that of its control group, or the machine's.",
+        description="At the limit the kernel ends the process. That is the limit of its control group, or the machine.",
     ),
     Alert(
         name="QuireCertificateExpiresSoon",
@@ -98,7 +98,7 @@ _TOPICS: Final = (
         group="quire-topics",
         severity="critical",
         expression="""\
-pulsar_subscription_back_log - pulsar_subscription_delayed > 0
+pulsar_subscription_back_log{subscription!~".*spark.*"} - pulsar_subscription_delayed > 0
 and pulsar_subscription_consumers_count > 0
 and resets(pulsar_subscription_back_log[$window]) == 0
 and increase(pulsar_out_messages_total[$window]) == 0""",
@@ -158,7 +158,8 @@ sum by (job, instance) (rate(pulsar_storage_write_latency_sum[$window]))
         severity="warning",
         expression="""\
 pulsar_subscription_back_log{subscription=~".*spark.*"} > 0
-and resets(pulsar_subscription_back_log{subscription=~".*spark.*"}[$window]) == 0""",
+and resets(pulsar_subscription_back_log{subscription=~".*spark.*"}[$window]) == 0
+and pulsar_subscription_back_log{subscription=~".*spark.*"} offset $window >= 0""",
         window="30m",
         seconds=300,
         summary="The Spark query of {{ $labels.subscription }} has committed nothing",
@@ -174,7 +175,7 @@ _BOOKIE_ALERTS: Final = (
         expression='up{job="quire-bookie"} == 0',
         seconds=60,
         summary="{{ $labels.instance }} does not answer",
-        description="Prometheus cannot scrape this bookie. Auto recovery copies its entries to others if it stays away.",
+        description="Prometheus cannot scrape this bookie. Auto recovery copies its entries if it stays away.",
     ),
     Alert(
         name="QuireBookieReadOnly",
@@ -243,7 +244,7 @@ absent(auditor_IS_AUDITOR == 1)
 and on () count(up{job=~"quire-bookie|quire-autorecovery"}) > 0""",
         seconds=120,
         summary="No auto recovery is the auditor",
-        description="Lost bookies are not noticed and nothing is copied. Auto recovery does not run, or is not scraped.",
+        description="Lost bookies are not noticed, nothing is copied. Auto recovery is down, or not scraped.",
     ),
 )
 ALERTS: Final = (*_BROKERS, *_TOPICS, *_BOOKIE_ALERTS)

@@ -151,8 +151,8 @@ SUBSCRIPTIONS: Final = Row(
         Panel(
             "Unacknowledged",
             "short",
-            "Messages that consumers hold, of the ten subscriptions with most. At maxUnackedMessagesPerConsumer nothing "
-            "more is delivered.",
+            "Messages that consumers hold, of the ten subscriptions with most. At maxUnackedMessagesPerConsumer "
+            "nothing more is delivered.",
             (Query(f"topk(10, pulsar_subscription_unacked_messages{TOPICS})", "{{topic}} {{subscription}}"),),
         ),
         Panel(

@@ -29,6 +29,6 @@ def scrape_text(targets: Mapping[str, Sequence[str]], *, rules: str, interval: s
         for job, addresses in targets.items()
     )
     return (
-        f"{head}global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n  evaluation_interval: {interval}\n"
-        f"rule_files:\n  - {json.dumps(rules)}\nscrape_configs:\n{jobs}"
+        f"{head}global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n"
+        f"  evaluation_interval: {interval}\nrule_files:\n  - {json.dumps(rules)}\nscrape_configs:\n{jobs}"
     )
