@@ -1,4 +1,4 @@
-"""One story of each alert, as series in promtool's notation with a sample each minute: a fault, and the same in health."""
+"""One story of each alert, as series in promtool's notation with a sample a minute: a fault, and the same in health."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,11 @@ def promtool(*words: str, cwd: Path = CONF) -> str:
     return done.stdout
 
 
-def story_text(folder: Path) -> str:
+def story_text(folder: Path, names: Iterable[str] = STORIES) -> str:
     """Return promtool's file of tests: of each alert the fault, and each healthy story, in which nothing fires."""
     blocks = []
-    for name, story in STORIES.items():
+    for name in names:
+        story = STORIES[name]
         blocks.append(_block(name, story.fault, story.minutes, fires=True))
         blocks += [_block(name, health, story.minutes, fires=False) for health in story.health]
     return f"rule_files: [{json.dumps(str(folder / RULES))}]\nevaluation_interval: 1m\ntests:\n" + "".join(blocks)
@@ -69,14 +70,16 @@ def test_each_alert_fires_on_its_fault_and_on_nothing_that_looks_like_it(tmp_pat
 def test_a_rule_that_would_never_fire_is_found(tmp_path: Path) -> None:
     broken = rules_text(ALERTS).replace("bookie_SERVER_STATUS == 0", "bookie_SERVER_STATUS == 2")
     (tmp_path / RULES).write_text(broken)
-    (tmp_path / "stories.yml").write_text(story_text(tmp_path))
+    (tmp_path / "stories.yml").write_text(story_text(tmp_path, ["QuireBookieReadOnly"]))
     with pytest.raises(AssertionError, match="QuireBookieReadOnly"):
         promtool("test", "rules", "stories.yml", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_has_words_for_an_operator(alert: Alert) -> None:
-    assert alert.name.startswith("Quire") and len(alert.summary) > 15 and alert.description.endswith((".", ")."))
+    assert alert.name.startswith("Quire")
+    assert len(alert.summary) > 15
+    assert alert.description.endswith((".", ")."))
     assert alert.description != alert.summary
 
 
@@ -97,7 +100,8 @@ def test_each_alert_has_a_runbook_with_meaning_look_and_remedy_and_no_runbook_is
 
 def test_short_ranges_and_durations_replace_all_of_the_shipped_ones() -> None:
     shown = rules_text(ALERTS, window="15s", seconds=0)
-    assert "$window" not in shown and set(re.findall(r"\[(\w+)\]", shown)) == {"15s"}
+    assert "$window" not in shown
+    assert set(re.findall(r"\[(\w+)\]", shown)) == {"15s"}
     assert set(re.findall(r"for: (\w+)", shown)) == {"0s"}
     with pytest.raises(AssertionError, match="window"):
         Alert(
