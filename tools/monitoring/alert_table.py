@@ -55,10 +55,10 @@ _BROKERS: Final = (
         name="QuireEventLoopHeld",
         group="quire-brokers",
         severity="warning",
-        expression="max_over_time(quire_event_loop_longest_step_seconds[$window]) > 0.5",
+        expression="max_over_time(quire_event_loop_longest_pass_ms[$window]) > 500",
         window="5m",
         seconds=0,
-        summary="The event loop of {{ $labels.instance }} was held for {{ $value | humanizeDuration }}",
+        summary="The event loop of {{ $labels.instance }} was held for {{ $value }} ms",
         description="Everything that the process serves waited for this time.",
     ),
     Alert(
@@ -145,8 +145,8 @@ and increase(pulsar_out_messages_total[$window]) == 0""",
         group="quire-topics",
         severity="warning",
         expression="""\
-sum by (job, instance) (rate(pulsar_storage_write_latency_sum[$window]))
-/ sum by (job, instance) (rate(pulsar_storage_write_latency_count[$window])) > 250""",
+sum by (job, instance) (rate(quire_publish_latency_ms_sum[$window]))
+/ sum by (job, instance) (rate(quire_publish_latency_ms_count[$window])) > 250""",
         window="5m",
         seconds=300,
         summary="Writes of {{ $labels.instance }} take {{ $value }} ms on average",

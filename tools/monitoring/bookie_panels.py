@@ -118,6 +118,37 @@ BOOKIE: Final = Dashboard(
             "Journal and storage",
             (
                 Panel(
+                    "Time of an add",
+                    "ms",
+                    "99 of 100 entries were in the journal after this time since their arrival.",
+                    (
+                        Query(
+                            'bookkeeper_server_ADD_ENTRY_REQUEST{job="quire-bookie", instance=~"$instance", '
+                            'success="true", quantile="0.99"}',
+                            "p99 {{instance}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Time of a read",
+                    "ms",
+                    "99 of 100 read requests were answered after this time.",
+                    (
+                        Query(
+                            'bookkeeper_server_READ_ENTRY_REQUEST{job="quire-bookie", instance=~"$instance", '
+                            'success="true", quantile="0.99"}',
+                            "p99 {{instance}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Longest pass of the event loop",
+                    "ms",
+                    "Longest time since the scrape before for which one pass of the event loop held everything else.",
+                    (Query(f"quire_event_loop_longest_pass_ms{_BOOKIES}", "{{instance}}"),),
+                    warning_above=100,
+                ),
+                Panel(
                     "Time of a sync",
                     "ms",
                     "Mean time of a sync of the journal. Every message waits for at least one.",

@@ -115,6 +115,30 @@ TRAFFIC: Final = Row(
             (Query(f"sum by (topic) ({rate('pulsar_publish_rate_limit_times', TOPICS)})", "{{topic}}"),),
         ),
         Panel(
+            "Time to store",
+            "ms",
+            "Time from the arrival of a message until the ack quorum of bookies has it on disk: half of the messages, and "
+            "99 of 100.",
+            (
+                Query(quantile(0.5, "quire_publish_latency_ms"), "p50 {{instance}}"),
+                Query(quantile(0.99, "quire_publish_latency_ms"), "p99 {{instance}}"),
+            ),
+            warning_above=250,
+        ),
+        Panel(
+            "Time to deliver",
+            "ms",
+            "Time from the arrival of a message until it is given to the connection of a consumer that keeps up: 99 of "
+            "100 messages.",
+            (Query(quantile(0.99, "quire_dispatch_latency_ms"), "p99 {{instance}}"),),
+        ),
+        Panel(
+            "Time to store acknowledgements",
+            "ms",
+            "Time to store acknowledgements in the ledger of a cursor: 99 of 100.",
+            (Query(quantile(0.99, "quire_cursor_persist_latency_ms"), "p99 {{instance}}"),),
+        ),
+        Panel(
             "Storage",
             "bytes",
             "Bytes of payload kept, by namespace, without copies.",
@@ -143,6 +167,13 @@ SUBSCRIPTIONS: Final = Row(
             (Query(f"topk(10, pulsar_subscription_back_log{TOPICS})", "{{topic}} {{subscription}}"),),
         ),
         Panel(
+            "Age of backlogs",
+            "s",
+            "Age of the oldest message that a subscription of the topic has not acknowledged, of the ten oldest. Above "
+            "an hour, and growing: QuireBacklogAgeGrows.",
+            (Query(f"topk(10, pulsar_storage_backlog_age_seconds{TOPICS})", "{{topic}}"),),
+        ),
+        Panel(
             "Backlog in bytes",
             "bytes",
             "Bytes that the slowest subscription of a topic is behind, of the ten topics with most.",
@@ -154,6 +185,23 @@ SUBSCRIPTIONS: Final = Row(
             "Messages that consumers hold, of the ten subscriptions with most. At maxUnackedMessagesPerConsumer "
             "nothing more is delivered.",
             (Query(f"topk(10, pulsar_subscription_unacked_messages{TOPICS})", "{{topic}} {{subscription}}"),),
+        ),
+        Panel(
+            "Delivered again",
+            "ops",
+            "Messages per second that were delivered before, since a consumer asked for that or was lost. Normal: 0.",
+            (
+                Query(
+                    f"topk(10, pulsar_subscription_msg_rate_redeliver{TOPICS})",
+                    "{{topic}} {{subscription}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Acknowledged",
+            "ops",
+            "Messages acknowledged per second, of the ten fastest subscriptions.",
+            (Query(f"topk(10, pulsar_subscription_msg_ack_rate{TOPICS})", "{{topic}} {{subscription}}"),),
         ),
         Panel(
             "Delayed",
@@ -223,6 +271,24 @@ CLIENTS: Final = Row(
             "ms",
             "99 of 100 loads took at most this long, without those that failed.",
             (Query(quantile(0.99, "pulsar_topic_load_times"), "p99 {{instance}}"),),
+        ),
+        Panel(
+            "Time of a metadata operation",
+            "ms",
+            "99 of 100 operations of the metadata store took at most this long, by kind.",
+            (
+                Query(
+                    "histogram_quantile(0.99, sum by (type, le) "
+                    f"({rate('pulsar_metadata_store_ops_latency_ms_bucket')}))",
+                    "p99 {{type}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Tail cache",
+            "bytes",
+            "Bytes in the tail caches of topics. Its bound is managedLedgerCacheSizeMB.",
+            (Query(f"pulsar_ml_cache_used_size{HERE}", "{{instance}}"),),
         ),
         Panel(
             "Answers of the web port",

@@ -47,11 +47,11 @@ _PROCESS: Final = Row(
             (Query(rate("process_cpu_seconds_total"), "{{instance}}"),),
         ),
         Panel(
-            "Longest step of the event loop",
-            "s",
-            "Longest time for which the event loop was held by one step, which everything else waited for.",
-            (Query(f"quire_event_loop_longest_step_seconds{HERE}", "{{instance}}"),),
-            warning_above=0.1,
+            "Longest pass of the event loop",
+            "ms",
+            "Longest time since the scrape before for which one pass of the event loop held everything else.",
+            (Query(f"quire_event_loop_longest_pass_ms{HERE}", "{{instance}}"),),
+            warning_above=100,
         ),
     ),
 )

@@ -195,6 +195,7 @@ async def run_broker_on(
                     me,
                     stop=stop,
                     ledgers_root=ledgers_root,
+                    certificates=ports.certificates(),
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),

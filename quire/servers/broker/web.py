@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import trio
@@ -23,6 +24,7 @@ from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Expiring, register_machine
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -40,12 +42,14 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
+    certificates: Mapping[str, Expiring | None],
 ) -> Starlette:
-    """Return the site of a broker; it is ready until `stop` is set."""
+    """Return the site of a broker; it is ready until `stop` is set. `certificates`: sides of TLS by port."""
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name)
+    register_machine(metrics, certificates)
     metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
     metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)

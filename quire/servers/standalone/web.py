@@ -3,7 +3,7 @@ served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
+from bookie.disks.metrics import register_disks
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
@@ -24,6 +25,7 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Expiring, register_machine
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
 from quire.service.metrics import Metrics
@@ -47,12 +49,24 @@ class Site:
         addresses: Addresses,
         *,
         stop: trio.Event,
+        certificates: Mapping[str, Expiring | None],
     ) -> None:
         self._ownership = OwnEverything(broker.service_url)
         self._config = config
         self._stop = stop
         self.addresses = addresses
-        self.app = _app(self._ownership, broker, bookie, policies, counts, config, configuration, self._urls, stop=stop)
+        self.app = _app(
+            self._ownership,
+            broker,
+            bookie,
+            policies,
+            counts,
+            config,
+            configuration,
+            self._urls,
+            certificates,
+            stop=stop,
+        )
 
     def _urls(self) -> Addresses:
         return self.addresses
@@ -92,19 +106,19 @@ def _app(
     config: StandaloneConfig,
     configuration: DynamicConfiguration,
     addresses: Callable[[], Addresses],
+    certificates: Mapping[str, Expiring | None],
     *,
     stop: trio.Event,
 ) -> Starlette:
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name)
+    register_machine(metrics, certificates)
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    metrics.gauge(
-        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
-    )
+    register_disks(metrics, bookie.disks)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     service = Service(
         administration=broker.administration,

@@ -56,7 +56,7 @@ STORIES: Final[Mapping[str, Story]] = {
     "QuireMetadataSessionLost": _one(f"quire_metadata_connected{BROKER}", "1x20 0x40", "1x60"),
     "QuireOwnershipFlaps": _one(f"quire_bundles_owned{BROKER}", "4 " + "3 4 " * 30, "0 1 2 3 4 4x50", "4x60"),
     "QuireEventLoopHeld": _one(
-        f"quire_event_loop_longest_step_seconds{BROKER}", "0.01x36 0.9 0.01x20", "0.02x60", "0.2x60"
+        f"quire_event_loop_longest_pass_ms{BROKER}", "10x36 900 10x20", "20x60", "200x60"
     ),
     "QuireMemoryNearBound": Story(
         {
@@ -89,7 +89,7 @@ STORIES: Final[Mapping[str, Story]] = {
         'quire_backlog_quota_exceeded{instance="b",quota_type="destination_storage"}', "0x37 1x20", "0x60", "4x60"
     ),
     "QuireStorageWriteSlow": Story(
-        _mean("pulsar_storage_write_latency", TOPIC, 400), [_mean("pulsar_storage_write_latency", TOPIC, 12)]
+        _mean("quire_publish_latency_ms", TOPIC, 400), [_mean("quire_publish_latency_ms", TOPIC, 12)]
     ),
     "QuireSparkQueryLags": Story(
         {f"pulsar_subscription_back_log{SPARK}": "0+50x90"},
