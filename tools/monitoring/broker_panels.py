@@ -117,7 +117,7 @@ TRAFFIC: Final = Row(
         Panel(
             "Time to store",
             "ms",
-            "Time from the arrival of a message until the ack quorum of bookies has it on disk: half of the messages, and "
+            "Time from the arrival of a message until the ack quorum of bookies has it on disk: half of them, and "
             "99 of 100.",
             (
                 Query(quantile(0.5, "quire_publish_latency_ms"), "p50 {{instance}}"),

@@ -22,6 +22,9 @@ NAMESPACE: Final = "persistent://public/default"
 SPARK_SUBSCRIPTION: Final = "spark-orders"
 """A subscription without consumers that is moved on by its owner, as the one of a streaming query."""
 BATCH_S: Final = 2.0
+VISIT_S: Final = 2.0
+VISITED: Final = 50
+"""Topics of clients that come and go."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ async def quiet_load(service_url: str, counts: Counts, *, topics: int = 4, rate:
             nursery.start_soon(_publish, producer, counts, topics / rate)
         await client.consumer(f"{NAMESPACE}/idle", "worker")
         nursery.start_soon(_stream, client, f"{NAMESPACE}/quiet-0")
+        nursery.start_soon(_visit, client)
 
 
 async def _publish(producer: Producer, counts: Counts, pause_s: float) -> None:
@@ -74,3 +78,13 @@ async def _stream(client: Client, topic: str) -> None:
     while True:
         await trio.sleep(BATCH_S)
         await subscription.acknowledge(await subscription.last_message_id())
+
+
+async def _visit(client: Client) -> None:
+    """Open producers of one topic after the other, and close them."""
+    number = 0
+    while True:
+        producer = await client.producer(f"{NAMESPACE}/visited-{number % VISITED}")
+        await producer.close()
+        number += 1
+        await trio.sleep(VISIT_S)
