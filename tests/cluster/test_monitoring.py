@@ -47,6 +47,14 @@ async def publish(client: Client, topic: str, count: int, size: int = 200) -> No
     await producer.flush()
 
 
+async def publish_forever(client: Client, topic: str) -> None:
+    """Publish as fast as the topic takes it."""
+    producer = await client.producer(topic)
+    while True:
+        await producer.send(pack([b"x"] * 20, batch=False))
+        await producer.flush()
+
+
 async def receive_forever(consumer: Consumer) -> None:
     """Take what comes and acknowledge nothing."""
     while True:
@@ -64,7 +72,7 @@ async def plant(server: StandaloneProcess, client: Client, nursery: trio.Nursery
     await publish(client, f"{PUBLIC}/held", 1500)
     await publish(client, f"{PUBLIC}/stream", 3)
     await publish(client, "persistent://public/small/t", 20)
-    nursery.start_soon(publish, client, "persistent://public/slow/t", 200)
+    nursery.start_soon(publish_forever, client, "persistent://public/slow/t")
     async with open_client(replace(real_world(), clock=TwoHoursAgo()), server.url) as late:
         await late.subscription(f"{PUBLIC}/old", "s")
         await publish(late, f"{PUBLIC}/old", 3)
