@@ -12,7 +12,7 @@ from broker.config import BrokerOptions
 from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
-from broker.measures import Measures
+from broker.measures import BrokerTimes, Measures
 from broker.neighbours.neighbours import neighbours_of
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
@@ -56,6 +56,7 @@ class Context:
         "rare_lines",
         "service_url",
         "service_url_tls",
+        "times",
         "turn",
         "unacked",
         "world",
@@ -110,6 +111,7 @@ class Context:
         """Log lines about bad clients."""
         self.measures = Measures(options.stats_interval_s)
         """Rates, taken by the server."""
+        self.times = BrokerTimes()
         self.connects = 0
         """Connections that have sent CONNECT."""
         self.frames = 0

@@ -32,6 +32,7 @@ from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import Delete, MetadataStore
 from quire.service.gate import Gate
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Histogram
 from quire.world.doors import World
 
 log = get_logger(__name__)
@@ -79,6 +80,8 @@ class ManagedLedgerFactory:
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
         self.budget = CacheBudget(*_cache(config))
+        self.cursor_times = Histogram()
+        """Times in milliseconds to store acknowledgements in ledgers of cursors."""
         self._flusher = Flusher(cursor_config.flush_delay_ms / 1000)
         self._services = Services(
             world=world,
@@ -88,6 +91,7 @@ class ManagedLedgerFactory:
             config=config,
             budget=self.budget,
             cursors=CursorServices(
+                persist_times=self.cursor_times,
                 world=world,
                 metadata=metadata,
                 ledgers=ledger_client,

@@ -109,7 +109,16 @@ class Consumer(Generic[S]):
         size, counts = sum(map(len, payloads)), self.subscription.counts
         self.bytes_out += size
         counts.bytes_out += size
-        self.consumed_at = counts.consumed_at = trio.current_time()
+        now = self.consumed_at = counts.consumed_at = trio.current_time()
+        topic = self.subscription.topic
+        published = topic.published
+        if (
+            published is not None
+            and published.last_entry_id == (first_entry_id + len(payloads) - 1 if entry_ids is None else entry_ids[-1])
+            and published.last_ledger_id == ledger_id
+            and (not redelivery_counts or not redelivery_counts[-1])
+        ):
+            topic.context.times.dispatch.observe(1000 * (now - published.last_arrived_at), len(payloads))
         out: list[Buffer] = []
         self._encoder.frames(
             out,

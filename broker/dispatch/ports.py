@@ -10,6 +10,7 @@ import trio
 from broker.context import Context
 from broker.dispatch.counts import Counts
 from broker.dispatch.rules import PoliciesSaid
+from broker.series.published import Published
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
@@ -65,6 +66,13 @@ class ConsumerHome(Protocol):
 
     @property
     def next_owner(self) -> str: ...
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def published(self) -> Published | None:
+        """Return the record of what was stored; None: nothing was."""
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ from broker.connections.client_versions import refusal_code
 from broker.dispatch.consumer import NO_PROPERTIES
 from broker.ends import End, Life
 from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
-from broker.topics.ports import ProducerClient, ProducerHome
+from broker.topics.ports import ProducerClient, ProducerHome, StoringHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
 from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
@@ -296,18 +296,22 @@ def _why_delay(entry: Buffer, delay_max_ms: int) -> str:
 class PublishSink:
     """Link from one run of sends to the managed ledger's confirmations; one object per run, not per message."""
 
-    __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
+    __slots__ = ("_arrived_at", "_done", "_producer", "_run", "_size", "_topic")
 
-    def __init__(self, producer: Producer, run: SendRun, topic: ProducerHome[Producer], size: int) -> None:
+    def __init__(self, producer: Producer, run: SendRun, topic: StoringHome[Producer], size: int) -> None:
         self._producer = producer
         self._run = run
         self._topic = topic
         self._size = size
+        self._arrived_at = trio.current_time()
         self._done = 0
 
     def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
         offset = self._done
         done = self._done = offset + count
+        if (published := self._topic.published) is not None:
+            published.confirmed(self._arrived_at, trio.current_time(), count, self._topic.context.times.publish)
+            published.last_ledger_id, published.last_entry_id = ledger_id, first_entry_id + count - 1
         if done == len(self._run.sequence_ids):
             self._producer.budget.give(self._size)
         self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)

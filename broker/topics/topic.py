@@ -21,6 +21,7 @@ from broker.errors import (
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
+from broker.series.published import Published, arrived
 from broker.topics import limits
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.deduplication.guard import Deduplication
@@ -75,6 +76,7 @@ class Topic:
         "nursery",
         "policies",
         "producers",
+        "published",
         "published_at",
         "rates",
         "read_bound",
@@ -119,6 +121,7 @@ class Topic:
         self.creating: dict[str, trio.Event] | None = None  # subscriptions that are being created, if there are any
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
+        self.published: Published | None = None  # from the first entry on
         self.too_old: Position | None = None
         """An entry whose publish time was too old when the quota of the backlog was last checked."""
         ledger.owner = self
@@ -224,6 +227,7 @@ class Topic:
             self.rates.published(producer.connection, messages, size)
         producer.budget.take(size)
         producer.sent += len(payloads)
+        self.published = arrived(self.published, payloads, size)
         sink = sink or PublishSink(producer, run, self, size)
         if run.flags & TRANSACTION and self.transactions is not None:
             sink = self.transactions.sink(payloads, sink)
@@ -256,8 +260,6 @@ class Topic:
     def reload(self) -> None:
         """Close the topic in the background; its next use opens it."""
         self._close_soon(self)
-
-    # Subscriptions
 
     async def subscription(self, subscribe: pb.CommandSubscribe) -> Subscription:
         """Return the subscription a SUBSCRIBE names, created (durably) if it is new.
@@ -388,8 +390,6 @@ class Topic:
         for subscription in self.subscriptions.values():
             if subscription.hungry:
                 subscription.pump()
-
-    # Lifecycle
 
     def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""

@@ -69,6 +69,7 @@ class NonPersistentTopic:
         """Time since when it has no producer and no subscription; None: it has one."""
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
+        self.published = None  # nothing is stored
         self.dropped = Drops(trio.current_time())
         """Messages of producers that were dropped because too many were under way."""
         self.dropped_of: dict[Producer, Drops] = {}

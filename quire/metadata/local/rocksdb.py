@@ -39,6 +39,7 @@ from quire.metadata.local.tree import NOBODY, Effects, Plan, Znode, plan
 from quire.metadata.local.visible import Unknown, VisibleNodes
 from quire.metadata.local.watches import TreeWatch, WatchTable
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
+from quire.metadata.times import MetadataTimes, bytes_put
 from quire.service.log import get_logger
 from quire.world.doors import KeyValue, NotSyncedError, World
 
@@ -141,6 +142,7 @@ class KeyValueStore:
         self._unsure: dict[str, None] = {}
         """Paths whose rows a failed batch may have changed."""
         self._reads = 0
+        self.times = MetadataTimes()
         self._failed_epoch = -1  # used by the lane, only inside its job
         self._gathered: list[_Write] = []
         """Planned writes of this turn of the event loop, which are not with the lane yet."""
@@ -160,7 +162,8 @@ class KeyValueStore:
         await self._read_turn()
         node = self._visible.find(path)
         while isinstance(node, Unknown):
-            await self._rows.fetch((path,))
+            with self.times.of("get"):  # what is in memory takes no time
+                await self._rows.fetch((path,))
             self._require()
             node = self._visible.find(path)
         if node is None:
@@ -232,6 +235,11 @@ class KeyValueStore:
 
     async def _commit(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
         """Plan a write, queue it, and wait until it is durable and visible."""
+        with self.times.of("del" if len(ops) == 1 and isinstance(ops[0], Delete) else "put"):
+            self.times.put_bytes += bytes_put(ops)
+            return await self._committed(ops)
+
+    async def _committed(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
         planned = await self._planned(ops)
         effects, kept = planned.effects, planned.kept
         if self._unsure:

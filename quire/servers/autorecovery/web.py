@@ -34,6 +34,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers.machine_metrics import Expiring, register_machine
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.world.doors import World
@@ -118,6 +119,7 @@ def web_app(
 ) -> Starlette:
     """Return the site of auto recovery. `side`: TLS of its port."""
     metrics = Metrics()
+    watch_loop(metrics)
     worker_metrics.register(metrics, stats.worker)
     auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
     register_machine(metrics, {"httpServerPort": side})

@@ -40,6 +40,7 @@ from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
 from quire.service.log import get_logger
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.service.serve import ConnectionCounts
@@ -271,6 +272,7 @@ def web_app(
     metrics = Metrics()
     register(metrics, bookie, counts)
     register_machine(metrics, certificates)
+    watch_loop(metrics)
     return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 

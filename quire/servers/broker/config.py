@@ -9,6 +9,7 @@ from broker.config import BrokerOptions
 from broker.ownership.config import OwnershipOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
+from broker.series.config import MetricsOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -41,6 +42,7 @@ class BrokerConfig:
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
     deletion: DeletionKeys
+    metrics: MetricsOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

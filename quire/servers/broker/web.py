@@ -26,6 +26,7 @@ from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Expiring, register_machine
 from quire.service.http import Health, make_app
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -48,7 +49,8 @@ def web_app(
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    watch_loop(metrics)
     register_machine(metrics, certificates)
     metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
     metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))

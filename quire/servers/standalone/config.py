@@ -13,6 +13,7 @@ from bookie.config import BookieConfig
 from broker.config import BrokerOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
+from broker.series.config import MetricsOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -37,6 +38,7 @@ class StandaloneConfig:
     cursors: CursorConfig
     bookie: BookieConfig
     deletion: DeletionKeys
+    metrics: MetricsOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

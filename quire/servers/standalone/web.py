@@ -12,7 +12,7 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
-from bookie.disks.metrics import register_disks
+from bookie.metrics import register as register_bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
@@ -28,6 +28,7 @@ from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Expiring, register_machine
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -111,14 +112,15 @@ def _app(
     stop: trio.Event,
 ) -> Starlette:
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_bookie(metrics, bookie, ConnectionCounts())
+    watch_loop(metrics)
     register_machine(metrics, certificates)
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    register_disks(metrics, bookie.disks)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     service = Service(
         administration=broker.administration,

@@ -7,7 +7,8 @@ are measured in milliseconds of CPU time.
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import Any
 from unittest.mock import patch
 
@@ -18,10 +19,12 @@ from broker.admin.stats import partitioned
 from broker.metrics import register
 from broker.ownership.bundles import RING_END, Bundle
 from broker.ownership.load_reports import Meter
+from broker.series import rows
 from broker.server import counters_of
 from broker.slices import run_through
-from quire.service.http import LINES_IN_STEP, Exposition
-from quire.service.metrics import Metrics, Samples
+from quire.service.http import Exposition
+from quire.service.measuring.scrapes import Scrapes
+from quire.service.metrics import LINES_TOGETHER, Metrics, Samples
 from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from tests.support.steps import Steps
@@ -38,13 +41,15 @@ async def receive() -> dict[str, Any]:
 
 
 async def with_topics(room: Room, count: int) -> None:
-    """Register one loaded topic with a subscription under this many names, for loops over all topics."""
+    """Register copies of a loaded topic with a subscription under this many names, for loops over all topics."""
     peer = await room.connect()
     await peer.producer()
     await peer.subscribe()
     topic = await room.topic()
     for number in range(count):
-        room.broker.topics._loaded[f"{topic.name.full}-{number}"] = topic
+        other = copy(topic)
+        other.name = TopicName.parse(f"{topic.name.full}-{number}")
+        room.broker.topics._loaded[other.name.full] = other
 
 
 async def scraped(room: Room) -> int:
@@ -56,8 +61,8 @@ async def scraped(room: Room) -> int:
     async def send(message) -> None:
         sizes.append(len(message.get("body", b"")))
 
-    await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
-    assert max(sizes) < 256 << 10, "the text is never in memory as a whole"
+    await Exposition(Scrapes(metrics.lines))({"type": "http", "method": "GET"}, receive, send)
+    assert max(sizes) < 256 << 10, "it is sent in parts"
     return sum(sizes)
 
 
@@ -84,9 +89,9 @@ async def test_a_scrape_reads_a_bounded_number_of_samples_in_a_step() -> None:
     async def send(message) -> None:
         pass
 
-    await Exposition(metrics)({"type": "http", "method": "GET"}, receive, send)
+    await Exposition(Scrapes(metrics.lines))({"type": "http", "method": "GET"}, receive, send)
     trio.lowlevel.remove_instrument(counted)
-    assert 0 < counted.most <= LINES_IN_STEP
+    assert 0 < counted.most <= LINES_TOGETHER
 
 
 async def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
@@ -94,24 +99,26 @@ async def test_no_metric_reads_more_topics_in_a_step_than_it_may() -> None:
 
     async def test(room: Room) -> None:
         await with_topics(room, 2000)
-        loaded = room.broker.topics.loaded
+        of_topic, of_subscription = rows.of_topic, rows.of_subscription
 
-        def counting():
-            def each() -> Iterator[object]:
-                for topic in loaded():
-                    counted.now += 1
-                    yield topic
+        def counting(read: Callable[..., rows.Row]) -> Callable[..., rows.Row]:
+            def counted_read(*args: Any) -> rows.Row:
+                counted.now += 1
+                return read(*args)
 
-            return each()
+            return counted_read
 
         await trio.testing.wait_all_tasks_blocked()
         counted.most = 0
-        with patch.object(room.broker.topics, "loaded", counting):
+        with (
+            patch.object(rows, "of_topic", counting(of_topic)),
+            patch.object(rows, "of_subscription", counting(of_subscription)),
+        ):
             assert await scraped(room) > 1_000_000
 
     async with in_broker(instruments=[counted]) as room:
         await test(room)
-    assert 0 < counted.most <= 2 * LINES_IN_STEP
+    assert 0 < counted.most <= 2 * LINES_TOGETHER
 
 
 EVERYTHING = Bundle(NamespaceName("public", "default"), 0, RING_END)
