@@ -199,7 +199,10 @@ BOOKIE: Final = Dashboard(
                     "Groups that could not be written, and background jobs that failed, per second. Normal: 0.",
                     (
                         Query(_by("quire_bookie_journal_write_failures"), "journal {{instance}}"),
-                        Query(_by("quire_bookie_job_failures"), "jobs {{instance}}"),
+                        Query(
+                            f"{_by('quire_bookie_job_failures')} or 0 * sum by (instance) (up{_BOOKIES})",
+                            "jobs {{instance}}",
+                        ),
                     ),
                 ),
                 Panel(

@@ -55,9 +55,7 @@ STORIES: Final[Mapping[str, Story]] = {
     "QuireBrokerNotReady": _one(f"pulsar_health{BROKER}", "1x20 0x40", "1x60", "-1x60"),
     "QuireMetadataSessionLost": _one(f"quire_metadata_connected{BROKER}", "1x20 0x40", "1x60"),
     "QuireOwnershipFlaps": _one(f"quire_bundles_owned{BROKER}", "4 " + "3 4 " * 30, "0 1 2 3 4 4x50", "4x60"),
-    "QuireEventLoopHeld": _one(
-        f"quire_event_loop_longest_pass_ms{BROKER}", "10x36 900 10x20", "20x60", "200x60"
-    ),
+    "QuireEventLoopHeld": _one(f"quire_event_loop_longest_pass_ms{BROKER}", "10x36 900 10x20", "20x60", "200x60"),
     "QuireMemoryNearBound": Story(
         {
             f"process_resident_memory_bytes{BROKER}": "100x20 950x40",
