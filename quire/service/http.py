@@ -110,13 +110,7 @@ def make_app(
         return PlainTextResponse("ok")
 
     answers = Answers()
-    metrics.family(
-        "counter",
-        "quire_web_answers_total",
-        "Answers of the web port, by the first digit of their status",
-        ("status",),
-        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
-    )
+    register_answers(metrics, answers)
     app = Starlette(
         routes=[
             route("/status.html", {"GET": (503,)}, GET=status),
@@ -153,6 +147,17 @@ def make_original_app(
         *log_routes(),
     ]
     return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
+
+
+def register_answers(metrics: Metrics, answers: Answers) -> None:
+    """Add the counts of answers."""
+    metrics.family(
+        "counter",
+        "quire_web_answers_total",
+        "Answers of the web port, by the first digit of their status",
+        ("status",),
+        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
+    )
 
 
 async def _scrape(scrapes: Scrapes, request: Request) -> Exposition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -20,6 +20,7 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
@@ -52,8 +53,8 @@ def web_app(
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
     watch_loop(metrics)
     register_machine(metrics, certificates)
-    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
-    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
+    register_tracing(metrics, broker.context.tracing)
+    register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
@@ -90,6 +91,12 @@ def web_app(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
     return make_app(metrics, health, routes(service), middleware, guard=guard)
+
+
+def register_cluster(metrics: Metrics, bundles: Callable[[], int], is_up: Callable[[], bool]) -> None:
+    """Add the families of a broker of a cluster."""
+    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", bundles)
+    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(is_up()))
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:
