@@ -11,7 +11,7 @@ from quire.wire.pulsar.names import NamespaceName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingOptions:
-    """Which messages are traced, and where their spans go. Raises ValueError for an invalid namespace or URL."""
+    """Traced namespaces, and the collector of the spans. Raises ValueError for an invalid namespace or URL."""
 
     namespaces: tuple[str, ...] = conf_key(
         "quireTracingNamespaces",

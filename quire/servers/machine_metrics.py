@@ -19,14 +19,14 @@ _NO_LIMIT: Final = 1 << 60
 """Limits from here on mean that there is none: cgroup version 1 shows a huge number."""
 
 
-class Expiring(Protocol):
+class Certified(Protocol):
     """A side of TLS connections with a certificate of its own; see `quire.world.tls_sides.TlsSide`."""
 
     @property
     def expires_at_s(self) -> float: ...
 
 
-def register_machine(metrics: Metrics, certificates: Mapping[str, Expiring | None]) -> None:
+def register_machine(metrics: Metrics, certificates: Mapping[str, Certified | None]) -> None:
     """Register memory, processor and files of this process, and the end of each certificate by the name of its port."""
     limit = memory_limit()
     for kind, name, doc, read in (

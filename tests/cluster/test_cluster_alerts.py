@@ -28,9 +28,9 @@ from tools.monitoring.quiet import scraped_cluster
 from tools.monitoring.spark_panels import SPARK
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.real_clock]
-STALL_S = 0.5
+STALL_S = 0.6
 """A bookie that stalls again and again is stopped for so long each time, and runs for RUN_S in between."""
-RUN_S = 0.05
+RUN_S = 0.015
 PLAN = Plan(
     brokers=2,
     recoveries=1,

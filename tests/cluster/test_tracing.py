@@ -16,7 +16,7 @@ from opentelemetry.trace import Tracer
 
 from quire.client.client import open_client
 from quire.client.consumer import ConsumerOptions
-from quire.client.tracing import TracedConsumer, TracedMessage, TracedProducer
+from quire.client.tracing.messages import TracedConsumer, TracedMessage, TracedProducer
 from quire.world.real import real_world
 from tests.support.collector import Collector, collector
 from tests.support.server import StandaloneProcess, standalone

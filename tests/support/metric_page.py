@@ -36,7 +36,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
 ORIGINALS = ROOT / "tests" / "golden" / "metrics" / "originals.txt"
 EVERYTHING = MetricsOptions(consumers=True, producers=True, cursors=True, backlog_bytes=True)
-OURS = ("quire_", "bookie_adds", "bookie_add_bytes", "bookie_reads", "bookie_journal_syncs", "pulsar_ml_ledger_reads")
+OURS = (
+    "quire_",
+    "process_",
+    "bookie_adds",
+    "bookie_add_bytes",
+    "bookie_reads",
+    "bookie_journal_syncs",
+    "pulsar_ml_ledger_reads",
+)
 OURS_TOO = (
     "auditor_IS_AUDITOR",
     "auditor_AUDITS_FAILED",

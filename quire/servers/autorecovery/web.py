@@ -31,7 +31,7 @@ from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
-from quire.servers.machine_metrics import Expiring, register_machine
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
 from quire.service.measuring.loop_watch import watch_loop
@@ -115,7 +115,7 @@ def _route(path: str, **handlers: Handler) -> Route:
 
 
 def web_app(
-    world: World, store: MetadataStore, stats: RecoveryStats, side: Expiring | None, *, root: str, name: str
+    world: World, store: MetadataStore, stats: RecoveryStats, side: Certified | None, *, root: str, name: str
 ) -> Starlette:
     """Return the site of auto recovery. `side`: TLS of its port."""
     metrics = Metrics()

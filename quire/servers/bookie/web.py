@@ -35,7 +35,7 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
-from quire.servers.machine_metrics import Expiring, register_machine
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
@@ -265,7 +265,7 @@ def web_app(
     counts: ConnectionCounts,
     config: BookieServerConfig,
     nursery: trio.Nursery,
-    certificates: Mapping[str, Expiring | None],
+    certificates: Mapping[str, Certified | None],
 ) -> Starlette:
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
     TLS by port."""

@@ -25,7 +25,7 @@ from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
-from quire.servers.machine_metrics import Expiring, register_machine
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import Health, make_app
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
@@ -44,7 +44,7 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
-    certificates: Mapping[str, Expiring | None],
+    certificates: Mapping[str, Certified | None],
 ) -> Starlette:
     """Return the site of a broker; it is ready until `stop` is set. `certificates`: sides of TLS by port."""
     http_client.load()

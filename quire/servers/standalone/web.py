@@ -26,7 +26,7 @@ from broker.topics.policies import TopicPolicies
 from broker.tracing.metrics import register_tracing
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
-from quire.servers.machine_metrics import Expiring, register_machine
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
 from quire.service.measuring.loop_watch import watch_loop
@@ -51,7 +51,7 @@ class Site:
         addresses: Addresses,
         *,
         stop: trio.Event,
-        certificates: Mapping[str, Expiring | None],
+        certificates: Mapping[str, Certified | None],
     ) -> None:
         self._ownership = OwnEverything(broker.service_url)
         self._config = config
@@ -108,7 +108,7 @@ def _app(
     config: StandaloneConfig,
     configuration: DynamicConfiguration,
     addresses: Callable[[], Addresses],
-    certificates: Mapping[str, Expiring | None],
+    certificates: Mapping[str, Certified | None],
     *,
     stop: trio.Event,
 ) -> Starlette:
