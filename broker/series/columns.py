@@ -123,6 +123,7 @@ OF_STORED_SUBSCRIPTION: Final = _columns(
     ("gauge", "pulsar_subscription_back_log", "Entries not acknowledged"),
     ("gauge", "pulsar_subscription_back_log_no_delayed", "Entries not acknowledged, without those that are delayed"),
     ("gauge", "pulsar_subscription_delayed", "Entries that wait for their delivery time"),
+    ("gauge", "pulsar_subscription_in_replay", "Entries that wait to be delivered again"),
     ("gauge", "pulsar_subscription_unacked_messages", "Messages sent and not acknowledged"),
     (
         "gauge",
@@ -141,7 +142,7 @@ OF_STORED_SUBSCRIPTION: Final = _columns(
 
 BACKLOG_BYTES: Final = Column(
     "gauge",
-    "pulsar_subscription_back_log_size",
+    "quire_subscription_back_log_bytes",
     "Bytes that the subscription is behind (exposeSubscriptionBacklogSizeInPrometheus)",
 )
 

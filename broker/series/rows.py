@@ -86,7 +86,6 @@ def of_subscription(subscription: AnySubscription, wall_ms: int) -> Row:
     `wall_ms`: the time now in ms since 1970."""
     counts, now = subscription.counts, trio.current_time()
     rates = subscription.topic.context.measures.of(subscription)
-    is_stored = isinstance(subscription, Subscription)
     common = (
         subscription.messages_out,
         counts.bytes_out,
@@ -100,8 +99,9 @@ def of_subscription(subscription: AnySubscription, wall_ms: int) -> Row:
         wall_ms - round(1000 * (now - counts.acked_at)) if counts.acked_at else 0,
         0 if isinstance(subscription, Subscription) else subscription.dropped.rate(now),
     )
-    if not is_stored or not isinstance(subscription, Subscription):
+    if not isinstance(subscription, Subscription):
         return common
+    many = subscription if isinstance(subscription, ManyConsumers) else None
     backlog, delayed, expiry, filtered = (
         subscription.backlog,
         subscription.delayed,
@@ -113,8 +113,9 @@ def of_subscription(subscription: AnySubscription, wall_ms: int) -> Row:
         backlog,
         max(0, backlog - delayed),
         delayed,
+        many.waiting_again if many is not None else 0,
         sum([subscription.unacked_of(each) for each in subscription.consumers]),
-        int(isinstance(subscription, ManyConsumers) and subscription.is_blocked),
+        int(many is not None and many.is_blocked),
         rates.expired,
         0 if expiry is None else expiry.expired,
         0 if expiry is None else expiry.last_ms,

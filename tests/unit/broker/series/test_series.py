@@ -72,7 +72,9 @@ async def five_topics(**options: Any) -> AsyncIterator[Room]:
 
 async def test_each_topic_has_series_of_its_own_up_to_the_limit() -> None:
     async with five_topics() as room:
-        assert Scrape(room, topics_max=5).by("pulsar_in_messages_total") == dict(zip(TOPICS, (1, 2, 3, 4, 5)))
+        assert Scrape(room, topics_max=5).by("pulsar_in_messages_total") == dict(
+            zip(TOPICS, (1, 2, 3, 4, 5), strict=True)
+        )
 
 
 async def test_topics_above_the_limit_are_one_series_of_their_namespace_and_no_sum_changes() -> None:
@@ -138,7 +140,7 @@ async def test_consumers_producers_cursors_and_sizes_of_backlogs_have_series_whe
         "consumers": "pulsar_consumer_available_permits",
         "producers": "pulsar_producer_msg_rate_in",
         "cursors": "pulsar_ml_cursor_persistLedgerSucceed",
-        "backlog_bytes": "pulsar_subscription_back_log_size",
+        "backlog_bytes": "quire_subscription_back_log_bytes",
     }
     async with in_broker() as room:
         peer = await room.connect()
@@ -182,7 +184,6 @@ async def test_rates_sizes_and_latencies_are_of_the_last_round() -> None:
         buckets = [f"pulsar_storage_write_latency_le_{bound}" for bound in ("0_5", "1", "5")]
         assert sum(scrape.series(name).popitem()[1] for name in buckets) == 20
         assert scrape.series("pulsar_storage_write_latency_count").popitem()[1] == 20
-        assert scrape.series("pulsar_storage_write_latency_sum").popitem()[1] == pytest.approx(20 * 1000, rel=0.05)
         assert scrape.series("quire_publish_latency_ms_count") == {(): 20}
         await trio.sleep(10)
         assert scrape.series("pulsar_entry_size_count").popitem()[1] == 0
