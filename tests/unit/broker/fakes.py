@@ -180,6 +180,7 @@ class Stage:
         self.delayed_delivery = of_broker(BrokerOptions(**options))
         served: Any = SimpleNamespace(
             context=SimpleNamespace(
+                tracing=None,
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
                 measures=Measures(60.0),
