@@ -51,6 +51,7 @@ OURS_TOO = (
     "auditor_RETURNED_BOOKIES",
     "auditor_NOTED_",
     "auditor_LEDGER_",
+    "replication_worker_OPEN_LEDGERS_DEFERRED",
 )
 """Beginnings of names that the originals do not have."""
 HEAD = """# Metrics
