@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from bookie.bookie import Bookie
+from bookie.disks.metrics import register_disks
 from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -127,6 +128,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         ("job",),
         lambda: [((job,), count) for job, count in sorted(bookie.job_failures.counts.items())],
     )
+    register_disks(metrics, bookie.disks)
     metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
     metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
     metrics.counter(

@@ -17,6 +17,7 @@ from broker.neighbours.neighbours import neighbours_of
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
+from broker.tracing.tracing import BrokerTracing
 from quire.client.authentication import Credentials
 from quire.service.gate import Gate
 from quire.service.neighbours.rare_lines import RareLines
@@ -57,6 +58,7 @@ class Context:
         "service_url",
         "service_url_tls",
         "times",
+        "tracing",
         "turn",
         "unacked",
         "world",
@@ -89,6 +91,8 @@ class Context:
         """TLS of connections to other brokers; None: they have none."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
+        self.tracing: BrokerTracing | None = None
+        """Spans of messages; None: no message is traced."""
         self.authentication = authentication
         """Check of clients' credentials. None: clients have no roles."""
         self.filters = load_filters(

@@ -120,6 +120,9 @@ class Consumer(Generic[S]):
             and (not redelivery_counts or not redelivery_counts[-1])
         ):
             topic.context.times.dispatch.observe(1000 * (now - published.last_arrived_at), len(payloads))
+        if (tracing := topic.context.tracing) is not None:
+            given = range(first_entry_id, first_entry_id + len(payloads)) if entry_ids is None else entry_ids
+            tracing.delivered(topic.name, self.subscription.name, ledger_id, given, payloads)
         out: list[Buffer] = []
         encoder = self._encoder
         if encoder is None:

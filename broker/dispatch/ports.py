@@ -83,6 +83,9 @@ class Source(Protocol):
     counts: Counts
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def topic(self) -> ConsumerHome: ...
 
 

@@ -122,8 +122,7 @@ class Topic:
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
         self.published: Published | None = None  # from the first entry on
-        self.too_old: Position | None = None
-        """An entry whose publish time was too old when the quota of the backlog was last checked."""
+        self.too_old: Position | None = None  # an entry that was too old when the backlog's quota was last checked
         ledger.owner = self
 
     @property
@@ -229,6 +228,8 @@ class Topic:
         producer.sent += len(payloads)
         self.published = arrived(self.published, payloads, size)
         sink = sink or PublishSink(producer, run, self, size)
+        if (tracing := self.context.tracing) is not None:
+            sink = tracing.sink(self.name, payloads, sink)
         if run.flags & TRANSACTION and self.transactions is not None:
             sink = self.transactions.sink(payloads, sink)
         self.ledger.append(payloads, sink)

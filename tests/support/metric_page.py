@@ -16,9 +16,11 @@ from bookie.metrics import register as register_bookie
 from broker.metrics import register as register_broker
 from broker.security.metrics import register_authentication
 from broker.series.config import MetricsOptions
+from broker.tracing.metrics import register_tracing
 from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
 from quire.servers.broker.web import register_cluster
+from quire.servers.machine_metrics import register_machine
 from quire.servers.standalone.web import register_embedded
 from quire.service.http import register_answers
 from quire.service.measuring.loop_watch import watch_loop
@@ -34,7 +36,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
 ORIGINALS = ROOT / "tests" / "golden" / "metrics" / "originals.txt"
 EVERYTHING = MetricsOptions(consumers=True, producers=True, cursors=True, backlog_bytes=True)
-OURS = ("quire_", "bookie_adds", "bookie_add_bytes", "bookie_reads", "bookie_journal_syncs", "pulsar_ml_ledger_reads")
+OURS = (
+    "quire_",
+    "process_",
+    "bookie_adds",
+    "bookie_add_bytes",
+    "bookie_reads",
+    "bookie_journal_syncs",
+    "pulsar_ml_ledger_reads",
+)
 OURS_TOO = (
     "auditor_IS_AUDITOR",
     "auditor_AUDITS_FAILED",
@@ -93,15 +103,17 @@ async def families(world: World) -> list[Family]:
             register_broker(by_server[name], room.broker, ConnectionCounts(), "c", EVERYTHING)
             register_authentication(by_server[name], cast(Any, object()))
             register_answers(by_server[name], Answers())
+            register_tracing(by_server[name], None)
     register_cluster(by_server["broker"], int, bool)
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):
             register_bookie(by_server[name], bookie, ConnectionCounts())
-        register_embedded(by_server["standalone"], bookie, str)
+        register_embedded(by_server["standalone"], bookie)
     worker.register(by_server["autorecovery"], worker.WorkerStats())
     auditor.register(by_server["autorecovery"], auditor.AuditorStats(), int, bool)
     for metrics in by_server.values():
         watch_loop(metrics)
+        register_machine(metrics, {})
     found: dict[str, Family] = {}
     for server, metrics in by_server.items():
         for declared in metrics.declared():

@@ -10,6 +10,7 @@ from broker.ownership.config import OwnershipOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from broker.series.config import MetricsOptions
+from broker.tracing.config import TracingOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -43,6 +44,7 @@ class BrokerConfig:
     ownership: OwnershipOptions
     deletion: DeletionKeys
     metrics: MetricsOptions
+    tracing: TracingOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -20,10 +20,12 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import Health, make_app
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
@@ -42,13 +44,16 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
+    certificates: Mapping[str, Certified | None],
 ) -> Starlette:
-    """Return the site of a broker; it is ready until `stop` is set."""
+    """Return the site of a broker; it is ready until `stop` is set. `certificates`: sides of TLS by port."""
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
     watch_loop(metrics)
+    register_machine(metrics, certificates)
+    register_tracing(metrics, broker.context.tracing)
     register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)

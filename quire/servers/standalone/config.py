@@ -14,6 +14,7 @@ from broker.config import BrokerOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from broker.series.config import MetricsOptions
+from broker.tracing.config import TracingOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -39,6 +40,7 @@ class StandaloneConfig:
     bookie: BookieConfig
     deletion: DeletionKeys
     metrics: MetricsOptions
+    tracing: TracingOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

@@ -3,7 +3,7 @@ served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,10 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.tracing.metrics import register_tracing
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
 from quire.service.measuring.loop_watch import watch_loop
@@ -49,12 +51,24 @@ class Site:
         addresses: Addresses,
         *,
         stop: trio.Event,
+        certificates: Mapping[str, Certified | None],
     ) -> None:
         self._ownership = OwnEverything(broker.service_url)
         self._config = config
         self._stop = stop
         self.addresses = addresses
-        self.app = _app(self._ownership, broker, bookie, policies, counts, config, configuration, self._urls, stop=stop)
+        self.app = _app(
+            self._ownership,
+            broker,
+            bookie,
+            policies,
+            counts,
+            config,
+            configuration,
+            self._urls,
+            certificates,
+            stop=stop,
+        )
 
     def _urls(self) -> Addresses:
         return self.addresses
@@ -94,6 +108,7 @@ def _app(
     config: StandaloneConfig,
     configuration: DynamicConfiguration,
     addresses: Callable[[], Addresses],
+    certificates: Mapping[str, Certified | None],
     *,
     stop: trio.Event,
 ) -> Starlette:
@@ -101,7 +116,9 @@ def _app(
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
     register_bookie(metrics, bookie, ConnectionCounts())
     watch_loop(metrics)
-    register_embedded(metrics, bookie, lambda: broker.no_room)
+    register_machine(metrics, certificates)
+    register_tracing(metrics, broker.context.tracing)
+    register_embedded(metrics, bookie)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
     service = Service(
         administration=broker.administration,
@@ -139,13 +156,10 @@ def _app(
     return make_app(metrics, health, routes(service), middleware, guard=guard)
 
 
-def register_embedded(metrics: Metrics, bookie: Bookie, no_room: Callable[[], str]) -> None:
-    """Add the families that only a standalone server has: the first names of what its bookie does, and its disk."""
+def register_embedded(metrics: Metrics, bookie: Bookie) -> None:
+    """Add the families that only a standalone server has: the first names of what its bookie does."""
     stats = bookie.stats
     metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
     metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
     metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
     metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    metrics.gauge(
-        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(no_room() != "")
-    )

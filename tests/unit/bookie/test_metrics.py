@@ -43,7 +43,7 @@ async def test_every_series_has_a_name_of_the_originals_with_its_labels_or_one_t
     assert len(originals) > 100
     found = exposed(bookie)
     for name, labels in found:
-        if not name.startswith("quire_bookie_"):
+        if not name.startswith("quire_"):
             assert name in originals
             assert set(re.findall(r"(\w+)=", labels)) == originals[name] - PLACES, name
 

@@ -181,6 +181,7 @@ class Stage:
         served: Any = SimpleNamespace(
             published=None,
             context=SimpleNamespace(
+                tracing=None,
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
                 measures=Measures(60.0),

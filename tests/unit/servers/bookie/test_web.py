@@ -72,7 +72,7 @@ async def with_web(
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
             counts = ConnectionCounts()
-            app = web_app(bookie, store, counts, config, nursery)
+            app = web_app(bookie, store, counts, config, nursery, {})
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
         address = await nursery.start(serve)
