@@ -221,6 +221,10 @@ class AdminCall:
 
     # The body
 
+    async def octets(self, bytes_max: int) -> bytes:
+        """Return a body of any bytes. Raises BodyTooLargeError."""
+        return await self._body(bytes_max)
+
     async def json(self, bytes_max: int = BODY_BYTES_MAX) -> Any:
         """Return the decoded body of at most `bytes_max`; None if there is none.
 
