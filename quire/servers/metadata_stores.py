@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -28,7 +27,7 @@ async def opened_store(url: str, conf: Path | None, *, make: bool) -> AsyncItera
     """Open a store and close it at the end.
 
     Args:
-        url: `zk:host:2181,host:2181/chroot` or `standalone:DIRECTORY`.
+        url: `zk:host:2181,host:2181/chroot` or `standalone:DIRECTORY`, an absolute path.
         conf: a broker.conf with the keys of the connection to ZooKeeper.
         make: create the chroot, or the directory, if it is missing.
 
@@ -36,8 +35,7 @@ async def opened_store(url: str, conf: Path | None, *, make: bool) -> AsyncItera
     """
     world = real_world()
     if url.startswith(STANDALONE):
-        folder = os.path.abspath(url.removeprefix(STANDALONE))
-        async with _local(world, folder, make=make) as store:
+        async with _local(world, url.removeprefix(STANDALONE), make=make) as store:
             yield store
         return
     from quire.metadata.zookeeper.store import open_store

@@ -17,11 +17,11 @@ from typing import Final
 import trio
 from starlette.responses import Response
 
-from broker.admin.errors import ExistsError, MalformedRequestError
+from broker.admin.errors import MalformedRequestError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import Payload, answer
-from broker.errors import NoRoomError, ServiceNotReadyError
+from broker.errors import NoRoomError, ServiceNotReadyError, TopicExistsError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import restored_from
@@ -94,7 +94,9 @@ async def append(call: AdminCall) -> Response:
             raise NoRoomError(why)
         count = entry_count(topic)
         if count != expected or topic.ledger.pending_bytes:
-            raise ExistsError(f"{topic.name.full} has {count} entries, not {expected}: is another restore under way?")
+            raise TopicExistsError(
+                f"{topic.name.full} has {count} entries, not {expected}: is another restore under way?"
+            )
         stored = _Stored(len(entries))
         topic.used_at = trio.current_time()
         topic.ledger.append(entries, stored)
@@ -107,9 +109,9 @@ async def append(call: AdminCall) -> Response:
 
 
 def check_being_restored(topic: Topic) -> None:
-    """Raise ExistsError if the topic is not being restored."""
+    """Raise TopicExistsError if the topic is not being restored."""
     if not restored_from(topic.ledger.properties):
-        raise ExistsError(f"{topic.name.full} exists and is not being restored")
+        raise TopicExistsError(f"{topic.name.full} exists and is not being restored")
 
 
 def entry_count(topic: Topic) -> int:

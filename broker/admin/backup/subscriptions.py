@@ -24,7 +24,7 @@ from broker.admin.positions.every import on_topic, subscription_of
 from broker.admin.properties import check_size
 from broker.admin.requests import INT64_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
-from broker.errors import ServiceNotReadyError
+from broker.errors import MetadataRefusedError, ServiceNotReadyError
 from broker.topics.topic import Topic
 from cursors.errors import CursorError
 from quire.ledger.position import EARLIEST
@@ -83,7 +83,7 @@ async def put(call: AdminCall) -> None:
             await topic.delete_subscription_by_name(name, force=True)
         places = topic.ledger.index.places()
         if acknowledged > places.count:
-            raise MalformedRequestError(f"the topic has {places.count} entries, not {acknowledged}")
+            raise MetadataRefusedError(f"the topic has {places.count} entries, not {acknowledged}")
         await topic.create_subscription(name, EARLIEST, tuple(properties.items()))
         cursor = subscription_of(topic, name).cursor
         try:
@@ -108,7 +108,7 @@ async def post(call: AdminCall) -> None:
         check_being_restored(topic)
         cursor, places = subscription_of(topic, name).cursor, topic.ledger.index.places()
         if any(last >= places.count for _, last in ranges) or any(number >= places.count for number, _ in batches):
-            raise MalformedRequestError(f"the topic has {places.count} entries: an acknowledged one is none of them")
+            raise MetadataRefusedError(f"the topic has {places.count} entries: an acknowledged one is none of them")
         try:
             for first, last in ranges:
                 for start in range(first, last + 1, _STEP):

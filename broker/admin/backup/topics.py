@@ -18,7 +18,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from broker.admin.backup.entries import check_being_restored, entry_count
-from broker.admin.errors import ExistsError, MalformedRequestError
+from broker.admin.errors import MalformedRequestError
 from broker.admin.positions.every import on_topic
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES, AdminCall
@@ -68,7 +68,7 @@ async def begin(call: AdminCall) -> Response:
     path = log_path(name.managed_ledger_path)
     async with call.administration.partitioned.changing(name.partitioned):
         if await call.administration.partitions(name):
-            raise ExistsError(f"{name.full} exists, and is partitioned")
+            raise TopicExistsError(f"{name.full} exists, and is partitioned")
         with translated(name.full):
             try:
                 await call.administration.metadata.create(path, new_list(tuple(properties.items())), make_parents=True)
@@ -101,7 +101,7 @@ async def end(call: AdminCall) -> None:
         topic.check_open()
         check_being_restored(topic)
         if (count := entry_count(topic)) != given.get("entries", count):
-            raise ExistsError(f"{topic.name.full} has {count} entries, not {given['entries']}: restore it again")
+            raise TopicExistsError(f"{topic.name.full} has {count} entries, not {given['entries']}: restore it again")
         try:
             await topic.ledger.update_properties(_without)
         except ManagedLedgerError as error:
@@ -116,8 +116,8 @@ def _without(before: dict[str, str]) -> dict[str, str]:
 
 
 def check_same(stored: str, backup: str, name: TopicName) -> None:
-    """Raise ExistsError if a topic is not being restored from this backup."""
+    """Raise TopicExistsError if a topic is not being restored from this backup."""
     if not stored:
-        raise ExistsError(f"{name.full} exists")
+        raise TopicExistsError(f"{name.full} exists")
     if stored != backup:
-        raise ExistsError(f"{name.full} is being restored from another backup, {stored[:80]!a}")
+        raise TopicExistsError(f"{name.full} is being restored from another backup, {stored[:80]!a}")

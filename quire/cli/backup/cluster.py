@@ -106,8 +106,11 @@ def _on_store(url: str, conf: Path | None, work: Callable[[MetadataStore], Any],
     """Run `work` on the store that `url` names. Raises AdminCommandError."""
     from quire.metadata.errors import InvalidConnectStringError, MetadataError
     from quire.servers.errors import DataDirectoryError
-    from quire.servers.metadata_stores import opened_store
+    from quire.servers.metadata_stores import STANDALONE, opened_store
     from quire.service.errors import ConfigError
+
+    if url.startswith(STANDALONE):
+        url = f"{STANDALONE}{Path(url.removeprefix(STANDALONE)).absolute()}"
 
     async def main() -> int:
         async with opened_store(url, conf, make=make) as store:

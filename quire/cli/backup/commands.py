@@ -35,12 +35,19 @@ def backup_app() -> typer.Typer:
     """Return `quire admin backup`."""
     app = _app(BACKUP_HELP)
     topic = keyword("topic", str, typer.Argument(..., help="The topic.", metavar="TOPIC"))
-    _add(app, "topic", "Write a topic: entries, subscriptions, schemas, policies.", (topic, _FILE), _back_up_topic)
+    _add(
+        app,
+        "backup",
+        "topic",
+        "Write a topic: entries, subscriptions, schemas, policies.",
+        (topic, _FILE),
+        _back_up_topic,
+    )
     store = keyword(
         "store", str, typer.Option("", "--metadata-store", "-md", help=f"{_STORE_HELP} Without it a broker is asked.")
     )
-    _add(app, "cluster", "Write the metadata of a cluster.", (_FILE, store, _CONF), _back_up_cluster)
-    _add(app, "verify", "Read a file to its end, and print what it has.", (_FILE,), _verify, local=True)
+    _add(app, "backup", "cluster", "Write the metadata of a cluster.", (_FILE, store, _CONF), _back_up_cluster)
+    _add(app, "backup", "verify", "Read a file to its end, and print what it has.", (_FILE,), _verify, local=True)
     return app
 
 
@@ -49,11 +56,16 @@ def restore_app() -> typer.Typer:
     app = _app(RESTORE_HELP)
     to = keyword("to", str, typer.Option("", "--topic", help="Name of the topic to make, if it is another."))
     _add(
-        app, "topic", "Restore a topic, which must not exist. Run it again after an error.", (_FILE, to), _restore_topic
+        app,
+        "restore",
+        "topic",
+        "Restore a topic, which must not exist. Run it again after an error.",
+        (_FILE, to),
+        _restore_topic,
     )
     store = keyword("store", str, typer.Option(..., "--metadata-store", "-md", help=f"{_STORE_HELP} It must be empty."))
     text = "Restore metadata into an empty store, before servers start. Run it again after an error."
-    _add(app, "cluster", text, (_FILE, store, _CONF), _restore_cluster, local=True)
+    _add(app, "restore", "cluster", text, (_FILE, store, _CONF), _restore_cluster, local=True)
     return app
 
 
@@ -69,14 +81,21 @@ def _app(text: str) -> typer.Typer:
 
 
 def _add(
-    app: typer.Typer, name: str, text: str, own: tuple[inspect.Parameter, ...], work: Work, *, local: bool = False
+    app: typer.Typer,
+    group: str,
+    name: str,
+    text: str,
+    own: tuple[inspect.Parameter, ...],
+    work: Work,
+    *,
+    local: bool = False,
 ) -> None:
     """Add a command. `local`: it makes no requests, and has no options of the connection."""
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     parameters = [context, *own, _JSON, *([] if local else connection_options(frozenset()))]
 
     def run(context: typer.Context, **given: Any) -> None:
-        title = context.command_path.partition(" ")[2]
+        title = f"admin {group} {name}"
         options = {**(context.obj or {}), **{key: value for key, value in given.items() if value}}
         try:
             result = work(given, options)
@@ -123,7 +142,7 @@ def _verify(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, A
     with BackupReader(given["file"]) as file:
         found = file.verify()
     names = {"E": "entries", "S": "subscription_records", "N": "nodes"}
-    shown = {
+    shown: dict[str, Any] = {
         key: found.header[key] for key in ("kind", "topic", "partitions", "quire", "made_ms") if key in found.header
     }
     return {

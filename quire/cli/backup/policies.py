@@ -41,7 +41,9 @@ _STRATEGY: Final = "schemaCompatibilityStrategy"
 
 
 def read_policies(sender: RequestSender, base: str) -> dict[str, Any]:
-    """Return the policies that a topic itself has, by resource. `base`: its path. Raises AdminCommandError."""
+    """Return the policies that a topic itself has, by resource. `base`: its path. Raises AdminCommandError.
+
+    Those that are false are left out, since they are answered like those that are not set."""
     found: dict[str, Any] = {}
     for resource in (*_POSTED, _QUOTAS, _STRATEGY):
         try:
@@ -50,7 +52,7 @@ def read_policies(sender: RequestSender, base: str) -> dict[str, Any]:
             if error.status == NOT_FOUND:  # policies of topics are off
                 return {}
             raise
-        if value is not None and value not in ({}, "UNDEFINED"):
+        if value is not None and value is not False and value not in ({}, [], "UNDEFINED"):  # (0 is a value)
             found[resource] = value
     return found
 

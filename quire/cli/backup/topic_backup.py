@@ -46,6 +46,17 @@ def position(text: str) -> tuple[int, int]:
     return int(ledger_id), int(entry_id)
 
 
+def partition_count(sender: RequestSender, base: str) -> int:
+    """Return the number of partitions of a topic; 0: it has none, or does not exist. Raises AdminCommandError."""
+    try:
+        found: int = sender.send(Request("GET", f"{base}/partitions")).get("partitions", 0)
+    except RequestRefusedError as error:
+        if error.status == NOT_FOUND:
+            return 0
+        raise
+    return found
+
+
 class TopicBackup:
     """One backup of one topic."""
 
@@ -61,7 +72,7 @@ class TopicBackup:
         if self._name.domain != "persistent" or self._name.partition >= 0:
             raise CommandLineError(f"{self._name.full}: give a persistent topic, and no single partition of one")
         base = topic_path(self._name)
-        partitions = self._get(f"{base}/partitions").get("partitions", 0)
+        partitions = partition_count(self._sender, base)
         parts = [self._name.with_partition(index) for index in range(partitions)] or [self._name]
         about = {
             **header,

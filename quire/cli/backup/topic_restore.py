@@ -24,7 +24,7 @@ from quire.cli.admin.verbs import ABSENT, Request
 from quire.cli.backup.file import PART, BackupReader, BackupSummary
 from quire.cli.backup.part_restore import PartRestore, patiently
 from quire.cli.backup.policies import write_policies
-from quire.cli.backup.topic_backup import Progress, schemas_path, topic_path
+from quire.cli.backup.topic_backup import Progress, partition_count, schemas_path, topic_path
 from quire.wire.pulsar.names import TopicName
 
 
@@ -93,7 +93,7 @@ class TopicRestore:
         """Return whether a run before has made the node of the partitioned topic. Raises CommandLineError if there is
         another topic of the name."""
         base = topic_path(name)
-        there = self._send("GET", f"{base}/partitions").get("partitions", 0)
+        there = partition_count(self._sender, base)
         if there:
             if there != partitions:
                 raise CommandLineError(f"{name.full} exists, with {there} partitions: give another name with --topic")
