@@ -6,9 +6,9 @@ PUT      {topic}/quireBackup         body: {"backup":id,"properties":{}}; {"entr
                                      interrupted; 409 the topic exists
 POST     {topic}/quireBackup         body: {"entries":9}; 204; the topic is whole; 409 it has not so many entries
 
-`PUT` with `partitions` makes the node of a partitioned topic, whose partitions are restored by themselves: before the
-node if they are not there. A topic is created in one write with the property that says from which backup it is being
-restored. While it has it, brokers give it no producers and consumers, and trim nothing. The last change removes it.
+`PUT` with `partitions` makes the node of a partitioned topic, whose partitions were made before it. A topic is created
+in one write with the property that says from which backup it is being restored. While it has it, brokers give it no
+producers and consumers, and trim nothing. The last change removes it.
 """
 
 from __future__ import annotations

@@ -84,6 +84,8 @@ class BackupSummary:
     header: dict[str, Any]
     counts: dict[str, int]
     """Records by kind."""
+    parts: tuple[int, ...]
+    """Bytes at which the records of the topic, or of its partitions, begin."""
     digest: str
     """SHA-256 of all bytes before the last record, in hexadecimal."""
 
@@ -185,6 +187,7 @@ class BackupReader:
         digest = hashlib.sha256()
         header: dict[str, Any] | None = None
         counts: dict[str, int] = {}
+        parts: list[int] = []
         for number, record in enumerate(self._records(0, digest.update)):
             if number == 0:
                 if record.kind != HEADER:
@@ -197,8 +200,10 @@ class BackupReader:
                 if self._file.read(1):
                     raise self._damaged(self._file.tell() - 1, "something follows the last record")
                 assert header is not None, "the first record was checked"
-                return BackupSummary(header, counts, end["sha256"])
+                return BackupSummary(header, counts, tuple(parts), end["sha256"])
             digest.update(self._last)
+            if record.kind == PART:
+                parts.append(record.offset)
             counts[record.kind.decode()] = counts.get(record.kind.decode(), 0) + 1
         raise self._damaged(self._file.tell(), "it ends without its last record: it was not written to the end")
 

@@ -2,8 +2,8 @@
 
     1. the file is read to its end: nothing is restored from one that is damaged
     2. schemas, of which each must get the version that it had, because messages name it
-    3. each partition: created with the mark of the backup, then its entries, then its subscriptions
-    4. the node of a partitioned topic, with the mark
+    3. each partition is created with the mark of the backup, then the node of a partitioned topic, which has it too
+    4. the entries of each partition, then its subscriptions
     5. policies of the topic
     6. each partition is opened to clients, then the partitioned topic
 
@@ -64,24 +64,24 @@ class TopicRestore:
         opened = self._is_opened(name, partitions, mark)
         self._schemas(name, header["schemas"])
         parts: list[PartRestore] = []
-        part: PartRestore | None = None
+        for index, offset in enumerate(summary.parts):
+            target = name.with_partition(index) if partitions else name
+            done = opened and not self._status(target)["restoring"]
+            facts = file.at(offset).json
+            parts.append(PartRestore(self._sender, target, facts, mark, self._progress, self._sleep, done=done))
+            parts[-1].begin()
+        if partitions:
+            node = {**mark, "partitions": partitions, "properties": header["properties"]}
+            self._send("PUT", f"{base}/quireBackup", node)
+        index = -1
         for record in file.records():
             if record.kind == PART:
-                if part is not None:
-                    part.finish(file)
-                target = name.with_partition(len(parts)) if partitions else name
-                done = opened and not self._status(target)["restoring"]
-                part = PartRestore(self._sender, target, record.json, mark, self._progress, self._sleep, done=done)
-                parts.append(part)
-                part.begin()
-            elif part is not None:
-                part.take(record)
-        assert part is not None, "each backup of a topic has a part"
-        part.finish(file)
-        if partitions:
-            self._send(
-                "PUT", f"{base}/quireBackup", {**mark, "partitions": partitions, "properties": header["properties"]}
-            )
+                if index >= 0:
+                    parts[index].finish(file)
+                index += 1
+            elif index >= 0:
+                parts[index].take(record)
+        parts[index].finish(file)
         write_policies(self._sender, base, header["policies"])
         for each in parts:
             each.open()
