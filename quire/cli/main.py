@@ -31,6 +31,7 @@ SERVERS = "Servers"
 CARE = "Clusters"
 ABOUT = "About"
 """Headings of the help."""
+TOP_HELP = "Watch a cluster: topics by rate, lag or age, subscriptions that stand still, bookies, repairs."
 DEFAULT_CONF = Path("conf/standalone.conf")
 YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
@@ -43,9 +44,15 @@ def _admin() -> Any:
     return command_of(admin_app())
 
 
+def _top() -> Any:
+    from quire.cli.top.commands import top_app
+
+    return command_of(top_app())
+
+
 app = typer.Typer(
     name="quire",
-    cls=lazy_group({"admin": LazyCommand(ADMIN_HELP, _admin, CARE)}),
+    cls=lazy_group({"admin": LazyCommand(ADMIN_HELP, _admin, CARE), "top": LazyCommand(TOP_HELP, _top, CARE)}),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

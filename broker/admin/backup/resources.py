@@ -1,4 +1,4 @@
-"""Routes of the calls of a backup."""
+"""Routes of the calls of backups and of `quire top`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute
 
 from broker.admin.backup import entries, nodes, subscriptions, topics
 from broker.admin.resource import Resource
+from broker.admin.top import handler as top
 
 
 def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
@@ -21,3 +22,4 @@ def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
         POST=subscriptions.post,
     )
     yield at("/admin/v2/quireNodes", GET=nodes.get)
+    yield at("/admin/v2/quireTop", GET=top.get)

@@ -195,6 +195,7 @@ async def run_broker_on(
                     me,
                     stop=stop,
                     ledgers_root=ledgers_root,
+                    ledger_client=ledger_client,
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),

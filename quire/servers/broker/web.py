@@ -21,6 +21,7 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
+from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.service.http import Health, make_app
@@ -40,6 +41,7 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
+    ledger_client: object,
 ) -> Starlette:
     """Return the site of a broker; it is ready until `stop` is set."""
     http_client.load()
@@ -75,6 +77,7 @@ def web_app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=partial(seen_bookies, ledger_client, broker.metadata, ledgers_root),
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)

@@ -15,6 +15,7 @@ from bookie.bookie import Bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.admin.top.bookies import SeenBookie
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
 from broker.ownership.config import OwnershipOptions
@@ -106,6 +107,11 @@ def _app(
         "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
     )
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
+
+    async def bookies() -> list[SeenBookie]:
+        total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
+        return [SeenBookie(bookie.config.id, "writable", free=free, total=total)]
+
     service = Service(
         administration=broker.administration,
         client_partitions=broker.client_partitions,
@@ -130,6 +136,7 @@ def _app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=bookies,
         ),
     )
 
