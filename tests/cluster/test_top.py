@@ -79,11 +79,11 @@ def test_keys_sort_filter_and_explain_in_a_terminal(server: StandaloneProcess) -
     with TopTerminal("--url", server.web) as terminal:
         terminal.shows(r"topics by rate.*many")
         terminal.press("l")
-        terminal.shows(r"topics by lag.*> many +0\.0 .* 40 .*some +0\.0")
+        terminal.shows(r"topics by lag.*> +many +0\.0 .* 40 .*some +0\.0")
         terminal.press("s")
-        terminal.shows(r"standing still.*> many +late +40 +no-consumers +40 entries wait")
+        terminal.shows(r"standing still.*> +many +late +40 +no-consumers +40 entries wait")
         terminal.press("\x1b[B")
-        terminal.shows(r"> some +late")
+        terminal.shows(r"> +some +late")
         terminal.press("\r")
         terminal.shows(r"some  subscription late.*blocked \(no-consumers\).*Connect a consumer")
         terminal.press("\x1b")
@@ -91,7 +91,7 @@ def test_keys_sort_filter_and_explain_in_a_terminal(server: StandaloneProcess) -
         terminal.press("b")
         terminal.shows(r"bookies.*standalone:3181 +writable")
         terminal.press("t/qui")
-        terminal.shows(r"filter: qui_.*> quiet")
+        terminal.shows(r"filter: qui_.*> +quiet")
         terminal.press("\rq")
         assert terminal.process.wait(WITHIN_S) == 0
 

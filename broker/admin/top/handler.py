@@ -11,9 +11,9 @@ The broker that is asked asks the others, with `local`, and joins their answers:
 number of topics. Topics are looked at in short steps, and only the first rows are read from ledgers, for their age.
 
 `backlog` is that of the slowest subscription, in entries. `age` ranks by when the ledger was closed that the slowest
-subscription reads: the time of an entry is only read of the rows that are answered. A subscription stands still (`stuck`)
-if it has a backlog and nothing was delivered in the last statsUpdateFrequencyInSecs. `state` of a bookie: writable,
-readonly, lost (it has a cookie and is not registered). -1: unknown.
+subscription reads: the time of an entry is only read of the rows that are answered. A subscription stands still
+(`stuck`) if it has a backlog and nothing was delivered in the last statsUpdateFrequencyInSecs. `state` of a bookie:
+writable, readonly, lost (it has a cookie and is not registered). -1: unknown.
 """
 
 from __future__ import annotations

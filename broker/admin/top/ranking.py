@@ -1,7 +1,7 @@
 """The first rows out of many topics (pure).
 
-A heap of at most `count` rows is kept, so that 100,000 topics cost no list of that length, and a topic below the smallest
-row costs one comparison.
+A heap of at most `count` rows is kept, so that 100,000 topics cost no list of that length, and a topic below the
+smallest row costs one comparison.
 """
 
 from __future__ import annotations

@@ -60,6 +60,8 @@ class TopScreen:
         self._answer: dict[str, Any] = {}
         self._detail: Any = None
         self._error = ""
+        self._drawn: object = None
+        """What the picture was made of."""
         self._due = 0.0
         self._asked: Future[tuple[TopState, Any, Any]] | None = None
 
@@ -77,10 +79,12 @@ class TopScreen:
         ):
             while not self._state.ended:
                 self._request(thread)
-                shown = picture(
-                    self._state, self._answer, detail=self._detail, error=self._error, height=console.size.height
-                )
-                live.update(shown, refresh=True)
+                drawn = (self._state, id(self._answer), id(self._detail), self._error, console.size)
+                if drawn != self._drawn:
+                    self._drawn = drawn
+                    height = console.size.height
+                    shown = picture(self._state, self._answer, detail=self._detail, error=self._error, height=height)
+                    live.update(shown, refresh=True)
                 readable, _, _ = select.select([keyboard], [], [], STEP_S)
                 if readable:
                     data = os.read(keyboard, 1024)

@@ -73,6 +73,8 @@ def table(state: TopState, answer: dict[str, Any], *, rows_max: int | None) -> T
 
     made = Table(box=None, pad_edge=False, expand=False)
     names, cells = _COLUMNS[state.page]
+    if rows_max is not None:
+        made.add_column("")  # (the mark of the selected row)
     for name in names:
         right = name not in ("topic", "subscription", "cause", "why", "bookie", "state", "broker")
         made.add_column(name, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
@@ -80,7 +82,9 @@ def table(state: TopState, answer: dict[str, Any], *, rows_max: int | None) -> T
     selected = min(state.selected, len(found) - 1)
     first = 0 if rows_max is None else max(0, selected - rows_max + 1)
     for index, row in enumerate(found[first : None if rows_max is None else first + rows_max], first):
-        made.add_row(*cells(row), style="reverse" if rows_max is not None and index == selected else None)
+        chosen = index == selected
+        mark = [] if rows_max is None else [">" if chosen else " "]
+        made.add_row(*mark, *cells(row), style="reverse" if mark and chosen else None)
     return made
 
 

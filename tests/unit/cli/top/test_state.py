@@ -11,7 +11,7 @@ from quire.cli.top.state import Page, TopState, keys_of, pressed
 from quire.cli.top.view import picture, summary
 
 ANSWER: dict[str, Any] = {
-    "brokers": [{"broker": "a:1", "topics": 2, "msgRateIn": 5.0, "msgThroughputIn": 5, "msgRateOut": 0, "msgThroughputOut": 0}],
+    "brokers": [{"broker": "a:1", "topics": 2, "msgRateIn": 5.0, "msgRateOut": 0}],
     "topics": [
         {
             "topic": f"persistent://public/default/{name}", "broker": "a:1", "msgRateIn": 5.0, "msgThroughputIn": 5,
@@ -77,7 +77,11 @@ def test_enter_explains_the_selected_row_and_escape_goes_back() -> None:
 def test_the_picture_has_the_facts_and_marks_the_selected_row_by_more_than_colour() -> None:
     shown = drawn(after("lj"))
     assert "1,234    4.9 KiB  1m 1s" in shown
-    assert [line[:3] for line in shown.splitlines() if line[2:3] in "xyz"] == ["  x", "> y", "  z"]
+    assert [line[:4] for line in shown.splitlines() if line[3:4] in "xyz" and line[1:3] == "  "] == [
+        "   x",
+        ">  y",
+        "   z",
+    ]
     assert "topics by lag" in shown
     assert "9 entries wait." in drawn(after("s"))
     assert "b:3181  lost" in drawn(after("b"))
@@ -87,5 +91,5 @@ def test_the_picture_has_the_facts_and_marks_the_selected_row_by_more_than_colou
 
 def test_more_rows_than_the_terminal_has_are_scrolled_to_the_selected_one() -> None:
     shown = drawn(after("jj"), height=8)
-    assert "> z" in shown
-    assert "  x" not in shown
+    assert ">  z" in shown
+    assert "\n   x" not in shown
