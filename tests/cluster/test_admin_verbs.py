@@ -1,5 +1,5 @@
-"""Every verb of `quire admin` on a real server of Quire. tests/interop/test_admin_verbs.py compares the answers with those
-of Apache Pulsar."""
+"""Every verb of `quire admin` on a real server of Quire; tests/interop/test_admin_verbs.py compares the answers with those
+of the original."""
 
 from __future__ import annotations
 
