@@ -1,5 +1,4 @@
-"""Every verb of `quire admin` on a real server of Quire; tests/interop/test_admin_verbs.py compares the answers with those
-of the original."""
+"""Every verb of `quire admin` on a real server of Quire. tests/interop has the comparison with the original."""
 
 from __future__ import annotations
 
