@@ -17,7 +17,7 @@ def test_every_verb_is_answered_and_none_with_an_internal_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(FOLDER)
-    conf = {"transactionCoordinatorEnabled": "true", "forceDeleteNamespaceAllowed": "true"}
+    conf: dict[str, object] = {"transactionCoordinatorEnabled": "true", "forceDeleteNamespaceAllowed": "true"}
     with standalone(tmp_path, conf) as server:
         found = run_every_verb(server.web, server.url, "standalone")
     asked = {" ".join(line.split()[:2]) for line in found} | NOT_RUN

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import new_class
 from typing import Any
 
 import pulsar
@@ -115,8 +116,9 @@ def fill(server: StandaloneProcess) -> None:
     wait_until(lambda: json.loads(web.get(f"{server.web}{TOPIC}/a/maxConsumers").text or "0") == 7)
 
 
-class Person(pulsar.schema.Record):
-    name = pulsar.schema.String()
+Person: Any = new_class(
+    "Person", (pulsar.schema.Record,), {}, lambda fields: fields.update(name=pulsar.schema.String())
+)
 
 
 def contents(path: Path) -> list[Any]:

@@ -61,7 +61,7 @@ class TopScreen:
         self._detail: Any = None
         self._error = ""
         self._drawn: object = None
-        """What the picture was made of."""
+        """Values that the picture was made of."""
         self._due = 0.0
         self._asked: Future[tuple[TopState, Any, Any]] | None = None
 

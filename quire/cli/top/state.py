@@ -1,4 +1,4 @@
-"""What `quire top` shows, and what a key does to it (pure)."""
+"""State of the view of `quire top`, and its change by a key (pure)."""
 
 from __future__ import annotations
 
