@@ -27,6 +27,7 @@ from broker.topics.compaction.compaction import Compaction
 from broker.topics.deduplication.guard import Deduplication
 from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
+from broker.topics.life.being_restored import check_restored
 from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient, TopicTransactions
@@ -158,6 +159,7 @@ class Topic:
         self.check_open()
         if why := self.context.no_room():
             raise NoRoomError(why)
+        check_restored(self)
         check_producer(self)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
@@ -247,9 +249,7 @@ class Topic:
 
     def publish_failed(self, error: Exception) -> None:
         """Handle a failed append: producers reconnect and send again. A topic with a fenced log is closed."""
-        if self.closing:
-            return
-        if isinstance(error, ManagedLedgerFencedError) or not self.producers:
+        if self.closing or isinstance(error, ManagedLedgerFencedError) or not self.producers:
             return
         self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
@@ -401,7 +401,8 @@ class Topic:
         limits.check_subscriptions(self, len(self.subscriptions) + len(self.creating or ()))
 
     def check_consumers(self, subscription: str, count: int) -> None:
-        """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""
+        """Raise ConsumerBusyError at a limit of consumers (the subscription has `count`), or as `check_restored`."""
+        check_restored(self)
         limits.check_consumers(self, subscription, count, self.subscriptions.values())
 
     def check_open(self) -> None:

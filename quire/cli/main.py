@@ -31,6 +31,8 @@ SERVERS = "Servers"
 CARE = "Clusters"
 ABOUT = "About"
 """Headings of the help."""
+TOP_HELP = "Watch a cluster: topics by rate, lag or age, subscriptions that stand still, bookies, repairs."
+OPERATIONS_HELP = "Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart."
 DEFAULT_CONF = Path("conf/standalone.conf")
 YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
@@ -43,9 +45,29 @@ def _admin() -> Any:
     return command_of(admin_app())
 
 
+def _operations() -> Any:
+    from quire.cli.operations.__main__ import command
+    from quire.service import log
+
+    log.configure("error", sys.stderr)
+    return command()
+
+
+def _top() -> Any:
+    from quire.cli.top.commands import top_app
+
+    return command_of(top_app())
+
+
 app = typer.Typer(
     name="quire",
-    cls=lazy_group({"admin": LazyCommand(ADMIN_HELP, _admin, CARE)}),
+    cls=lazy_group(
+        {
+            "admin": LazyCommand(ADMIN_HELP, _admin, CARE),
+            "top": LazyCommand(TOP_HELP, _top, CARE),
+            "operations": LazyCommand(OPERATIONS_HELP, _operations, CARE),
+        }
+    ),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -345,23 +367,6 @@ def shell(context: typer.Context) -> None:
 
     log.configure("error", sys.stderr)
     raise SystemExit(run_shell(context.args))
-
-
-@app.command(
-    rich_help_panel=CARE,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-    add_help_option=False,
-)
-def operations(context: typer.Context) -> None:
-    """Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart.
-
-    "quire operations --help" lists the operations.
-    """
-    from quire.cli.operations.__main__ import main as run_operations
-    from quire.service import log
-
-    log.configure("error", sys.stderr)
-    raise SystemExit(run_operations(context.args))
 
 
 @app.command(rich_help_panel=ABOUT)

@@ -301,6 +301,11 @@ class LedgerClient:
         return self._context.placement
 
     @property
+    def bookies(self) -> BookieClient:
+        """Connections to the bookies, for questions that are not about entries."""
+        return self._context.bookies
+
+    @property
     def health(self) -> BookieHealth:
         """Health of the bookies as seen from their answers."""
         return self._context.health

@@ -199,6 +199,7 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                     certificates=ports.certificates(),
+                    ledger_client=ledger_client,
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),

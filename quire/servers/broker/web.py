@@ -23,6 +23,7 @@ from broker.topics.policies import TopicPolicies
 from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
 from quire.metadata.bookies import available
+from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine
@@ -45,6 +46,7 @@ def web_app(
     stop: trio.Event,
     ledgers_root: str,
     certificates: Mapping[str, Certified | None],
+    ledger_client: object,
 ) -> Starlette:
     """Return the site of a broker; it is ready until `stop` is set. `certificates`: sides of TLS by port."""
     http_client.load()
@@ -82,6 +84,7 @@ def web_app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=partial(seen_bookies, ledger_client, broker.metadata, ledgers_root),
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)

@@ -16,6 +16,7 @@ from bookie.metrics import register as register_bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.admin.top.bookies import SeenBookie
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
 from broker.ownership.config import OwnershipOptions
@@ -120,6 +121,11 @@ def _app(
     register_tracing(metrics, broker.context.tracing)
     register_embedded(metrics, bookie)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
+
+    async def bookies() -> list[SeenBookie]:
+        total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
+        return [SeenBookie(bookie.config.id, "writable", free=free, total=total)]
+
     service = Service(
         administration=broker.administration,
         client_partitions=broker.client_partitions,
@@ -144,6 +150,7 @@ def _app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=bookies,
         ),
     )
 
