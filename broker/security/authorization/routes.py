@@ -113,6 +113,7 @@ SUPER_USER super-user GET ISOLATION ISOLATION/brokers ISOLATION/brokers/{broker}
 SUPER_USER super-user GET,POST,DELETE ISOLATION/{policy}
 SUPER_USER super-user GET,PUT QUIRE/loggers
 SUPER_USER super-user PUT,DELETE QUIRE/loggers/{name}
+SUPER_USER super-user GET QUIRE/warnings
 
 LOOKUP_NAMESPACE namespace GET TOPICS TOPICS/partitioned DIRECT_TOPICS DIRECT_TOPICS/partitioned
 LOOKUP_NAMESPACE namespace GET NAMESPACE/topics NAMESPACE/bundles
