@@ -33,7 +33,7 @@ async def _read(request: Request) -> JSONResponse:
     except ParameterError as error:
         return JSONResponse({"reason": str(error)}, status_code=400)
     lines, left_off = LATEST.after(after, limit)
-    newest = lines[-1].number if lines else after
+    newest = lines[-1].number if lines else LATEST.newest
     return JSONResponse({"newest": newest, "left_off": left_off, "lines": [line.as_json() for line in lines]})
 
 

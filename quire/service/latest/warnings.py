@@ -47,6 +47,11 @@ class WarningRing:
     def __len__(self) -> int:
         return len(self._lines)
 
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest line; 0: there is none."""
+        return self._lines[-1].number if self._lines else 0
+
     def keep(self, event: Mapping[str, Any]) -> None:
         """Keep an event of the log, which has its level, logger, phrase and time."""
         pairs = [f"{key}={_short(value)}" for key, value in islice(event.items(), 64) if key not in _OWN]
