@@ -38,7 +38,7 @@ from broker.console.cluster_ledgers import BookieShare, LedgerTable, shares
 from broker.console.cluster_loss import Harm, Loss, Room, loss_json
 from broker.console.cluster_ports import ClusterParts
 from broker.console.cluster_repairs import Repairs
-from broker.console.cluster_rows import ROWS_MAX, RowScan, Wanted, row_json, shares_json
+from broker.console.cluster_rows import ROWS_MAX, RowChoice, RowScan, row_json, shares_json
 from broker.console.cluster_sources import Sources, fetched
 from broker.console.cluster_survey import Survey, Surveys
 from broker.console.cluster_warnings import WarningFeed
@@ -143,7 +143,7 @@ class ClusterPages:
             return answer(await self._of_topic(call, topic, states))
         survey = self._surveys.current() or self._surveys.start()
         table = survey.table
-        wanted = Wanted(self._number(table, call.given(_BOOKIE)), Harm[call.choice(_HARM)], call.given(_OWNER) or "")
+        wanted = RowChoice(self._number(table, call.given(_BOOKIE)), Harm[call.choice(_HARM)], call.given(_OWNER) or "")
         scan = RowScan(table, wanted, _live(table, states), call.whole(_FROM) or 0, call.whole(_LIMIT) or ROWS_MAX)
         while scan.step(ROWS_IN_STEP):
             await trio.lowlevel.checkpoint()
@@ -196,7 +196,7 @@ class ClusterPages:
                     table.add(ledger_id, await self._parts.ledgers.read_metadata(ledger_id))
             except (NoSuchLedgerError, MalformedMetadataError, UnsupportedLayoutError):
                 gone.append(ledger_id)
-        scan = RowScan(table, Wanted(), _live(table, states), 0, limit)
+        scan = RowScan(table, RowChoice(), _live(table, states), 0, limit)
         scan.step(limit + 1)
         into: dict[int, BookieShare] = {}
         shares(table, 0, len(table), into)

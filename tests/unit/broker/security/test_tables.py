@@ -3,11 +3,16 @@ is left over. docs/security.md is made of them (tests/unit/test_conf.py)."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from broker.admin.resource import Resource
 from broker.admin.resources import routes
+from broker.console.cluster_ports import ClusterParts
+from broker.console.cluster_routes import cluster_routes
 from broker.security.authorization.commands import COMMANDS
 from broker.security.authorization.document import permissions
 from broker.security.authorization.permissions import Permission
@@ -15,7 +20,7 @@ from broker.security.authorization.routes import ROUTES, row_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.admin.fakes import Rest
+from tests.unit.broker.admin.cluster_fakes import ClusterRest
 from tests.unit.broker.peers import Room, in_broker
 
 OPEN = {("GET", "/status.html"), ("GET", "/metrics")}
@@ -40,8 +45,10 @@ async def test_every_command_with_a_handler_has_a_row() -> None:
 def served_routes() -> set[tuple[str, str]]:
     async def check() -> None: ...
 
-    rest = Rest()
-    app: Starlette = make_app(Metrics(), Health(is_ready=lambda: True, check=check), routes(rest.service))
+    rest = ClusterRest()
+    parts = cast(ClusterParts, SimpleNamespace(ledgers=None, network=None, nursery=None, cluster=None, own_bookies={}))
+    every = [*routes(rest.service), *cluster_routes(rest.service, parts)]
+    app: Starlette = make_app(Metrics(), Health(is_ready=lambda: True, check=check), every)
     found: set[tuple[str, str]] = set()
     for each in app.routes:
         if isinstance(each, Resource):
