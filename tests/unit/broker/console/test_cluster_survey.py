@@ -40,23 +40,24 @@ class FakeLedgers:
 
 
 async def test_all_ledgers_are_read_once_and_progress_is_named(nursery: trio.Nursery) -> None:
-    ledgers = FakeLedgers(40)
+    ledgers = FakeLedgers(150)
     surveys = Surveys(ledgers, nursery, lambda: 5)
     survey = surveys.start()
     assert surveys.start() is survey, "one runs"
-    await trio.sleep(1.5)
+    await trio.sleep(4.5)
     assert survey.as_json() | {"limit": 0} == {
         "running": True,
         "startedMs": 5,
-        "examined": 16,
-        "listed": 40,
-        "total": 40,
+        "examined": 64,
+        "listed": 150,
+        "total": 150,
         "unreadable": 0,
         "limit": 0,
         "problem": "",
     }
-    await trio.sleep(3)
-    assert sorted(ledgers.read) == list(range(40))
+    await trio.sleep(9)
+    assert [row.ledger_id for row in survey.table.rows()] == list(range(150))
+    assert len(ledgers.read) == 150
     assert ledgers.reading_max == 16
     assert not survey.running
     assert surveys.current() is survey
@@ -71,13 +72,13 @@ async def test_deleted_and_damaged_ledgers_are_not_examined(nursery: trio.Nurser
 
 
 async def test_a_survey_that_ends_early_says_so_and_can_be_started_again(nursery: trio.Nursery) -> None:
-    ledgers = FakeLedgers(40)
-    ledgers.failures = {3: MetadataUnavailableError("ZooKeeper is away")}
+    ledgers = FakeLedgers(150)
+    ledgers.failures = {70: MetadataUnavailableError("ZooKeeper is away")}
     surveys = Surveys(ledgers, nursery, int)
     survey = surveys.start()
-    await trio.sleep(5)
-    assert (survey.problem, survey.running, survey.total) == ("ZooKeeper is away", False, 40)
-    assert len(survey.table) < 40
+    await trio.sleep(15)
+    assert len(survey.table) == 64, "a batch is added when it is complete"
+    assert (survey.problem, survey.running, survey.total) == ("ZooKeeper is away", False, 150)
     assert surveys.start() is not survey
 
 

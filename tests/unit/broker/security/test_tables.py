@@ -3,16 +3,11 @@ is left over. docs/security.md is made of them (tests/unit/test_conf.py)."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from broker.admin.resource import Resource
 from broker.admin.resources import routes
-from broker.console.cluster_ports import ClusterParts
-from broker.console.cluster_routes import cluster_routes
 from broker.security.authorization.commands import COMMANDS
 from broker.security.authorization.document import permissions
 from broker.security.authorization.permissions import Permission
@@ -46,8 +41,7 @@ def served_routes() -> set[tuple[str, str]]:
     async def check() -> None: ...
 
     rest = ClusterRest()
-    parts = cast(ClusterParts, SimpleNamespace(ledgers=None, network=None, nursery=None, cluster=None, own_bookies={}))
-    every = [*routes(rest.service), *cluster_routes(rest.service, parts)]
+    every = [*routes(rest.service), *rest.also]
     app: Starlette = make_app(Metrics(), Health(is_ready=lambda: True, check=check), every)
     found: set[tuple[str, str]] = set()
     for each in app.routes:
