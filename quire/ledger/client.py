@@ -9,6 +9,7 @@ import trio
 
 from quire.ledger import metadata_updates
 from quire.ledger.bookies.deadlines import DeadlineWheel
+from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.pool import BookieClient
@@ -304,6 +305,14 @@ class LedgerClient:
     def health(self) -> BookieHealth:
         """Health of the bookies as seen from their answers."""
         return self._context.health
+
+    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy:
+        """Return the configured policy for another cluster, such as this one without a bookie."""
+        return make_placement(self._context.config.placement, lambda: cluster, self._context.rng)
+
+    async def disk_space(self, bookie_id: str) -> tuple[int, int]:
+        """Ask a bookie for the bytes of its disks: all, and the free ones. BookieUnavailableError."""
+        return await ask_disk_space(self._context.bookies, bookie_id)
 
     def copies(
         self,

@@ -36,20 +36,9 @@ TOPICS_IN_STEP = 50
 
 async def load_report(call: AdminCall) -> Response:
     """Answer the load of this broker."""
-    loads: dict[str, BundleLoad] = {str(bundle): BundleLoad() for bundle in call.cluster.ownership.owned()}
-    async for topic in sliced(list(_loaded(call)), TOPICS_IN_STEP):
-        bundle = _bundle(call, topic.name)
-        loads[bundle] = _with(loads.get(bundle, BundleLoad()), topic)
-    service, options = call.service, call.administration.options
-    broker = LocalBroker(
-        id=call.cluster.broker_id,
-        broker_url=service.broker_url(),
-        web_url=service.web_url(),
-        broker_url_tls=service.broker_url_tls(),
-        web_url_tls=service.web_url_tls(),
-    )
+    options = call.administration.options
     value = encode_report(
-        BrokerReport(broker=broker, bundles=loads),
+        await of_this_broker(call),
         version=SERVER_VERSION,
         started_ms=call.cluster.started_ms,
         now_ms=call.cluster.wall_ms(),
@@ -57,6 +46,23 @@ async def load_report(call: AdminCall) -> Response:
         non_persistent=options.non_persistent_topics,
     )
     return answer(json.loads(value))
+
+
+async def of_this_broker(call: AdminCall) -> BrokerReport:
+    """Return the load of this broker, of this moment."""
+    loads: dict[str, BundleLoad] = {str(bundle): BundleLoad() for bundle in call.cluster.ownership.owned()}
+    async for topic in sliced(list(_loaded(call)), TOPICS_IN_STEP):
+        bundle = _bundle(call, topic.name)
+        loads[bundle] = _with(loads.get(bundle, BundleLoad()), topic)
+    service = call.service
+    broker = LocalBroker(
+        id=call.cluster.broker_id,
+        broker_url=service.broker_url(),
+        web_url=service.web_url(),
+        broker_url_tls=service.broker_url_tls(),
+        web_url_tls=service.web_url_tls(),
+    )
+    return BrokerReport(broker=broker, bundles=loads)
 
 
 async def topics(call: AdminCall) -> Response:
