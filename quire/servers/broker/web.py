@@ -12,7 +12,7 @@ from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.console.cluster_ports import ClusterParts, LedgerAccess
-from broker.console.cluster_routes import cluster_routes
+from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
@@ -93,7 +93,9 @@ def web_app(
         nursery=context.nursery,
         cluster=lambda: ledgers.cluster or Cluster(writable=()),
     )
-    return make_app(metrics, health, [*routes(service), *cluster_routes(service, parts)], middleware, guard=guard)
+    console = config.console
+    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

@@ -17,7 +17,7 @@ from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.console.cluster_disks import BookieFacts, DiskSpace
 from broker.console.cluster_ports import ClusterParts, LedgerAccess
-from broker.console.cluster_routes import cluster_routes
+from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
 from broker.ownership.config import OwnershipOptions
@@ -165,7 +165,9 @@ def _app(
         cluster=lambda: Cluster(writable=() if bookie.read_only else (own,), read_only=_only(own, bookie.read_only)),
         own_bookies={own: partial(_facts, bookie)},
     )
-    return make_app(metrics, health, [*routes(service), *cluster_routes(service, parts)], middleware, guard=guard)
+    console = config.console
+    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
 
 
 def _only(bookie_id: str, there: bool) -> frozenset[str]:
