@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.routing import BaseRoute
 
 from broker.admin.requests import Service
-from broker.admin.resource import Handler, Resource
+from broker.admin.resource import Resource
 from broker.console.cluster_handlers import BASE, ClusterPages
 from broker.console.cluster_ports import ClusterParts
 
@@ -13,9 +15,7 @@ from broker.console.cluster_ports import ClusterParts
 def cluster_routes(service: Service, parts: ClusterParts) -> list[BaseRoute]:
     """Return the routes."""
 
-    def at(pattern: str, **handlers: Handler) -> Resource:
-        return Resource(pattern, service, **handlers)
-
+    at = partial(Resource, service=service)
     pages = ClusterPages(service, parts)
     return [
         at(f"{BASE}/brokers", GET=pages.brokers),
