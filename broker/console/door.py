@@ -7,7 +7,7 @@
 
 Everything else passes, and is authenticated and authorized as the admin REST is.
 
-Redirects: a page may connect to its own origin only (Content-Security-Policy), and the owner of a topic has another one.
+Redirects: a page may connect to its own origin only (Content-Security-Policy), and the owner of a topic has another.
 So this broker repeats a redirected request, with the Authorization header it came with and no other credentials: the
 owner decides again, and no page gets more than by following the redirect. A client certificate cannot be handed on.
 
