@@ -4,8 +4,6 @@ Below /console/api/cluster:
 
 GET      brokers                                        brokers with their load, and the bundles of all
 GET      bundles/{tenant}/{namespace}                   the ring of a namespace, with topics on it
-POST     bundles/{tenant}/{namespace}/{bundle}/unload?destinationBroker=           204, wherever it is served
-POST     bundles/{tenant}/{namespace}/{bundle}/split?unload=&splitAlgorithmName=   204
 POST     survey                                         begin to read the metadata of all ledgers; 200 its progress
 GET      ledgers?bookie=&harm=&owner=&from=&limit=      rows of the survey, and the share of each bookie
 GET      ledgers?topic=                                 the ledgers of a topic, read now
@@ -15,20 +13,19 @@ GET      repairs                                        marks, locks, rate, time
 GET      warnings?after=                                latest warnings of all processes that can be reached
 GET      repairs/events, survey/events, warnings/events, brokers/events     the same, as server-sent events
 
-Whatever comes from the survey names how many ledgers were `examined`, of the `total` there are.
+Bundles are unloaded and split by the admin REST. What comes from the survey names how many ledgers were `examined`, of
+the `total` there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
 import trio
 from starlette.responses import Response
 
-from broker.admin import namespaces
-from broker.admin.errors import NotThereError, PreconditionError, RedirectError
+from broker.admin.errors import NotThereError, PreconditionError
 from broker.admin.requests import AdminCall, Service
 from broker.admin.resource import answer
 from broker.console.cluster_bundles import brokers_of, ring_of
@@ -38,12 +35,11 @@ from broker.console.cluster_ledgers import BookieShare, LedgerTable, shares
 from broker.console.cluster_loss import Harm, Loss, Room, loss_json
 from broker.console.cluster_ports import ClusterParts
 from broker.console.cluster_repairs import Repairs
-from broker.console.cluster_rows import ROWS_MAX, RowScan, Wanted, row_json, shares_json
+from broker.console.cluster_rows import ROWS_MAX, RowChoice, RowScan, row_json, shares_json
 from broker.console.cluster_sources import Sources, fetched
 from broker.console.cluster_survey import Survey, Surveys
 from broker.console.cluster_warnings import WarningFeed
 from broker.errors import TopicNotFoundError, translated
-from broker.ownership.errors import BundleSplitError, NamespaceBusyError, NoSuchBundleError
 from managed_ledger import ledger_list
 from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster
@@ -99,27 +95,6 @@ class ClusterPages:
         """Answer the ring of a namespace."""
         return answer(await ring_of(call, call.namespace()))
 
-    async def unload(self, call: AdminCall) -> None:
-        """Unload a bundle at whichever broker has it."""
-        await self._at_owner(call, namespaces.unload)
-
-    async def split(self, call: AdminCall) -> None:
-        """Split a bundle at whichever broker has it."""
-        await self._at_owner(call, namespaces.split)
-
-    async def _at_owner(self, call: AdminCall, handler: Callable[[AdminCall], Awaitable[None]]) -> None:
-        """Run a handler of the admin REST, which redirects to the owner; a page cannot follow that to another origin,
-        so this broker does, with its own credentials."""
-        try:
-            await handler(call)
-        except RedirectError as error:
-            others = self._cluster.others
-            if others is None:
-                raise
-            url = str(error).replace(f"{BASE}/bundles/", "/admin/v2/namespaces/", 1)
-            errors = {404: NoSuchBundleError, 409: NamespaceBusyError, 412: BundleSplitError}
-            await others.call(url, "PUT", "", errors=errors)
-
     # Ledgers
 
     async def survey(self, call: AdminCall) -> Response:
@@ -143,7 +118,7 @@ class ClusterPages:
             return answer(await self._of_topic(call, topic, states))
         survey = self._surveys.current() or self._surveys.start()
         table = survey.table
-        wanted = Wanted(self._number(table, call.given(_BOOKIE)), Harm[call.choice(_HARM)], call.given(_OWNER) or "")
+        wanted = RowChoice(self._number(table, call.given(_BOOKIE)), Harm[call.choice(_HARM)], call.given(_OWNER) or "")
         scan = RowScan(table, wanted, _live(table, states), call.whole(_FROM) or 0, call.whole(_LIMIT) or ROWS_MAX)
         while scan.step(ROWS_IN_STEP):
             await trio.lowlevel.checkpoint()
@@ -196,7 +171,7 @@ class ClusterPages:
                     table.add(ledger_id, await self._parts.ledgers.read_metadata(ledger_id))
             except (NoSuchLedgerError, MalformedMetadataError, UnsupportedLayoutError):
                 gone.append(ledger_id)
-        scan = RowScan(table, Wanted(), _live(table, states), 0, limit)
+        scan = RowScan(table, RowChoice(), _live(table, states), 0, limit)
         scan.step(limit + 1)
         into: dict[int, BookieShare] = {}
         shares(table, 0, len(table), into)

@@ -49,7 +49,7 @@ class Layout:
         return len(self.fragments[0].members)
 
 
-class Owner(NamedTuple):
+class LedgerOwner(NamedTuple):
     """User of a ledger."""
 
     kind: str
@@ -64,7 +64,7 @@ class Owner(NamedTuple):
         return self._asdict()
 
 
-class LedgerRow(NamedTuple):
+class TableRow(NamedTuple):
     """One ledger."""
 
     ledger_id: int
@@ -96,9 +96,9 @@ class LedgerTable:
     def __init__(self) -> None:
         self.bookies: list[str] = []
         """Ids of all bookies that a ledger names, by number."""
-        self.owners: list[Owner] = []
+        self.owners: list[LedgerOwner] = []
         self._bookie_numbers: dict[str, int] = {}
-        self._owner_numbers: dict[Owner, int] = {}
+        self._owner_numbers: dict[LedgerOwner, int] = {}
         self._layouts: list[Layout] = []
         self._layout_numbers: dict[Layout, int] = {}
         self._ids = array("q")
@@ -143,30 +143,30 @@ class LedgerTable:
             self.bookies.append(bookie_id)
         return number
 
-    def row(self, place: int) -> LedgerRow:
+    def row(self, place: int) -> TableRow:
         """Return the row at a place, from 0 on."""
         layout = self._layouts[self._layout_of[place]]
-        return LedgerRow(self._ids[place], layout, self._lasts[place], self._lengths[place], self._owner_of[place])
+        return TableRow(self._ids[place], layout, self._lasts[place], self._lengths[place], self._owner_of[place])
 
-    def rows(self, first: int = 0) -> Iterator[LedgerRow]:
+    def rows(self, first: int = 0) -> Iterator[TableRow]:
         """Yield the rows from a place on, in the order in which they were added."""
         for place in range(first, len(self._ids)):
             yield self.row(place)
 
 
-def owner_of(custom_metadata: tuple[tuple[str, bytes], ...]) -> Owner:
+def owner_of(custom_metadata: tuple[tuple[str, bytes], ...]) -> LedgerOwner:
     """Return the user of a ledger with this custom metadata.
 
     >>> owner_of((("pulsar/managed-ledger", b"public/default/persistent/a%2Fb"),))
-    Owner(kind='topic', name='persistent://public/default/a/b', part='')
+    LedgerOwner(kind='topic', name='persistent://public/default/a/b', part='')
     """
     found = {name: value.decode(errors="replace") for name, value in custom_metadata}
     for key, kind in NAMES.items():
         if key in found:
             name = _topic(found[key]) if kind != "schema" else found[key]
             cursor = found.get("pulsar/cursor")
-            return Owner(kind, name) if cursor is None else Owner("cursor", name, unquote(cursor))
-    return Owner("other", "")
+            return LedgerOwner(kind, name) if cursor is None else LedgerOwner("cursor", name, unquote(cursor))
+    return LedgerOwner("other", "")
 
 
 def _topic(text: str) -> str:
@@ -202,7 +202,7 @@ class BookieShare:
 
     ledgers: int = 0
     open_ledgers: int = 0
-    """Those of `ledgers` that are not closed: their size is not in the metadata, and is not in `bytes`."""
+    """Ledgers that are not closed: their size is not in the metadata, and is not in `bytes`."""
     fragments: int = 0
     entries: int = 0
     """Entries of fragments whose end is known."""

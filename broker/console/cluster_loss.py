@@ -1,4 +1,4 @@
-"""What if a bookie went (pure): the ledgers that would lose copies, and what a repair would have to do.
+"""Loss of a bookie, before it happens (pure): the ledgers that would lose copies, and what a repair would have to do.
 
     survivors     bookies that would still answer: registered now, and not the one that goes
     copies        survivors in the write set of an entry; the worst entry of a ledger counts
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from broker.console.cluster_ledgers import OPEN_END, FragmentRow, LedgerRow, LedgerTable, stored
+from broker.console.cluster_ledgers import OPEN_END, FragmentRow, LedgerTable, TableRow, stored
 from quire.ledger.errors import NotEnoughBookiesError
 from quire.ledger.placement.policy import Adherence, EnsemblePlacementPolicy
 
@@ -62,7 +62,7 @@ def write_sets(size: int, quorum: int, first: int, last: int) -> Iterator[list[i
         yield [(first + step + place) % size for place in range(quorum)]
 
 
-def worst_harm(row: LedgerRow, survivors: Collection[int]) -> Harm:
+def worst_harm(row: TableRow, survivors: Collection[int]) -> Harm:
     """Return the state of the worst entry of a ledger, if only these bookies answer."""
     layout, worst = row.layout, Harm.NONE
     size, quorum = layout.ensemble_size, layout.write_quorum
@@ -95,7 +95,7 @@ class OwnerHarm:
 
 @dataclass(slots=True)
 class Loss:
-    """What would be lost with one bookie, as far as the ledgers were examined."""
+    """Harm that the loss of one bookie would do, as far as the ledgers were examined."""
 
     bookie: int
     survivors: frozenset[int]
@@ -106,7 +106,7 @@ class Loss:
     affected: int = 0
     """Ledgers with copies on the bookie."""
     open_ledgers: int = 0
-    """Those of `affected` that are not closed; what they have on the bookie is not in `copy_bytes`."""
+    """Affected ledgers that are not closed; what they have on the bookie is not in `copy_bytes`."""
     copy_bytes: int = 0
     """Payload bytes to copy to other bookies, estimated."""
     copy_entries: int = 0
@@ -123,7 +123,7 @@ class Loss:
     fragments: int = 0
     """Fragments with copies on the bookie."""
 
-    def add(self, row: LedgerRow) -> None:
+    def add(self, row: TableRow) -> None:
         """Examine one more ledger."""
         self.examined += 1
         layout, bookie = row.layout, self.bookie
@@ -165,16 +165,18 @@ class Loss:
 
 @dataclass(slots=True)
 class Room:
-    """Whether the other bookies could take the copies, by the placement policy."""
+    """Room on the other bookies for the copies, by the placement policy."""
 
     fragments: int = 0
     """Fragments whose ensemble was examined."""
     without_room: int = 0
-    """Those for which there is no other bookie."""
+    """Fragments for which there is no other bookie."""
     soft: int = 0
-    """Those whose ensemble would then meet the policy in part only."""
+    """Fragments whose ensemble would then meet the policy in part only, and does not now."""
     violating: int = 0
-    """Those whose ensemble would then violate the policy."""
+    """Fragments whose ensemble would then violate the policy, and does not now."""
+    violating_now: int = 0
+    """Fragments whose ensemble violates the policy already."""
     quorums_short: set[tuple[int, int, int]] = field(default_factory=set)
     """Ensemble size, write quorum and ack quorum that a new ledger could not have any more."""
     quorums: set[tuple[int, int, int]] = field(default_factory=set)
@@ -197,15 +199,17 @@ class Room:
         size = len(ensemble)
         self.fragments += count
         self.quorums.add((size, key.write_quorum, key.ack_quorum))
+        now = policy.adherence(ensemble, key.write_quorum, key.ack_quorum)
+        self.violating_now += count * (now is Adherence.FAIL)
         failed = {index: bookie for index, bookie in enumerate(ensemble) if bookie not in survivors}
         try:
             repaired = policy.replace_bookie(size, key.write_quorum, key.ack_quorum, ensemble, failed)
         except NotEnoughBookiesError:
             self.without_room += count
             return
-        adherence = policy.adherence(repaired, key.write_quorum, key.ack_quorum)
-        self.soft += count * (adherence is Adherence.MEETS_SOFT)
-        self.violating += count * (adherence is Adherence.FAIL)
+        then = policy.adherence(repaired, key.write_quorum, key.ack_quorum)
+        self.soft += count * (then is Adherence.MEETS_SOFT and now is not Adherence.MEETS_SOFT)
+        self.violating += count * (then is Adherence.FAIL and now is not Adherence.FAIL)
 
     def examine_new(self, policy: EnsemblePlacementPolicy) -> None:
         """Find the quorums that new ledgers could not have any more."""
@@ -242,6 +246,7 @@ def loss_json(loss: Loss, room: Room, table: LedgerTable, total: int | None) -> 
             "withoutRoom": room.without_room,
             "soft": room.soft,
             "violating": room.violating,
+            "violatingNow": room.violating_now,
             "newLedgersImpossible": sorted(room.quorums_short),
         },
         "verdict": verdict_of(loss, room),

@@ -34,7 +34,7 @@ SHOWN_MAX: Final = 50
 LOCKS_SHOWN: Final = 50
 WINDOW_S: Final = 120.0
 GAP_S: Final = 30.0
-"""Seconds between two looks after which nothing is compared: nobody looked in between."""
+"""Seconds between two looks after which nothing is compared: no page was open in between."""
 KEPT_LOOK_S: Final = 1.0
 """Seconds for which a look is used again."""
 LOOK_S: Final = 20.0
@@ -101,7 +101,7 @@ class MetadataReader(Protocol):
 
 @dataclass(slots=True)
 class RepairLook:
-    """What one look found."""
+    """Findings of one look."""
 
     enabled: bool = True
     prepared: bool = False

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from starlette.routing import BaseRoute
 
-from broker.admin.errors import Statuses
-from broker.admin.namespaces import UNLOADING
 from broker.admin.requests import Service
 from broker.admin.resource import Handler, Resource
 from broker.console.cluster_handlers import BASE, ClusterPages
@@ -17,17 +13,14 @@ from broker.console.cluster_ports import ClusterParts
 def cluster_routes(service: Service, parts: ClusterParts) -> list[BaseRoute]:
     """Return the routes."""
 
-    def at(pattern: str, statuses: Mapping[str, Statuses] | None = None, **handlers: Handler) -> Resource:
-        return Resource(pattern, service, statuses=statuses, **handlers)
+    def at(pattern: str, **handlers: Handler) -> Resource:
+        return Resource(pattern, service, **handlers)
 
     pages = ClusterPages(service, parts)
-    bundle = f"{BASE}/bundles/{{tenant}}/{{namespace}}/{{bundle}}"
     return [
         at(f"{BASE}/brokers", GET=pages.brokers),
         at(f"{BASE}/brokers/events", GET=pages.brokers_events),
         at(f"{BASE}/bundles/{{tenant}}/{{namespace}}", GET=pages.ring),
-        at(f"{bundle}/unload", POST=pages.unload, statuses={"POST": UNLOADING}),
-        at(f"{bundle}/split", POST=pages.split),
         at(f"{BASE}/survey", POST=pages.survey),
         at(f"{BASE}/survey/events", GET=pages.survey_events),
         at(f"{BASE}/ledgers", GET=pages.ledgers),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.console.cluster_ledgers import OPEN_END, BookieShare, LedgerRow, LedgerTable
+from broker.console.cluster_ledgers import OPEN_END, BookieShare, LedgerTable, TableRow
 from broker.console.cluster_loss import Harm, worst_harm
 
 ROWS_MAX: Final = 100
@@ -16,7 +16,7 @@ FRAGMENTS_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowChoice:
     """Choice of rows."""
 
     bookie: int | None = None
@@ -26,7 +26,7 @@ class Wanted:
     owner: str = ""
     """Part of the name of its owner."""
 
-    def has(self, row: LedgerRow, table: LedgerTable, harm: Harm) -> bool:
+    def has(self, row: TableRow, table: LedgerTable, harm: Harm) -> bool:
         """Return whether a row is chosen."""
         if harm < self.harm:
             return False
@@ -35,7 +35,7 @@ class Wanted:
         return not self.owner or self.owner in table.owners[row.owner].name
 
 
-def row_json(row: LedgerRow, table: LedgerTable, harm: Harm, marked: Collection[int]) -> dict[str, Any]:
+def row_json(row: TableRow, table: LedgerTable, harm: Harm, marked: Collection[int]) -> dict[str, Any]:
     """Return a row as JSON. Of very many fragments the last ones are shown, and all are counted."""
     layout = row.layout
     fragments = list(row.spans())
@@ -63,7 +63,7 @@ def _names(members: tuple[int, ...], table: LedgerTable) -> list[str]:
 class RowScan:
     """Search for rows, in steps."""
 
-    def __init__(self, table: LedgerTable, wanted: Wanted, live: Collection[int], first: int, limit: int) -> None:
+    def __init__(self, table: LedgerTable, wanted: RowChoice, live: Collection[int], first: int, limit: int) -> None:
         self._table = table
         self._wanted = wanted
         self._live = live
@@ -71,7 +71,7 @@ class RowScan:
         self._end = min(len(table), first + SCANNED_MAX)
         self.place = first
         """Place of the next row to look at."""
-        self.found: list[tuple[LedgerRow, Harm]] = []
+        self.found: list[tuple[TableRow, Harm]] = []
 
     def step(self, rows: int) -> bool:
         """Look at some more rows; return False if the search has ended."""

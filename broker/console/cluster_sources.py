@@ -11,7 +11,7 @@ from broker.admin.requests import ClusterService
 from broker.console.cluster_bundles import registered_reports
 from broker.console.cluster_disks import Disks
 from broker.console.cluster_ports import ClusterParts
-from broker.console.cluster_warnings import Source
+from broker.console.cluster_warnings import LogSource
 from broker.ownership.http_client import request
 from quire.metadata.bookies import service_info, web_url
 from quire.metadata.errors import MalformedMetadataError
@@ -29,20 +29,20 @@ class Sources:
         self._parts = parts
         self._fetch = fetch
 
-    async def all(self) -> list[Source]:
+    async def all(self) -> list[LogSource]:
         """Return the processes, without this one and the bookies in it. Raises MetadataError, BrokerError."""
-        cluster, found = self._cluster, list[Source]()
+        cluster, found = self._cluster, list[LogSource]()
         others = cluster.others
         if cluster.broker_id and others is not None:
             reports, _ = await registered_reports(cluster.metadata)
             for broker_id, report in sorted(reports.items()):
                 if broker_id != cluster.broker_id:
                     ask = partial(others.call, others.url_of(report.broker), "GET")
-                    found.append(Source("broker", broker_id, ask))
+                    found.append(LogSource("broker", broker_id, ask))
         for bookie_id, state in (await self._disks.states()).items():
             if bookie_id not in self._parts.own_bookies and state != "gone":
                 url = await self._web_url(bookie_id)
-                found.append(Source("bookie", bookie_id, partial(self._ask, url) if url else None))
+                found.append(LogSource("bookie", bookie_id, partial(self._ask, url) if url else None))
         return found
 
     async def _web_url(self, bookie_id: str) -> str:

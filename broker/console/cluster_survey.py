@@ -23,6 +23,8 @@ from quire.service.log import get_logger
 LEDGERS_MAX: Final = 500_000
 """Ledgers that are examined; the others are counted as not examined. A table of so many has some 30 MB."""
 READERS: Final = 16
+BATCH: Final = 64
+"""Ledgers read before their rows are added, so that rows are in the order of ids."""
 READ_S: Final = 30.0
 """Deadline of one read."""
 KEPT_S: Final = 900.0
@@ -129,16 +131,23 @@ class Surveys:
             if survey.listed % IDS_IN_STEP == 0:
                 await trio.lowlevel.checkpoint()
         survey.is_listed = True
-        places = iter(range(len(ids)))
+        for first in range(0, len(ids), BATCH):
+            for ledger_id, metadata in await self._read_batch(survey, ids[first : first + BATCH]):
+                survey.table.add(ledger_id, metadata)
+
+    async def _read_batch(self, survey: Survey, ids: array[int]) -> list[tuple[int, LedgerMetadata]]:
+        """Return the metadata of those of some ledgers that have any, in their order."""
+        found: dict[int, LedgerMetadata] = {}
         failures: list[Exception] = []
+        ahead = iter(ids)
 
         async def read() -> None:
-            for place in places:
+            for ledger_id in ahead:
                 if failures:
                     return
                 try:
                     with trio.fail_after(READ_S):
-                        survey.table.add(ids[place], await self._source.read_metadata(ids[place]))
+                        found[ledger_id] = await self._source.read_metadata(ledger_id)
                 except NoSuchLedgerError:
                     survey.deleted += 1
                 except (MalformedMetadataError, UnsupportedLayoutError):
@@ -147,7 +156,8 @@ class Surveys:
                     failures.append(error)
 
         async with trio.open_nursery() as readers:
-            for _ in range(READERS):
+            for _ in range(min(READERS, len(ids))):
                 readers.start_soon(read, name="survey of ledgers")
         if failures:
             raise failures[0]
+        return [(ledger_id, found[ledger_id]) for ledger_id in ids if ledger_id in found]

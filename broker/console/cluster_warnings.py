@@ -29,7 +29,7 @@ Fetch = Callable[[str], Awaitable[Any]]
 """Request a path of a source; return the JSON of a success. Raises OSError, ValueError, BrokerError."""
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """A process with a log."""
 
     kind: str
@@ -74,10 +74,10 @@ class WarningFeed:
     """Feed of one broker."""
 
     def __init__(
-        self, own: str, sources: Callable[[], Awaitable[Iterable[Source]]], ring: WarningRing = LATEST
+        self, own: str, sources: Callable[[], Awaitable[Iterable[LogSource]]], ring: WarningRing = LATEST
     ) -> None:
         """`own`: name of this broker; `sources`: the other processes. Raises MetadataError."""
-        self._own = Source("broker", own, None)
+        self._own = LogSource("broker", own, None)
         self._sources = sources
         self._ring = ring
         self._lines: deque[FeedLine] = deque(maxlen=LINES_MAX)
@@ -106,7 +106,7 @@ class WarningFeed:
         known = {(each.kind, each.name) for each in sources}
         self._by_name = {key: state for key, state in self._by_name.items() if key in known}
         ahead = iter(sources)
-        found: list[tuple[Source, KeptLine]] = []
+        found: list[tuple[LogSource, KeptLine]] = []
 
         async def ask() -> None:
             for source in ahead:
@@ -119,7 +119,7 @@ class WarningFeed:
         found.sort(key=lambda each: (each[1].timestamp, each[0].name, each[1].number))
         self._add(found)
 
-    async def _ask(self, source: Source, state: SourceState) -> list[KeptLine]:
+    async def _ask(self, source: LogSource, state: SourceState) -> list[KeptLine]:
         if source.fetch is None:
             state.problem = "it has no web port"
             return []
@@ -135,7 +135,7 @@ class WarningFeed:
             return lines
         return []
 
-    def _add(self, found: Iterable[tuple[Source, KeptLine]]) -> None:
+    def _add(self, found: Iterable[tuple[LogSource, KeptLine]]) -> None:
         for source, line in found:
             self._number += 1
             self._lines.append(FeedLine(self._number, source.kind, source.name, line))

@@ -117,8 +117,6 @@ SUPER_USER super-user GET,PUT QUIRE/loggers
 SUPER_USER super-user PUT,DELETE QUIRE/loggers/{name}
 SUPER_USER super-user GET QUIRE/warnings
 SUPER_USER super-user GET CLUSTER/brokers CLUSTER/brokers/events CLUSTER/bundles/{tenant}/{namespace}
-SUPER_USER super-user POST CLUSTER/bundles/{tenant}/{namespace}/{bundle}/unload
-SUPER_USER super-user POST CLUSTER/bundles/{tenant}/{namespace}/{bundle}/split
 SUPER_USER super-user POST CLUSTER/survey
 SUPER_USER super-user GET CLUSTER/survey/events CLUSTER/ledgers CLUSTER/loss/{bookie} CLUSTER/bookies
 SUPER_USER super-user GET CLUSTER/repairs CLUSTER/repairs/events CLUSTER/warnings CLUSTER/warnings/events
