@@ -18,8 +18,8 @@ from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from broker.console.avro_values import AvroValueError
-from broker.console.avro_values import decode as decode_avro
+from broker.console.messages.avro_values import AvroValueError
+from broker.console.messages.avro_values import decode as decode_avro
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.schema import Schema, SchemaType

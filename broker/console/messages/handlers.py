@@ -2,7 +2,7 @@
 
 GET      /console/api/messages/{tenant}/{namespace}/{topic}
 
-    from        earliest, latest, ledger:entry, or milliseconds since 1970 (publish time)
+    from        earliest, latest, ledger:entry[:batch index], or milliseconds since 1970 (publish time)
     direction   forward: from there on; back: the messages before it
     key, text   only messages with this key; with this text in key, value or a property
     limit       messages at most
@@ -27,8 +27,8 @@ from broker.admin.errors import MalformedRequestError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.console.entry_messages import EntryMessage, UnpackedEntry, unpack, unpacked_size
-from broker.console.message_values import key_shown, shown
+from broker.console.messages.entries import EntryMessage, UnpackedEntry, unpack, unpacked_size
+from broker.console.messages.values import key_shown, shown
 from broker.errors import BrokerError, ServiceNotReadyError
 from broker.topics.schemas.schema import Schema, version_number
 from broker.topics.topic import Topic
@@ -45,7 +45,8 @@ LARGE_BYTES: Final = 64 << 10
 """Entries above this are taken apart in a worker."""
 SCHEMAS_MAX: Final = 50
 """Versions of a schema that one answer looks up."""
-MESSAGES_IN_STEP: Final = 50
+MESSAGES_IN_STEP: Final = 500
+ROWS_IN_STEP: Final = 10
 
 _FROM = Parameter("from", "earliest, latest, ledger:entry, or milliseconds since 1970.")
 _DIRECTION = OneOf("direction", "forward: from there on; back: what is before it.", ("forward", "back"), "forward")
@@ -53,8 +54,20 @@ _KEY = Parameter("key", "Key of the messages.")
 _TEXT = Parameter("text", "Text in key, value or properties.")
 _LIMIT = WholeNumber("limit", "Messages at most.", 1, 200)
 _SHOWN = WholeNumber("shown", "Characters of a value.", 1, 1 << 20)
-_PLACE: Final = re.compile(r"(\d{1,18}):(\d{1,18})")
+_PLACE: Final = re.compile(r"(\d{1,18}):(\d{1,18})(?::(\d{1,9}))?")
 _TIME: Final = re.compile(r"\d{1,18}")
+
+
+class Spot(NamedTuple):
+    """A place between messages: before message `within` of the batch of entry `number`."""
+
+    number: int
+    within: int
+
+
+START: Final = Spot(0, 0)
+ALL: Final = 1 << 31
+"""More than any index of a batch."""
 
 
 class Search(NamedTuple):
@@ -115,60 +128,63 @@ class _Viewing:
         whole = self._looked < ENTRIES_MAX and self._bytes < READ_BYTES_MAX
         return {
             "messages": found,
-            "earlier": _place(places, low) if low > 0 else None,
-            "later": _place(places, high) if high < places.count else None,
+            "earlier": _place(places, low) if low > START else None,
+            "later": _place(places, high) if high.number < places.count else None,
             "looked": self._looked,
             "more": not whole and len(found) < self._search.limit,
             "entries": places.count,
             "schema": None if newest is None else newest.schema.type.name,
         }
 
-    async def _start(self, begin: str, places: Places, *, back: bool) -> tuple[int, bool]:
-        """Return the number of the entry to begin at, and whether to go back from it."""
+    async def _start(self, begin: str, places: Places, *, back: bool) -> tuple[Spot, bool]:
+        """Return where to begin, and whether to go back from there."""
         if begin == "earliest":
-            return 0, False
+            return START, False
         if begin == "latest":
-            return places.count, True
+            return Spot(places.count, 0), True
         if place := _PLACE.fullmatch(begin):
-            return places.number(Position(int(place[1]), int(place[2]))), back
+            return Spot(places.number(Position(int(place[1]), int(place[2]))), int(place[3] or 0)), back
         if _TIME.fullmatch(begin):
             at = await self._call.administration.message_id_at(self._topic.name, int(begin))
-            return places.number(at), back
+            return Spot(places.number(at), 0), back
         raise MalformedRequestError(f"from must be earliest, latest, ledger:entry or a time, not {begin[:100]!a}")
 
-    async def _forward(self, places: Places, start: int) -> tuple[list[dict[str, Any]], int, int]:
+    async def _forward(self, places: Places, start: Spot) -> tuple[list[dict[str, Any]], Spot, Spot]:
         found: list[dict[str, Any]] = []
         at = start
-        while at < places.count and self._goes_on(found):
-            entries = await self._read(places.place(at), min(RUN_ENTRIES, places.count - at))
+        while at.number < places.count and self._goes_on(found):
+            entries = await self._read(places.place(at.number), min(RUN_ENTRIES, places.count - at.number))
             if not entries:
                 break
             for position, entry in entries:
-                found += await self._rows(position, entry)
-                at += 1
+                rows, cut = await self._rows(position, entry, range(at.within, ALL), len(found), back=False)
+                found += rows
+                at = Spot(at.number + 1, 0) if cut is None else Spot(at.number, cut)
                 if not self._goes_on(found):
                     break
-        # An entry is shown as a whole: what is beyond the limit comes again with the next part.
         return found, start, at
 
-    async def _back(self, places: Places, start: int) -> tuple[list[dict[str, Any]], int, int]:
+    async def _back(self, places: Places, start: Spot) -> tuple[list[dict[str, Any]], Spot, Spot]:
         found: list[dict[str, Any]] = []
         at = start
-        while at > 0 and self._goes_on(found):
-            first = max(0, at - min(RUN_ENTRIES, self._search.limit))
+        while at > START and self._goes_on(found):
+            end = at.number + (at.within > 0)
+            first = max(0, end - min(RUN_ENTRIES, self._search.limit))
             run: list[tuple[Position, bytes]] = []
-            while first + len(run) < at:
-                entries = await self._read(places.place(first + len(run)), at - first - len(run))
+            while first + len(run) < end:
+                entries = await self._read(places.place(first + len(run)), end - first - len(run))
                 if not entries:
                     break
                 run += entries
-            for position, entry in reversed(run):
-                found = await self._rows(position, entry) + found
-                at -= 1
-                if not self._goes_on(found):
-                    break
             if not run:
                 break
+            for number in range(first + len(run) - 1, first - 1, -1):
+                wanted = range(at.within) if number == at.number else range(ALL)
+                rows, cut = await self._rows(*run[number - first], wanted, len(found), back=True)
+                found = rows + found
+                at = Spot(number, cut or 0)
+                if not self._goes_on(found):
+                    break
         return found, at, start
 
     def _goes_on(self, found: list[dict[str, Any]]) -> bool:
@@ -183,7 +199,10 @@ class _Viewing:
             for place, each in enumerate(run.payloads)
         ]
 
-    async def _rows(self, position: Position, entry: bytes) -> list[dict[str, Any]]:
+    async def _rows(
+        self, position: Position, entry: bytes, wanted: range, have: int, *, back: bool
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return rows of the messages of an entry, and the index at which to go on if not all have room."""
         try:
             # A small entry may be a large one that is compressed.
             if len(entry) > LARGE_BYTES or unpacked_size(entry) > LARGE_BYTES:
@@ -192,17 +211,26 @@ class _Viewing:
             else:
                 unpacked = unpack(position, entry)
         except BrokerError as error:
-            return [{"ledger": position.ledger_id, "entry": position.entry_id, "problem": str(error)}]
+            return [{"ledger": position.ledger_id, "entry": position.entry_id, "problem": str(error)}], None
         transactions = self._transactions(position, entry)
         version = unpacked.metadata.schema_version
         schema = await self._schema(version_number(version) if unpacked.metadata.HasField("schema_version") else -1)
-        rows: list[dict[str, Any]] = []
+        taken: list[EntryMessage] = []
         for number, message in enumerate(unpacked.messages, 1):
-            if self._search.takes(message):
-                rows.append(self._row(message, unpacked, schema, transactions))
+            if max(message.batch_index, 0) in wanted and self._search.takes(message):
+                taken.append(message)
             if not number % MESSAGES_IN_STEP:
                 await trio.lowlevel.checkpoint()
-        return rows
+        room, cut = self._search.limit - have, None
+        if len(taken) > room:
+            cut = taken[-room].batch_index if back else taken[room].batch_index
+            taken = taken[-room:] if back else taken[:room]
+        rows: list[dict[str, Any]] = []
+        for number, message in enumerate(taken, 1):
+            rows.append(self._row(message, unpacked, schema, transactions))
+            if not number % ROWS_IN_STEP:
+                await trio.lowlevel.checkpoint()
+        return rows, cut
 
     def _transactions(self, position: Position, entry: bytes) -> dict[str, bool]:
         topic = self._topic
@@ -240,7 +268,8 @@ class _Viewing:
         return {**row, "problem": unpacked.problem} if unpacked.problem else row
 
 
-def _place(places: Places, number: int) -> str:
-    """Return the place of an entry; of the end, behind the last one."""
-    at = places.place(min(number, places.count - 1))
-    return f"{at.ledger_id}:{at.entry_id + (number >= places.count)}"
+def _place(places: Places, spot: Spot) -> str:
+    """Return a place as `from` takes it; the end is behind the last entry."""
+    at = places.place(min(spot.number, places.count - 1))
+    index = f":{spot.within}" if spot.within else ""
+    return f"{at.ledger_id}:{at.entry_id + (spot.number >= places.count)}{index}"

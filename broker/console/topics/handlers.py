@@ -24,8 +24,8 @@ from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.config import SERVER_VERSION
 from broker.console.cluster_events import Streams
-from broker.console.topic_sampler import EVERY_S, PART, Sampler
-from broker.console.topic_table import COLUMNS, ONLY, Wish
+from broker.console.topics.sampler import EVERY_S, PART, Sampler
+from broker.console.topics.table import COLUMNS, ONLY, Wish
 from broker.slices import run_through
 from quire.service.web.parameters import Flag, OneOf, Parameter, WholeNumber
 

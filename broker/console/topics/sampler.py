@@ -14,7 +14,7 @@ import trio
 
 from broker.admin.requests import AdminCall
 from broker.admin.stats.broker_stats import loaded_topics
-from broker.console.topic_table import MEASURED, Curves, Row, TopicTable
+from broker.console.topics.table import MEASURED, Curves, Row, TopicTable
 from broker.errors import BrokerError, TopicNotFoundError
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import decode_report
