@@ -9,7 +9,9 @@ const RATE = (messages, size) => [number(messages, "Messages per second (-1: no 
   number("ratePeriodInSecond", "Period in seconds", 1, { min: 1 })];
 const single = (label, value, more) => ({ fields: [number("value", label, value, more)], body: ({ value: found }) => found, show: (found) => String(found) });
 const toggle = (label) => ({ fields: [{ name: "value", label, type: "checkbox", value: true }], body: ({ value }) => value, show: (found) => (found ? "on" : "off") });
-const record = (fields, fixed = {}) => ({ fields, body: (values) => ({ ...fixed, ...values }), show: (found) => Object.entries(found).map(([key, value]) => `${key}: ${value}`).join(", ") });
+const record = (fields, fixed = {}) => ({ fields, body: (values) => ({ ...fixed, ...values }),
+  show: (found) => fields.filter((field) => found[field.name] !== undefined).map((field) => `${field.label.replace(/ \(.*$/, "")}: ${named(field, found[field.name])}`).join(" · ") });
+const named = (field, value) => field.options?.find(([key]) => key === value)?.[1] ?? String(value);
 
 /** Resources by level; "topic" and "namespace" are their names in the path, null: not at that level. */
 const POLICIES = [

@@ -16,8 +16,8 @@ export class VirtualList {
     this.waiting = new Set();
     this.matching = 0;
     this.elements = [];
-    this.body = h("div", { class: "virtual-body", role: "rowgroup" });
-    this.element = h("div", { class: "virtual", tabindex: "0", role: "presentation" }, this.body);
+    this.body = h("div", { class: "virtual-body" });
+    this.element = h("div", { class: "virtual", tabindex: "0", role: "rowgroup" }, this.body);
     this.element.addEventListener("scroll", () => this.draw(), { passive: true });
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(this.element);
@@ -51,7 +51,9 @@ export class VirtualList {
     }
     if (this.matching !== answer.matching) {
       this.matching = answer.matching;
-      this.body.style.height = `${Math.max(1, this.matching) * this.options.rowHeight}px`;
+      const height = Math.max(1, this.matching) * this.options.rowHeight;
+      this.body.style.height = `${height}px`;
+      this.element.style.height = `min(64vh, ${height}px)`;
     }
     this.options.counted?.(answer);
     this.draw();
@@ -94,6 +96,7 @@ export class VirtualList {
       if (!this.parts.has(part)) this.need(part);
       render(row, element);
     }
+    this.options.measured?.(this.element.offsetWidth - this.element.clientWidth);
     const now = `${Math.floor(first / PART)}`;
     if (now !== this.shown && this.matching) { this.shown = now; this.options.visible?.(Math.floor(first / PART)); }
   }

@@ -8,7 +8,7 @@ import { namespaceLink } from "../topics.js";
 export async function show(root, { signal, title, again, go }) {
   title("Namespaces");
   const open = h("form", { class: "toolbar" }, h("label", { class: "field grow" }, h("span", {}, "Open a namespace"),
-    h("input", { type: "text", name: "namespace", placeholder: "tenant/namespace", pattern: "[^/]+/[^/]+", required: true, autocomplete: "off" })), h("button", { type: "submit" }, "Open"));
+    h("input", { type: "text", name: "namespace", placeholder: "tenant/namespace", pattern: "[^\\/]+\\/[^\\/]+", required: true, autocomplete: "off" })), h("button", { type: "submit" }, "Open"));
   open.addEventListener("submit", (event) => { event.preventDefault(); go(`namespace/${encodeURIComponent(open.elements.namespace.value.trim())}`); });
   root.append(h("div", { class: "page-head" }, h("div", {}, h("h1", {}, "Namespaces"), h("p", { class: "lead" }, "Tenants, and the namespaces that hold their topics and policies.")),
     h("div", { class: "page-tools" }, h("button", { type: "button", class: "primary", onclick: () => create(again) }, "Create namespace"))), open);
@@ -32,7 +32,7 @@ export async function show(root, { signal, title, again, go }) {
 async function create(again) {
   const done = await ask({
     title: "Create namespace",
-    fields: [{ name: "name", label: "Namespace", value: "", required: true, pattern: "[^/]+/[^/]+", hint: "tenant/namespace; the tenant must exist" }],
+    fields: [{ name: "name", label: "Namespace", value: "", required: true, pattern: "[^\\/]+\\/[^\\/]+", hint: "tenant/namespace; the tenant must exist" }],
     action: "Create",
     run: async ({ name }) => { const [tenant, space] = name.split("/"); await send("PUT", at`/admin/v2/namespaces/${tenant}/${space}`, {}); },
   });

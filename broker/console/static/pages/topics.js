@@ -37,9 +37,9 @@ export async function show(root, { query, keep, signal, title }) {
     rowHeight: 52, signal, make, render,
     fetch: (part) => get(`${base(false)}?${parameters(part)}`, signal),
     counted, visible: stream,
+    measured: (scrollbar) => { headers.style.paddingRight = `calc(var(--gap-4) + ${scrollbar}px)`; },
     failed: (error) => { put(failed, problem(error)); said.textContent = ""; },
   });
-  list.element.setAttribute("aria-label", "Topics");
 
   const search = h("input", { id: "search", type: "search", placeholder: "Part of the name", value: wish.search, autocomplete: "off", spellcheck: "false" });
   const only = h("select", { id: "only" }, ONLY.map(([key, text]) => h("option", { value: key, selected: key === wish.only }, text)));
@@ -60,8 +60,8 @@ export async function show(root, { query, keep, signal, title }) {
       h("label", { class: "field check" }, system, h("span", {}, "System topics")),
       h("datalist", { id: "namespaces" })),
     failed,
-    h("section", { class: "card topics", role: "table", "aria-label": "Topics", "aria-colcount": COLUMNS.length },
-      h("div", { role: "rowgroup" }, headers), list.element, none));
+    h("div", { class: "card topics" },
+      h("div", { role: "table", "aria-label": "Topics", "aria-colcount": COLUMNS.length }, h("div", { role: "rowgroup" }, headers), list.element), none));
 
   let timer;
   search.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { wish.search = search.value.trim(); again(); }, 200); });
@@ -176,7 +176,7 @@ async function create(wish, again) {
   const made = await ask({
     title: "Create topic",
     fields: [
-      { name: "namespace", label: "Namespace", value: wish.namespace || "public/default", required: true, pattern: "[^/]+/[^/]+", hint: "tenant/namespace" },
+      { name: "namespace", label: "Namespace", value: wish.namespace || "public/default", required: true, pattern: "[^\\/]+\\/[^\\/]+", hint: "tenant/namespace" },
       { name: "name", label: "Name", value: "", required: true },
       { name: "domain", label: "Kind", type: "select", value: "persistent", options: [["persistent", "persistent"], ["non-persistent", "non-persistent"]] },
       { name: "partitions", label: "Partitions", type: "number", value: 0, min: 0, max: 10000, hint: "0: not partitioned" },
