@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pulsar
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.looking import Look
 from tests.browser.samples import ORDERS, PARTS, STUCK, path, plant, stats
@@ -280,3 +281,33 @@ def test_the_dark_theme_has_its_contrasts(look: Look):
             look.shows("Sequence id")
         look.accessible()
         look.picture(name)
+
+
+def test_100_000_topics_are_scrolled_through_without_a_pause(look: Look):
+    """The answers are made up here; how long the server needs for them is measured in test_topic_table."""
+    numbers = ("messagesIn", "bytesIn", "messagesOut", "bytesOut", "backlog", "storage", "producers", "consumers")
+    more = dict.fromkeys((*numbers, "subscriptions", "partitions"), 0) | {"loaded": 1, "curve": []}
+
+    def answer(route: Route) -> None:
+        asked = parse_qs(urlsplit(route.request.url).query)
+        first, limit = int(asked["from"][0]), int(asked["limit"][0])
+        places = range(first, min(first + limit, 100_000))
+        rows = [{"topic": f"persistent://public/default/topic-{at:06}", **more} for at in places]
+        route.fulfill(json={"rows": rows, "from": first, "matching": 100_000, "total": 100_000, "totals": {}, "atMs": 1})
+
+    look.page.route("**/console/api/topics?*", answer)
+    look.page.route("**/console/api/topic-events?*", lambda route: route.fulfill(body="", content_type="text/event-stream"))
+    look.go("topics")
+    look.shows("100,000 topics")
+    look.page.evaluate(
+        "window.long = []; new PerformanceObserver(all => all.getEntries().forEach(each => window.long.push(each.duration)))"
+        ".observe({type: 'longtask'})"
+    )
+    scroller = look.page.locator(".virtual")
+    for share in (0.25, 0.5, 0.99, 1.0):
+        scroller.evaluate(f"each => each.scrollTop = each.scrollHeight * {share}")
+        expect(look.page.locator(".topic-row:not(.head) a[href]").first).to_be_visible()
+    look.shows("topic-099999")
+    assert look.page.locator(".topic-row").count() < 60
+    # On a machine that is busy with other tests a task takes several times as long.
+    assert max(look.page.evaluate("window.long"), default=0) < 500

@@ -98,6 +98,6 @@ export class VirtualList {
     }
     this.options.measured?.(this.element.offsetWidth - this.element.clientWidth);
     const now = `${Math.floor(first / PART)}`;
-    if (now !== this.shown && this.matching) { this.shown = now; this.options.visible?.(Math.floor(first / PART)); }
+    if (now !== this.shown && this.parts.size) { this.shown = now; this.options.visible?.(Math.floor(first / PART)); }
   }
 }
