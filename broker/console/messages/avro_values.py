@@ -21,12 +21,12 @@ DEPTH_MAX: Final = 40
 NAMED: Final = ("record", "error", "enum", "fixed")
 
 
-class AvroValueError(ValueError):
+class UnreadableAvroError(ValueError):
     """Bytes that are no value of the schema, or a value that is too large to be shown."""
 
 
 def decode(schema: Any, data: bytes) -> Any:
-    r"""Return the value of a parsed schema (the JSON of its text). Raises AvroValueError.
+    r"""Return the value of a parsed schema (the JSON of its text). Raises UnreadableAvroError.
 
     >>> decode({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}, b"\2\2x")
     {'a': 'x'}
@@ -36,16 +36,16 @@ def decode(schema: Any, data: bytes) -> Any:
         _learn(schema, "", reader.named, 0)
         value = reader.value(schema, "", 0)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AvroValueError(f"the schema cannot be followed: {error!r}") from error
+        raise UnreadableAvroError(f"the schema cannot be followed: {error!r}") from error
     if reader.at != len(data):
-        raise AvroValueError(f"{len(data) - reader.at} bytes are left behind the value")
+        raise UnreadableAvroError(f"{len(data) - reader.at} bytes are left behind the value")
     return value
 
 
 def _learn(schema: Any, space: str, named: dict[str, tuple[Any, str]], depth: int) -> None:
     """Note named types by full name, so that they can be referred to."""
     if depth > DEPTH_MAX:
-        raise AvroValueError(f"the schema is deeper than {DEPTH_MAX}")
+        raise UnreadableAvroError(f"the schema is deeper than {DEPTH_MAX}")
     if isinstance(schema, list):
         for each in schema:
             _learn(each, space, named, depth + 1)
@@ -86,13 +86,13 @@ class _Reader:
         """Read a value."""
         self._left -= 1
         if self._left < 0:
-            raise AvroValueError(f"more than {VALUES_MAX} values")
+            raise UnreadableAvroError(f"more than {VALUES_MAX} values")
         if depth > DEPTH_MAX:
-            raise AvroValueError(f"deeper than {DEPTH_MAX}")
+            raise UnreadableAvroError(f"deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
             branch = self.long()
             if not 0 <= branch < len(schema):
-                raise AvroValueError(f"branch {branch} of a union of {len(schema)}")
+                raise UnreadableAvroError(f"branch {branch} of a union of {len(schema)}")
             return self.value(schema[branch], space, depth + 1)
         if isinstance(schema, dict):
             kind = schema["type"]
@@ -108,7 +108,7 @@ class _Reader:
         if kind == "enum":
             number = self.long()
             if not 0 <= number < len(schema["symbols"]):
-                raise AvroValueError(f"symbol {number} of {len(schema['symbols'])}")
+                raise UnreadableAvroError(f"symbol {number} of {len(schema['symbols'])}")
             return schema["symbols"][number]
         if kind == "fixed":
             return self.take(schema["size"]).hex()
@@ -124,7 +124,7 @@ class _Reader:
                 count = -count
                 self.long()
             if count > self._left:
-                raise AvroValueError(f"more than {VALUES_MAX} values")
+                raise UnreadableAvroError(f"more than {VALUES_MAX} values")
             yield from range(count)
 
     def _named_or_primitive(self, kind: str, space: str, depth: int) -> Any:
@@ -144,7 +144,7 @@ class _Reader:
             return self._string()
         found = self.named.get(_full(kind, space)) or self.named.get(kind)
         if found is None:
-            raise AvroValueError(f"unknown type {kind[:100]!a}")
+            raise UnreadableAvroError(f"unknown type {kind[:100]!a}")
         return self.value(found[0], found[1], depth + 1)
 
     def _string(self) -> str:
@@ -160,12 +160,12 @@ class _Reader:
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
             if shift > 63:
-                raise AvroValueError("a number of more than 64 bits")
+                raise UnreadableAvroError("a number of more than 64 bits")
 
     def take(self, size: int) -> bytes:
         """Read so many bytes."""
         if not 0 <= size <= len(self.data) - self.at:
-            raise AvroValueError(f"{size} bytes are wanted, {len(self.data) - self.at} are left")
+            raise UnreadableAvroError(f"{size} bytes are wanted, {len(self.data) - self.at} are left")
         self.at += size
         return self.data[self.at - size : self.at]
 

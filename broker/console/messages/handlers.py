@@ -70,7 +70,7 @@ ALL: Final = 1 << 31
 """More than any index of a batch."""
 
 
-class Search(NamedTuple):
+class MessageSearch(NamedTuple):
     """Messages that are wanted."""
 
     key: bytes | None
@@ -96,7 +96,7 @@ async def messages(call: AdminCall) -> Response:
     """Answer a part of the messages of a topic."""
     limit, given_key = call.whole(_LIMIT) or 50, call.given(_KEY)
     key = given_key.encode() if given_key else None
-    search = Search(key, (call.given(_TEXT) or "").encode(), limit, call.whole(_SHOWN) or 2000)
+    search = MessageSearch(key, (call.given(_TEXT) or "").encode(), limit, call.whole(_SHOWN) or 2000)
     begin, back = call.given(_FROM) or "latest", call.choice(_DIRECTION) == "back"
 
     async def work(topic: Topic) -> dict[str, Any]:
@@ -112,7 +112,7 @@ async def messages(call: AdminCall) -> Response:
 class _Viewing:
     """One answer."""
 
-    def __init__(self, call: AdminCall, topic: Topic, search: Search) -> None:
+    def __init__(self, call: AdminCall, topic: Topic, search: MessageSearch) -> None:
         self._call = call
         self._topic = topic
         self._search = search

@@ -18,7 +18,7 @@ from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from broker.console.messages.avro_values import AvroValueError
+from broker.console.messages.avro_values import UnreadableAvroError
 from broker.console.messages.avro_values import decode as decode_avro
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
@@ -91,7 +91,7 @@ def _value(data: bytes, schema: Schema) -> Any:
     if kind is SchemaType.AVRO:
         try:
             return decode_avro(json.loads(schema.data), data)
-        except AvroValueError as error:
+        except UnreadableAvroError as error:
             raise ValueError(str(error)) from error
     if kind is SchemaType.STRING:
         return data.decode()

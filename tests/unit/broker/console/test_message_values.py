@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.console.messages.avro_values import VALUES_MAX, AvroValueError, decode
+from broker.console.messages.avro_values import VALUES_MAX, UnreadableAvroError, decode
 from broker.console.messages.values import PARSED_MAX, key_shown, shown
 from broker.topics.schemas.key_value import joined
 from broker.topics.schemas.schema import Schema, SchemaType
@@ -44,17 +44,17 @@ def test_a_record_of_avro_with_all_kinds_of_parts_is_decoded():
 def test_any_bytes_are_a_value_of_avro_or_refused(data: bytes):
     try:
         json.dumps(decode(NODE, data), allow_nan=False)
-    except AvroValueError:
+    except UnreadableAvroError:
         pass
 
 
 def test_a_short_text_of_avro_cannot_ask_for_much():
     many = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
     for schema in ({"type": "array", "items": "null"}, {"type": "map", "values": "null"}, "bytes"):
-        with pytest.raises(AvroValueError, match=f"more than {VALUES_MAX}|bytes are wanted"):
+        with pytest.raises(UnreadableAvroError, match=f"more than {VALUES_MAX}|bytes are wanted"):
             decode(schema, many)
     endless = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "r"}]}
-    with pytest.raises(AvroValueError, match="deeper"):
+    with pytest.raises(UnreadableAvroError, match="deeper"):
         decode(endless, b"")
 
 
@@ -97,7 +97,12 @@ def test_a_value_that_its_schema_does_not_fit_is_shown_as_bytes_with_the_reason(
 
 
 def test_without_a_schema_json_text_and_bytes_are_told_apart():
-    assert [shown(each, None, 100)["kind"] for each in (b'{"a":1}', b"plain", b"\0\1", None)] == ["json", "text", "hex", "null"]
+    assert [shown(each, None, 100)["kind"] for each in (b'{"a":1}', b"plain", b"\0\1", None)] == [
+        "json",
+        "text",
+        "hex",
+        "null",
+    ]
 
 
 def test_a_long_value_is_cut_and_a_very_long_one_is_not_parsed():

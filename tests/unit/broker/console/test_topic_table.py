@@ -96,7 +96,10 @@ def test_curves_are_kept_of_topics_with_traffic_only_and_not_too_many():
 @pytest.mark.full
 def test_no_step_over_100_000_topics_holds_the_event_loop():
     """Steps are counted in CPU time, since the machine has other work; the median of three."""
-    rows = {f"persistent://public/default/topic-{number * 7919 % 100_000:06}": row(number % 100) for number in range(100_000)}
+    rows = {
+        f"persistent://public/default/topic-{number * 7919 % 100_000:06}": row(number % 100)
+        for number in range(100_000)
+    }
     longest = []
     for _ in range(3):
         made, steps = TopicTable(1, 0), list[float]()
