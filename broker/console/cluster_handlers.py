@@ -79,7 +79,7 @@ class ClusterPages:
         self._streams = Streams()
         self._shares: tuple[Survey, int, dict[int, BookieShare]] | None = None
         sources = Sources(cluster, self._disks, parts, fetch)
-        self._feed = WarningFeed(cluster.broker_id or "this broker", sources.all)
+        self._feed = WarningFeed(lambda: cluster.broker_id or service.web_url().partition("://")[2], sources.all)
 
     # Brokers and bundles
 

@@ -74,10 +74,10 @@ class WarningFeed:
     """Feed of one broker."""
 
     def __init__(
-        self, own: str, sources: Callable[[], Awaitable[Iterable[LogSource]]], ring: WarningRing = LATEST
+        self, own: Callable[[], str], sources: Callable[[], Awaitable[Iterable[LogSource]]], ring: WarningRing = LATEST
     ) -> None:
-        """`own`: name of this broker; `sources`: the other processes. Raises MetadataError."""
-        self._own = LogSource("broker", own, None)
+        """`own`: returns the name of this broker; `sources`: the other processes. Raises MetadataError."""
+        self._own = own
         self._sources = sources
         self._ring = ring
         self._lines: deque[FeedLine] = deque(maxlen=LINES_MAX)
@@ -99,7 +99,8 @@ class WarningFeed:
     def _take_own(self) -> None:
         lines, _ = self._ring.after(self._own_last)
         self._own_last = self._ring.newest if not lines else lines[-1].number
-        self._add((self._own, line) for line in lines)
+        own = LogSource("broker", self._own(), None)
+        self._add((own, line) for line in lines)
 
     async def _ask_all(self) -> None:
         sources = list(await self._sources())[:SOURCES_MAX]
@@ -147,5 +148,5 @@ class WarningFeed:
             {"kind": kind, "name": name, "problem": state.problem}
             for (kind, name), state in sorted(self._by_name.items())
         ]
-        own = {"kind": self._own.kind, "name": self._own.name, "problem": ""}
+        own = {"kind": "broker", "name": self._own(), "problem": ""}
         return {"newest": self._number, "lines": lines, "sources": [own, *others]}

@@ -7,6 +7,11 @@ export const PAGES = [
   { path: "topic/{topic}", load: () => import("./pages/topic.js") },
   { path: "namespaces", nav: "Namespaces", key: "n", load: () => import("./pages/namespaces.js") },
   { path: "namespace/{namespace}", load: () => import("./pages/namespace.js") },
+  { path: "brokers", nav: "Brokers", key: "b", load: () => import("./pages/brokers.js") },
+  { path: "bookies", nav: "Bookies", key: "k", load: () => import("./pages/bookies.js") },
+  { path: "bookie/{bookie}", load: () => import("./pages/bookie.js") },
+  { path: "ledgers", nav: "Ledgers", key: "l", load: () => import("./pages/ledgers.js") },
+  { path: "logs", nav: "Logs", key: "w", load: () => import("./pages/logs.js") },
 ];
 
 /** Return the page of an address and its parameters, which are unescaped; null: there is none. */

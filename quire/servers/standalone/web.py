@@ -177,7 +177,10 @@ def _only(bookie_id: str, there: bool) -> frozenset[str]:
 async def _facts(bookie: Bookie) -> BookieFacts:
     """Return the facts about the embedded bookie, which is not registered and has no port."""
     config, journal = bookie.config, bookie.journal
-    total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
+    world, folder = bookie.world, config.ledger_directory
+    total, free = await world.offload.run(
+        lambda: (world.disk.total_bytes(folder), world.disk.free_bytes(folder)), name="disk space"
+    )
     return BookieFacts(
         bookie_id=config.id,
         state="read-only" if bookie.read_only else "writable",

@@ -63,7 +63,7 @@ function draw(place, lead, found) {
       ]),
       table("Ledgers below their quorums", [
         { title: "Ledgers with an entry that has", cell: ([, title_]) => title_ },
-        { title: "", cell: ([key, title_]) => bar([{ value: found.now[key], kind: "hbar-part", text: "now" }, { value: found.then[key] - found.now[key], kind: "hbar-more", text: "then, too" }], most, `${title_}: ${found.now[key]} now, ${found.then[key]} then, of ${found.affected}`) },
+        { title: "Of those on it", cell: ([key, title_]) => bar([{ value: found.now[key], kind: "hbar-part", text: "now" }, { value: found.then[key] - found.now[key], kind: "hbar-more", text: "then, too" }], most, `${title_}: ${found.now[key]} now, ${found.then[key]} then, of ${found.affected}`) },
         { title: "Now", number: true, cell: ([key]) => count(found.now[key]) },
         { title: "Then", number: true, cell: ([key]) => count(found.then[key]) },
       ], rows)),

@@ -87,7 +87,7 @@ function filters(context, changed) {
 
 function drawShares(place, found) {
   const most = Math.max(...found.bookies.map((each) => each.bytes), 1);
-  put(place, table("Copies by bookie", [
+  put(place, table("Share of each bookie", [
     { title: "Bookie", cell: (each) => h("a", { href: at`#/bookie/${each.bookie}` }, each.bookie) },
     { title: "State", cell: (each) => badge(...STATES[each.state]) },
     { title: "Payload", cell: (each) => bar([{ value: each.bytes, kind: "hbar-part", text: bytes(each.bytes) }], most, `${bytes(each.bytes)} of closed ledgers`) },
@@ -116,7 +116,7 @@ function drawMap(place, found) {
 
 function cell(row, bookie) {
   const some = row.fragments.filter((each) => each.bookies.includes(bookie.bookie)).length;
-  if (!some) return h("span", { class: "visually-hidden" }, "no copies");
+  if (!some) return h("span", { class: "copy" }, h("span", { class: "visually-hidden" }, "no copies"));
   const there = bookie.state !== "gone" && bookie.state !== "unknown";
   const part = some === row.fragments.length ? "" : ` ${some}/${row.fragments.length}`;
   const say = `${there ? "copies" : "copies missing"}${part ? `, of ${some} of ${row.fragments.length} fragments` : ""}`;
