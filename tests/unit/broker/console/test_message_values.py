@@ -36,7 +36,7 @@ def text(data: bytes | None, kind: SchemaType, definition: bytes = b"", **more: 
 def test_a_record_of_avro_with_all_kinds_of_parts_is_decoded():
     leaf = b"\x02" + b"\0" + b"\0" + b"\xab\xcd" + b"\x04\x01\x00\0"
     data = b"\0" + b"\x02" + leaf + b"\x02\x02k" + struct.pack("<d", 1.5) + b"\0" + b"\0\1" + b"\0"
-    inner = {"kind": "B", "next": None, "data": {}, "raw": "abcd", "flags": [True, False]}
+    inner: dict[str, Any] = {"kind": "B", "next": None, "data": {}, "raw": "abcd", "flags": [True, False]}
     assert decode(NODE, data) == {"kind": "A", "next": inner, "data": {"k": 1.5}, "raw": "0001", "flags": []}
 
 
