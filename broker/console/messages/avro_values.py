@@ -123,8 +123,6 @@ class _Reader:
             if count < 0:
                 count = -count
                 self.long()
-            if count > self._left:
-                raise UnreadableAvroError(f"more than {VALUES_MAX} values")
             yield from range(count)
 
     def _named_or_primitive(self, kind: str, space: str, depth: int) -> Any:
