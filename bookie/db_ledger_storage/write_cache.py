@@ -62,9 +62,9 @@ def cut(run: Run, first: int, last: int) -> Run:
 def without_waste(run: Run) -> Run:
     """Return the run, or a copy if its bytes are a small part of the buffer that they pin.
 
-    Without it, a cache would pin many times the bytes that it counts: received chunks with one small entry and much that
-    is not kept, or regions of an entry log whose last entries are read ahead. The parts of a run nearly always are views
-    of one buffer, so only the last is looked at.
+    Without it, a cache would pin many times the bytes that it counts: received chunks with one small entry and much
+    that is not kept, or regions of an entry log whose last entries are read ahead. The parts of a run nearly always are
+    views of one buffer, so only the last is looked at.
     """
     last = run.parts[-1]
     if type(last) is not memoryview or memoryview(last.obj).nbytes <= PINNED_MAX + 2 * run.size:

@@ -7,7 +7,7 @@
 
 Everything else passes, and is authenticated and authorized as the admin REST is.
 
-Redirects: a page may connect to its own origin only (Content-Security-Policy), and the owner of a topic has another one.
+Redirects: a page may connect to its own origin only (Content-Security-Policy), and the owner of a topic has another.
 So this broker repeats a redirected request, with the Authorization header it came with and no other credentials: the
 owner decides again, and no page gets more than by following the redirect. A client certificate cannot be handed on.
 
@@ -18,14 +18,14 @@ off, /console/api/ refuses what browsers mark as sent by another site (Sec-Fetch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.console.assets import BASE, Asset, load
-from broker.console.relay import FORWARDED_BYTES_MAX, Relay
+from broker.console.relay import FORWARDED_BYTES_MAX
 
 POLICY: Final = "; ".join(
     (
@@ -52,10 +52,18 @@ _RELAYED: Final = ("/admin/", API)
 _FOREIGN: Final = ("cross-site", "same-site")
 
 
+class Repeats(Protocol):
+    """Part of a relay used here."""
+
+    deadline_s: float
+
+    async def request(self, method: str, url: str, body: bytes, authorization: str) -> Response: ...
+
+
 class ConsoleDoor:
     """Middleware of a site with a console."""
 
-    def __init__(self, app: ASGIApp, relay: Relay, assets: Mapping[str, Asset] | None = None) -> None:
+    def __init__(self, app: ASGIApp, relay: Repeats, assets: Mapping[str, Asset] | None = None) -> None:
         self._app = app
         self._relay = relay
         self._assets = load() if assets is None else assets

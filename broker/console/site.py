@@ -11,7 +11,7 @@ from broker.console.cluster_routes import cluster_routes
 from broker.console.config import ConsoleOptions
 from broker.console.door import ConsoleDoor
 from broker.console.relay import Relay
-from broker.console.topic_routes import topic_routes
+from broker.console.topics.routes import topic_routes
 
 
 def console_routes(options: ConsoleOptions, service: Service, parts: ClusterParts) -> list[BaseRoute]:

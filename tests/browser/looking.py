@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Error, Locator, Page, Request, expect
 
-WAIT_MS = 20_000
+WAIT_MS = 8_000
 """Deadline of what a page is to show."""
 expect.set_options(timeout=WAIT_MS)
 
@@ -68,7 +68,11 @@ class Look:
         """Make the page 390 pixels wide, and check that nothing has to be scrolled sideways."""
         self.page.set_viewport_size({"width": 390, "height": 844})
         wide = self.page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 390, f"{self.page.url} is {wide} pixels wide on a narrow screen"
+        beyond = self.page.evaluate(
+            "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 390)"
+            ".slice(0, 5).map(e => e.outerHTML.slice(0, 150))"
+        )
+        assert wide <= 390, f"{self.page.url} is {wide} pixels wide on a narrow screen: {beyond}"
 
     def picture(self, name: str, *, full: bool = False) -> None:
         """Write a picture of the page, if pictures are wanted."""

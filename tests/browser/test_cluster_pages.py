@@ -101,7 +101,7 @@ def test_a_namespace_that_does_not_exist_is_named(look: Look) -> None:
 def test_the_map_has_each_ledger_and_says_that_all_were_examined(look: Look) -> None:
     look.go("ledgers")
     look.shows(re.compile(r"Examined (\d+) of \1 ledgers"))  # type: ignore[arg-type]
-    table = look.page.get_by_role("region", name="Ledgers on bookies")
+    table = look.page.get_by_role("group", name="Ledgers on bookies")
     for topic in TOPICS:
         expect(table.get_by_role("link", name=topic.removeprefix("persistent://"), exact=True).first).to_be_visible()
     expect(table.get_by_text("copies", exact=True).first).to_be_attached()
@@ -112,7 +112,7 @@ def test_the_map_has_each_ledger_and_says_that_all_were_examined(look: Look) -> 
 def test_the_ledgers_of_one_topic_are_shown(look: Look) -> None:
     look.go(f"ledgers?topic={quote(TOPICS[1], safe='')}")
     look.shows(f"Ledgers 1 to 1 of 1 of {TOPICS[1]}.")
-    expect(look.page.get_by_role("region", name="Ledgers on bookies").locator("tbody tr")).to_have_count(1)
+    expect(look.page.get_by_role("group", name="Ledgers on bookies").locator("tbody tr")).to_have_count(1)
 
 
 def test_the_bookie_has_its_disk(look: Look, server: StandaloneProcess) -> None:

@@ -121,9 +121,7 @@ class TopicListWatching:
                     job = partial(encode, found.view)
                     begin(await self._context.world.offload.run(job, name="answer with a list of topics"))
                     found.told[told] = None
-                    watched.patterns[pattern] = (
-                        found  # its last watcher may have gone; the view is as current as before
-                    )
+                    watched.patterns[pattern] = found  # its last watcher may have gone; the view is current
                 finally:
                     self._drop_unused(watched, pattern)
         except BaseException:

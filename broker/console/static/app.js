@@ -49,6 +49,7 @@ async function show() {
   } catch (error) {
     if (mine !== number || error.name === "AbortError") return;
     if (error.status === 401) document.getElementById("account").hidden = false;
+    if (!root.querySelector("h1")) root.append(h("h1", {}, document.title.split(" · ")[0]));
     root.append(problem(error));
   }
   if (mine === number) announce(`${document.title.split(" · ")[0]} shown`);

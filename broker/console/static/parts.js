@@ -58,7 +58,7 @@ export const card = (title, tools, ...children) => h("section", { class: "card",
  */
 export function table(caption, columns, rows, { sort, none = "Nothing here." } = {}) {
   if (!rows.length) return empty(none);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     h("table", {}, h("caption", { class: "visually-hidden" }, caption),
       h("thead", {}, h("tr", {}, columns.map((each) => head(each, sort)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((each, place) =>
@@ -181,8 +181,8 @@ export function ask({ title, text, fields = [], typeName, action = "OK", danger 
 function label(field, element, number) {
   const hint = field.hint && h("span", { class: "hint", id: `f${number}-${field.name}-hint` }, field.hint);
   if (hint) element.setAttribute("aria-describedby", hint.id);
-  return h("label", { class: field.type === "checkbox" ? "field check" : "field" },
-    field.type === "checkbox" ? [element, h("span", {}, field.label)] : [h("span", {}, field.label), element], hint);
+  const name = h("label", { for: element.id }, field.label);
+  return h("div", { class: field.type === "checkbox" ? "field check" : "field" }, field.type === "checkbox" ? [element, name] : [name, element], hint);
 }
 
 function input(field, id) {

@@ -77,6 +77,7 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "LOOKUP": "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         "QUIRE": "/quire",
         "CLUSTER": "/console/api/cluster",
+        "CONSOLE": "/console/api",
         "OPENAPI": "/openapi.json",
     }
 )
@@ -119,6 +120,10 @@ SUPER_USER super-user GET CLUSTER/brokers CLUSTER/brokers/events CLUSTER/bundles
 SUPER_USER super-user POST CLUSTER/survey
 SUPER_USER super-user GET CLUSTER/survey/events CLUSTER/ledgers CLUSTER/loss/{bookie} CLUSTER/bookies
 SUPER_USER super-user GET CLUSTER/repairs CLUSTER/repairs/events CLUSTER/warnings CLUSTER/warnings/events
+SUPER_USER super-user GET CONSOLE/topics CONSOLE/topic-events CONSOLE/loaded-topics
+ANY_ROLE super-user GET CONSOLE/whoami
+LOOKUP_NAMESPACE namespace GET CONSOLE/topics/{tenant}/{namespace} CONSOLE/topic-events/{tenant}/{namespace}
+CONSUME topic GET CONSOLE/messages/{tenant}/{namespace}/{topic}
 
 LOOKUP_NAMESPACE namespace GET TOPICS TOPICS/partitioned DIRECT_TOPICS DIRECT_TOPICS/partitioned
 LOOKUP_NAMESPACE namespace GET NAMESPACE/topics NAMESPACE/bundles

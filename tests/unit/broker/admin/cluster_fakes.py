@@ -15,6 +15,7 @@ import trio
 from broker.admin.requests import ClusterService
 from broker.console.cluster_ports import ClusterParts
 from broker.console.cluster_routes import cluster_routes
+from broker.console.topics.routes import topic_routes
 from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle
@@ -96,7 +97,7 @@ class ClusterRest(Rest):
 
     def show(self, parts: ClusterParts) -> None:
         """Serve the data of the console's cluster pages, from these parts."""
-        self.also = cluster_routes(self.service, parts)
+        self.also = [*topic_routes(self.service), *cluster_routes(self.service, parts)]
 
     async def own(self, bundle: str, owner: Owner) -> None:
         """Give a bundle, such as public/default/0x00000000_0x40000000, an owner."""
