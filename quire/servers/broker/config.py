@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.config import BrokerOptions
+from broker.console.config import ConsoleOptions
 from broker.ownership.config import OwnershipOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
@@ -45,6 +46,7 @@ class BrokerConfig:
     deletion: DeletionKeys
     metrics: MetricsOptions
     tracing: TracingOptions
+    console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

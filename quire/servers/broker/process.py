@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -53,6 +53,7 @@ from quire.world.doors import World
 from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
+    from broker.console.cluster_ports import LedgerAccess
     from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
@@ -199,7 +200,7 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                     certificates=ports.certificates(),
-                    ledger_client=ledger_client,
+                    ledgers=cast("LedgerAccess", ledger_client),
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),

@@ -12,6 +12,8 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.console.cluster_ports import ClusterParts, LedgerAccess
+from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
@@ -22,6 +24,7 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
+from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
 from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.config import BrokerConfig
@@ -46,9 +49,14 @@ def web_app(
     stop: trio.Event,
     ledgers_root: str,
     certificates: Mapping[str, Certified | None],
-    ledger_client: object,
+    ledgers: LedgerAccess,
 ) -> Starlette:
-    """Return the site of a broker; it is ready until `stop` is set. `certificates`: sides of TLS by port."""
+    """Return the site of a broker; it is ready until `stop` is set.
+
+    Args:
+        certificates: sides of TLS by port.
+        ledgers: its ledger client.
+    """
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
@@ -84,7 +92,7 @@ def web_app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
-            bookies=partial(seen_bookies, ledger_client, broker.metadata, ledgers_root),
+            bookies=partial(seen_bookies, ledgers, broker.metadata, ledgers_root),
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
@@ -93,7 +101,15 @@ def web_app(
     middleware = middleware_of(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
-    return make_app(metrics, health, routes(service), middleware, guard=guard)
+    parts = ClusterParts(
+        ledgers=ledgers,
+        network=context.world.network,
+        nursery=context.nursery,
+        cluster=lambda: ledgers.cluster or Cluster(writable=()),
+    )
+    console = config.console
+    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
 
 
 def register_cluster(metrics: Metrics, bundles: Callable[[], int], is_up: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from broker.config import BrokerOptions
+from broker.console.config import ConsoleOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from broker.series.config import MetricsOptions
@@ -41,6 +42,7 @@ class StandaloneConfig:
     deletion: DeletionKeys
     metrics: MetricsOptions
     tracing: TracingOptions
+    console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

@@ -158,9 +158,17 @@ async def run_standalone(
             if http:
                 from quire.servers.standalone.web import Site
 
-                certificates = ports.certificates()
                 site = Site(
-                    broker, bookie, policies, counts, config, dynamic, addresses, stop=stop, certificates=certificates
+                    broker,
+                    bookie,
+                    policies,
+                    counts,
+                    config,
+                    dynamic,
+                    addresses,
+                    stop=stop,
+                    certificates=ports.certificates(),
+                    ledgers=client,
                 )
                 addresses = await site.serve(serving, ports.secure_web)
                 serving.start_soon(load_late, world.offload, name="late imports")
