@@ -1,0 +1,115 @@
+"""Runbooks of one server: the trouble is planted, and the page's own commands find it and end it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.support import web
+from tests.support.pages.walk import Walk
+from tests.support.process import wait_until
+from tests.support.server import StandaloneProcess, standalone
+
+pytestmark = pytest.mark.cluster
+
+
+def walk(page: str, server: StandaloneProcess, folder: Path, names: dict[str, object] | None = None) -> Walk:
+    return Walk(page, folder / "walk", names or {}, web=server.web, service=server.url)
+
+
+@contextmanager
+def client_of(server: StandaloneProcess) -> Iterator[pulsar.Client]:
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def publish(client: pulsar.Client, count: int, topic: str = "orders") -> None:
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(count):
+        producer.send_async(b"order-%d" % number, None)
+    producer.flush()
+    producer.close()
+
+
+def backlog(server: StandaloneProcess) -> float:
+    return server.metric("pulsar_subscription_back_log")
+
+
+class Worker:
+    """An application that, once it has got the poisoned message, acknowledges nothing until its deliveries begin again
+    without it."""
+
+    def __init__(self, client: pulsar.Client, *, poison: int | None) -> None:
+        self._poison = poison
+        self._stop = threading.Event()
+        self.seen: list[int] = []
+        self._consumer = client.subscribe(
+            "orders",
+            "audit",
+            pulsar.ConsumerType.Shared,
+            consumer_name="worker-1",
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=5,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        stuck = False
+        while not self._stop.is_set():
+            try:
+                message = self._consumer.receive(200)
+            except pulsar.Timeout:
+                continue
+            number = int(message.data().removeprefix(b"order-"))
+            begins_again = bool(self.seen) and number <= self.seen[-1]
+            self.seen.append(number)
+            stuck = number == self._poison or (stuck and not begins_again)
+            if not stuck:
+                self._consumer.acknowledge(message)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_a_consumer_that_stands_still(tmp_path: Path) -> None:
+    with standalone(tmp_path, {"maxUnackedMessagesPerConsumer": 10}) as server, client_of(server) as client:
+        worker = Worker(client, poison=0)
+        publish(client, 30)
+        wait_until(lambda: len(worker.seen) >= 10, "the worker has all that it may hold")
+        with walk("runbooks/consumer-stands-still.md", server, tmp_path) as page:
+            page.section("Find the cause")
+            page.section("Get the messages moving")
+            assert b"order-0" in (tmp_path / "walk/poison.txt").read_bytes()
+            page.section("Check")
+        assert backlog(server) == 0
+        assert set(worker.seen) == set(range(30))
+        worker.close()
+
+
+def test_a_lag_that_grows(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server, client_of(server) as client:
+        publish(client, 1)
+        rate = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
+        url = f"{server.web}/admin/v2/persistent/public/default/orders/subscriptionDispatchRate"
+        assert web.request("POST", url, json=rate).is_success
+        worker = Worker(client, poison=None)
+        publish(client, 500)
+        with walk("runbooks/lag-grows.md", server, tmp_path, {"http://127.0.0.1:8080": server.web}) as page:
+            page.section("Measure it")
+            page.section("Find what limits it")
+            assert backlog(server) > 0
+            page.section("Remove a rate")
+            page.section("Protect the server")
+            page.section("Check")
+        assert backlog(server) == 0
+        worker.close()
