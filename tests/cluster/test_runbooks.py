@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pulsar
@@ -76,14 +77,17 @@ class Worker:
             if not stuck:
                 self._consumer.acknowledge(message)
 
-    def close(self) -> None:
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
 
 def test_a_consumer_that_stands_still(tmp_path: Path) -> None:
-    with standalone(tmp_path, {"maxUnackedMessagesPerConsumer": 10}) as server, client_of(server) as client:
-        worker = Worker(client, poison=0)
+    with standalone(tmp_path, {"maxUnackedMessagesPerConsumer": 10}) as server, client_of(server) as client, ExitStack() as stack:
+        worker = stack.enter_context(Worker(client, poison=0))
         publish(client, 30)
         wait_until(lambda: len(worker.seen) >= 10, "the worker has all that it may hold")
         with walk("runbooks/consumer-stands-still.md", server, tmp_path) as page:
@@ -93,16 +97,15 @@ def test_a_consumer_that_stands_still(tmp_path: Path) -> None:
             page.section("Check")
         assert backlog(server) == 0
         assert set(worker.seen) == set(range(30))
-        worker.close()
 
 
 def test_a_lag_that_grows(tmp_path: Path) -> None:
-    with standalone(tmp_path) as server, client_of(server) as client:
+    with standalone(tmp_path) as server, client_of(server) as client, ExitStack() as stack:
         publish(client, 1)
         rate = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
         url = f"{server.web}/admin/v2/persistent/public/default/orders/subscriptionDispatchRate"
         assert web.request("POST", url, json=rate).is_success
-        worker = Worker(client, poison=None)
+        stack.enter_context(Worker(client, poison=None))
         publish(client, 500)
         with walk("runbooks/lag-grows.md", server, tmp_path, {"http://127.0.0.1:8080": server.web}) as page:
             page.section("Measure it")
@@ -112,4 +115,32 @@ def test_a_lag_that_grows(tmp_path: Path) -> None:
             page.section("Protect the server")
             page.section("Check")
         assert backlog(server) == 0
-        worker.close()
+
+
+def limit_files(server: StandaloneProcess, size: int) -> None:
+    """Keep files of the server below `size` bytes: its writes to the journal then fail as on a full disk."""
+    assert server.process is not None
+    _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server, client_of(server) as client:
+        server.announced += ["journal group not written, refusing its adds", "no room", "checkpoint failed"]
+        client.subscribe("orders", "audit").close()
+        producer = client.create_producer("orders", batching_enabled=False)
+        for _ in range(300):
+            producer.send_async(bytes(4096), None)
+        producer.flush()
+        limit_files(server, 1 << 20)
+        with pytest.raises(pulsar.PulsarException):
+            producer.send(b"no room")
+        producer.close()
+        names: dict[str, object] = {"http://127.0.0.1:8080": server.web, "/var/lib/quire": server.data}
+        with walk("runbooks/disk-full.md", server, tmp_path, names) as page:
+            page.section("See it")
+            page.section("Find what keeps the space")
+            page.section("Free space")
+            assert backlog(server) == 0
+            limit_files(server, resource.RLIM_INFINITY)
+            page.section("Check")

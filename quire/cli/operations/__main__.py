@@ -100,6 +100,17 @@ def parser() -> argparse.ArgumentParser:
     rolling.add_argument(
         "bookies", nargs="*", metavar="ID", help="bookies to restart (default: all that have a cookie)"
     )
+    move = command(
+        "move-to-cluster",
+        "Copy the metadata of a stopped standalone server to an empty ZooKeeper. Its data directory becomes the first "
+        "bookie's, whose bk_server.conf --conf is.",
+    )
+    move.add_argument("--data-dir", type=Path, required=True, help="data directory of the standalone server")
+    raising = command("raise-copies", "Copy closed ledgers to further bookies, until each has so many copies.")
+    raising.add_argument("--copies", type=int, default=3, metavar="N", help="copies of each entry (default: 3)")
+    raising.add_argument(
+        "--ack-quorum", type=int, default=2, metavar="N", help="ack quorum that these ledgers then have (default: 2)"
+    )
     return made
 
 
@@ -138,6 +149,14 @@ async def _run(given: argparse.Namespace, made: OperationContext) -> int:
         return await replace_disk(
             made, given.bookie, stop=given.stop, wipe=given.wipe, start=given.start, refill=given.refill
         )
+    if given.command == "move-to-cluster":
+        from quire.cli.operations.move_to_cluster import move_to_cluster
+
+        return await move_to_cluster(made, given.data_dir)
+    if given.command == "raise-copies":
+        from quire.cli.operations.raise_copies import raise_copies
+
+        return await raise_copies(made, given.copies, given.ack_quorum)
     from quire.cli.operations.rolling_restart import rolling_restart
 
     return await rolling_restart(made, given.bookies, stop=given.stop, start=given.start)
