@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import resource
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import pulsar
 import pytest
 
 from tests.support import web
+from tests.support.certificates import Authority
 from tests.support.pages.walk import Walk
 from tests.support.process import wait_until
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess, free_port, standalone
 
 pytestmark = pytest.mark.cluster
 
@@ -86,7 +88,11 @@ class Worker:
 
 
 def test_a_consumer_that_stands_still(tmp_path: Path) -> None:
-    with standalone(tmp_path, {"maxUnackedMessagesPerConsumer": 10}) as server, client_of(server) as client, ExitStack() as stack:
+    with (
+        standalone(tmp_path, {"maxUnackedMessagesPerConsumer": 10}) as server,
+        client_of(server) as client,
+        ExitStack() as stack,
+    ):
         worker = stack.enter_context(Worker(client, poison=0))
         publish(client, 30)
         wait_until(lambda: len(worker.seen) >= 10, "the worker has all that it may hold")
@@ -144,3 +150,31 @@ def test_a_full_disk(tmp_path: Path) -> None:
             assert backlog(server) == 0
             limit_files(server, resource.RLIM_INFINITY)
             page.section("Check")
+
+
+def test_certificates_that_expire(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=3)
+    authority.issue("localhost", "127.0.0.1", ends=soon)
+    conf = {
+        "brokerServicePortTls": (binary := free_port()),
+        "webServicePortTls": (web_port := free_port()),
+        "tlsCertificateFilePath": tmp_path / "server.cert.pem",
+        "tlsKeyFilePath": tmp_path / "server.key.pem",
+        "tlsCertRefreshCheckDurationSec": 0,
+    }
+    with standalone(tmp_path / "server", conf) as server:
+        authority.issue("localhost", "127.0.0.1", file="new")
+        names: dict[str, object] = {
+            "broker1.example.org:6651": f"127.0.0.1:{binary}",
+            "broker1.example.org:8443": f"127.0.0.1:{web_port}",
+            "/etc/quire/tls": tmp_path,
+        }
+        with walk("runbooks/certificates-expire.md", server, tmp_path, names) as page:
+            page.section("See it coming")
+            first = page.section("Replace the certificate")
+            assert first == ""
+            sums = page.outputs[2].split()
+            assert sums[0] == sums[2], "the pair belongs together"
+            page.section("Check")
+        assert "tls files changed, used for new connections" in server.log()

@@ -26,7 +26,8 @@ LEDGERS_AT_ONCE: Final = 8
 
 
 async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int) -> int:
-    """Raise the copies of all closed ledgers that have fewer; return the exit code. Raises ShellError, MetadataError."""
+    """Raise the copies of all closed ledgers that have fewer; return the exit code. Raises ShellError,
+    MetadataError."""
     shell, output = operation.shell, operation.output
     if copies < 2:
         raise ShellError("--copies: at least 2")

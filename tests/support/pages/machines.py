@@ -41,7 +41,10 @@ def programs(folder: Path, cluster: Path, units: dict[str, str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     nodes = folder / "units.json"
     nodes.write_text(json.dumps(units))
-    texts = {"ssh": _SSH, "systemctl": _SYSTEMCTL.format(python=sys.executable, nodes=nodes, cluster=cluster, root=ROOT)}
+    texts = {
+        "ssh": _SSH,
+        "systemctl": _SYSTEMCTL.format(python=sys.executable, nodes=nodes, cluster=cluster, root=ROOT),
+    }
     for name, text in texts.items():
         path = folder / name
         path.write_text(text)

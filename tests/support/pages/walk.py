@@ -21,8 +21,8 @@ PAUSE_S = 0.3
 
 class Walk:
     """One page. `names`: what it calls the addresses and files of this test, each with the real one; each has to be in
-    the page. `web`, `service`: addresses that commands use without naming them. `programs`: folder of programs that stand
-    for those of the machines (see `machines`)."""
+    the page. `web`, `service`: addresses that commands use without naming them. `programs`: folder of programs that
+    stand for those of the machines (see `machines`)."""
 
     def __init__(
         self,
