@@ -41,7 +41,8 @@ class Authority:
     ) -> Pair:
         """Write a certificate for `names` (hosts, addresses), with `unit` as its organizational unit, and its key.
 
-        `ends`: the end of its validity. `rsa`: the key is of this kind and in PKCS#8, as Pulsar's Java client reads it."""
+        `ends`: the end of its validity. `rsa`: the key is of this kind and in PKCS#8, as Pulsar's Java client reads
+        it."""
         until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else ends
         since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
         kind = trustme.KeyType.RSA if rsa else trustme.KeyType.ECDSA

@@ -107,10 +107,7 @@ def _refused(text: str) -> int:
 
 def _versions() -> Iterator[Check]:
     what = f"quire {installed_version()}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
-    if sys.version_info < (3, 11):
-        yield verdicts.bad("versions", what, "Install Python 3.11 or newer")
-    else:
-        yield verdicts.ok("versions", what)
+    yield verdicts.ok("versions", what)
 
 
 def _folders(data_dir: Path | None, configured: Configured | None) -> list[Path]:

@@ -122,7 +122,7 @@ def devices(journal: str, ledgers: str, journal_mount: Mount, ledgers_mount: Mou
         return warning(
             "devices",
             f"{what}, which is reported to be a rotating disk",
-            "Put the journal on a disk of its own: each flush delays its syncs. (A virtual disk may not rotate at all.)",
+            "Put the journal on a disk of its own: each flush delays its syncs. (A virtual disk may not rotate.)",
         )
     return ok("devices", what + ("" if standalone else "; a busy bookie is faster with a disk for the journal"))
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -105,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         "Copy the metadata of a stopped standalone server to an empty ZooKeeper. Its data directory becomes the first "
         "bookie's, whose bk_server.conf --conf is.",
     )
-    move.add_argument("--data-dir", type=Path, required=True, help="data directory of the standalone server")
+    move.add_argument("--data-dir", type=os.path.abspath, required=True, help="data directory of the standalone server")
     raising = command("raise-copies", "Copy closed ledgers to further bookies, until each has so many copies.")
     raising.add_argument("--copies", type=int, default=3, metavar="N", help="copies of each entry (default: 3)")
     raising.add_argument(
@@ -152,7 +153,7 @@ async def _run(given: argparse.Namespace, made: OperationContext) -> int:
     if given.command == "move-to-cluster":
         from quire.cli.operations.move_to_cluster import move_to_cluster
 
-        return await move_to_cluster(made, given.data_dir)
+        return await move_to_cluster(made, str(given.data_dir))
     if given.command == "raise-copies":
         from quire.cli.operations.raise_copies import raise_copies
 

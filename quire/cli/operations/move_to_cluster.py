@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from bookie.cookie import VERSION_FILE
@@ -47,9 +46,11 @@ BYTES_AT_ONCE: Final = 256 << 10
 """Bounds of one write. A node is below a megabyte, ZooKeeper's bound."""
 
 
-async def move_to_cluster(operation: OperationContext, data_dir: Path) -> int:
-    """Copy the metadata of a stopped standalone server. Raises ShellError, MetadataError, OSError."""
-    disk, root = RealDisk(), str(data_dir.absolute())
+async def move_to_cluster(operation: OperationContext, root: str) -> int:
+    """Copy the metadata of a stopped standalone server, whose data directory is `root` (absolute).
+
+    Raises ShellError, MetadataError, OSError."""
+    disk = RealDisk()
     if not disk.exists(f"{root}/metadata"):
         raise ShellError(f"{root} is not the data directory of a standalone server: it contains no metadata")
     read_format(disk, f"{root}/FORMAT")
