@@ -117,7 +117,7 @@ def test_an_upgrade_under_load_and_back(tmp_path: Path) -> None:
             )
         cluster.refresh()
         assert set(running_from(cluster).values()) == {"old"}
-        client = pulsar.Client(cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal))
+        client = pulsar.Client(cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         pids = dict(cluster.state.pids)
         with traffic(client, "orders") as seen, page:
             for section in ("Before", "Auto recovery", "Bookies, one at a time", "Brokers, one at a time", "Check"):
