@@ -19,6 +19,7 @@ from quire.cli.config import app as config_app
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
+from quire.cli.salvage.app import salvage
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -314,6 +315,7 @@ def localbookie(
 
 
 app.command("doctor", rich_help_panel=CARE)(doctor)
+app.command("salvage", rich_help_panel=CARE)(salvage)
 
 
 @app.command(

@@ -149,7 +149,7 @@ def test_from_one_machine_to_three(tmp_path: Path) -> None:
             cluster.refresh()
             cluster.add_bookie()  # new ledgers need three
             cluster.kill(first)
-            # Until brokers know that it is gone, the client's request for the end of a topic may fail, and it sees none.
+            # Until brokers know that it is gone, a client's request for the end of a topic may fail.
             wait_until(lambda: read(cluster.service_url) == before, "everything is on the other bookies too", 60)
             wanted = {data for data, is_acknowledged in acknowledged.items() if not is_acknowledged}
             assert left(cluster.service_url, len(wanted)) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import operator
 import resource
 import threading
 from collections.abc import Iterator
@@ -178,3 +179,69 @@ def test_certificates_that_expire(tmp_path: Path) -> None:
             assert sums[0] == sums[2], "the pair belongs together"
             page.section("Check")
         assert "tls files changed, used for new connections" in server.log()
+
+
+def test_a_topic_that_was_deleted_by_mistake(tmp_path: Path) -> None:
+    with standalone(tmp_path) as server:
+        with client_of(server) as client:
+            publish(client, 50, "other")
+            producer = client.create_producer("orders", batching_enabled=True)
+            for number in range(200):
+                producer.send_async(
+                    b"order-%d" % number, None, partition_key=f"k{number % 5}", event_timestamp=number + 1
+                )
+            producer.flush()
+            before = everything(client)
+            producer.close()
+        answer = web.request("DELETE", f"{server.web}/admin/v2/persistent/public/default/orders?force=true")
+        assert answer.is_success
+        stands_for = tmp_path / "programs"
+        stands_for.mkdir()
+        for name, text in {
+            "systemctl": f"#!/bin/sh\necho $1 >> {tmp_path}/asked\nwhile [ -s {tmp_path}/asked ]; do sleep 0.05; done\n"
+        }.items():
+            (stands_for / name).write_text(text)
+            (stands_for / name).chmod(0o755)
+        names: dict[str, object] = {
+            "/var/lib/quire-salvage": tmp_path / "copy",
+            "/var/lib/quire": server.data,
+            "/var/log/quire/standalone.log": server.log_path,
+        }
+        service = threading.Thread(target=manage, args=(server, tmp_path / "asked"), daemon=True)
+        service.start()
+        page = Walk(
+            "runbooks/topic-deleted.md",
+            tmp_path / "walk",
+            names,
+            web=server.web,
+            service=server.url,
+            programs=stands_for,
+        )
+        with page:
+            for section in ("At once", "Find its ledgers", "Get the messages", "Publish them again", "Check"):
+                page.section(section)
+        service.join()
+        with client_of(server) as client:
+            after = everything(client)
+        by_key = operator.itemgetter(1)
+        assert sorted(after, key=by_key) == sorted(before, key=by_key), "the order of each key is kept"
+
+
+def manage(server: StandaloneProcess, asked: Path) -> None:
+    """Stop and start the server once each, as a service manager does when it is asked to."""
+    for verb in ("stop", "start"):
+        wait_until(lambda: asked.exists() and asked.read_text().strip(), f"it is asked to {verb}", 60)
+        assert asked.read_text().strip() == verb
+        server.stop() if verb == "stop" else server.start()
+        asked.write_text("")
+
+
+def everything(client: pulsar.Client) -> list[tuple[bytes, str, int]]:
+    """Return all messages of the topic: value, key and event time."""
+    reader = client.create_reader("orders", pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        message = reader.read_next(10_000)
+        found.append((message.data(), message.partition_key(), message.event_timestamp()))
+    reader.close()
+    return found

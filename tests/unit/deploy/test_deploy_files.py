@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_the_image_is_made_in_two_stages_and_runs_as_a_user_without_rights() -> 
     command = [*json.loads(last["ENTRYPOINT"]), *json.loads(last["CMD"])]
     assert command[:2] == ["quire", "standalone"]
     copied = [words.split()[:-1] for name, words in found[: stages[-1]] if name == "COPY"]
-    for source in sum(copied, []):
+    for source in chain.from_iterable(copied):
         assert (ROOT / source).exists(), source
 
 
@@ -157,7 +158,7 @@ def test_the_compose_file_is_valid_and_its_configurations_are_those_of_servers()
     services: dict[str, Any] = yaml.safe_load(path.read_text())["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= services.keys()
-        for volume in service["volumes"] if "volumes" in service else []:
+        for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             assert not source.startswith(".") or (path.parent / source).exists(), (name, source)
         if name != "zookeeper":
