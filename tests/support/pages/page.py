@@ -5,6 +5,7 @@
     ```sh until       it is repeated until it prints what the page says
     ```sh terminal    it goes on running in a terminal of its own, from when it prints what the page says
     ```text           directly after a command: what it prints
+    <!-- Ctrl-C -->   what runs in the last terminal is interrupted, as the text beside it says
 
 A line of the output has to be in the real output, in the same order; other lines may be between. `...` stands for any
 text, and one blank for any number of them. Other fenced blocks (python, conf) are not commands.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODES = ("", "fails", "until", "terminal")
+INTERRUPT = "interrupt"
 ELLIPSIS = "..."
 _FENCE = re.compile(r"^\s*```(.*)$")
 _HEADING = re.compile(r"^#+ +(.*)$")
@@ -67,6 +69,8 @@ def parse(text: str) -> list[Command]:
             body = None
         elif body is not None:
             body.append(line)
+        elif line.strip() == "<!-- Ctrl-C -->":
+            found.append(Command(number, section, INTERRUPT, "", ()))
         elif (match := _HEADING.match(line)) is not None:
             section, between = match[1], line
         else:

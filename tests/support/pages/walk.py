@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.pages.page import Command, missing, read, substituted
+from tests.support.pages.page import INTERRUPT, Command, missing, read, substituted
 
 ROOT = Path(__file__).parents[3]
 COMMAND_S = 300.0
@@ -94,6 +94,8 @@ class Walk:
         text = substituted(command.text, self.names)
         wanted = [substituted(line, self.names) for line in command.output]
         where = f"{self.page}:{command.line}\n{text}"
+        if command.mode == INTERRUPT:
+            return self._interrupt(where)
         if command.mode == "terminal":
             return self._in_terminal(text, wanted, where)
         deadline = time.monotonic() + self._wait_s
@@ -144,6 +146,14 @@ class Walk:
             assert time.monotonic() < deadline, f"{where}\ndoes not print\n{line}\nbut\n{output}"
             time.sleep(0.05)
         return output
+
+    def _interrupt(self, where: str) -> str:
+        """Send SIGINT to what runs in the last terminal, and wait for its end."""
+        assert self._terminals, f"{where}: there is no terminal"
+        child = self._terminals.pop()
+        os.killpg(child.pid, signal.SIGINT)
+        child.wait(WAIT_S)
+        return ""
 
     def close_terminals(self) -> None:
         """Send SIGTERM to what runs in terminals, and wait for its end."""
