@@ -89,7 +89,7 @@ def left(url: str, count: int) -> set[bytes]:
 
 
 def test_from_one_machine_to_three(tmp_path: Path) -> None:
-    small = {
+    small: dict[str, object] = {
         "managedLedgerMaxEntriesPerLedger": 60,
         "managedLedgerMinLedgerRolloverTimeMinutes": 0,
         "defaultRetentionTimeInMinutes": -1,
@@ -115,7 +115,8 @@ def test_from_one_machine_to_three(tmp_path: Path) -> None:
             "bk1 quire-autorecovery": "recovery1",
             "broker1 quire-broker": "broker1",
             "broker2 quire-broker": "broker2",
-        } | {f"bk{number} quire-bookie": f"bookie{number}" for number in (1, 2, 3)}
+            **{f"bk{number} quire-bookie": f"bookie{number}" for number in (1, 2, 3)},
+        }
         broker1 = cluster.nodes(Kind.BROKER)[0]
         names: dict[str, object] = {
             "/etc/quire/bk_server.conf": conf,

@@ -230,7 +230,7 @@ def test_a_topic_that_was_deleted_by_mistake(tmp_path: Path) -> None:
 def manage(server: StandaloneProcess, asked: Path) -> None:
     """Stop and start the server once each, as a service manager does when it is asked to."""
     for verb in ("stop", "start"):
-        wait_until(lambda: asked.exists() and asked.read_text().strip(), f"it is asked to {verb}", 60)
+        wait_until(lambda: asked.exists() and bool(asked.read_text().strip()), f"it is asked to {verb}", 60)
         assert asked.read_text().strip() == verb
         server.stop() if verb == "stop" else server.start()
         asked.write_text("")

@@ -63,7 +63,8 @@ def install(machine: Path, wheel: Path) -> None:
     (packages,) = (machine / "quire/lib").glob("python*/site-packages")
     here = next(path for path in map(Path, sys.path) if path.name == "site-packages")
     (packages / "others.pth").write_text(f"{here}\n")
-    pip = [machine / "quire/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel]
+    python = str(machine / "quire/bin/python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)]
     subprocess.run(pip, check=True, cwd=machine)
 
 

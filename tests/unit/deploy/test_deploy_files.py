@@ -192,7 +192,7 @@ def helm() -> str:
 
 
 def render(version: str, *options: str) -> list[dict[str, Any]]:
-    command = [helm(), "template", "example", CHART, "--kube-version", version, *options]
+    command = [helm(), "template", "example", str(CHART), "--kube-version", version, *options]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     return [each for each in yaml.safe_load_all(text) if each]
 

@@ -178,11 +178,12 @@ async def test_a_move_that_was_cut_is_repeated_and_another_store_is_refused(tmp_
 
 async def test_a_configuration_of_another_bookie_is_refused(tmp_path: Path) -> None:
     move = Move(tmp_path, MemoryTree())
-    for changed, text in (
+    refused: tuple[tuple[dict[str, str], str], ...] = (
         ({"journalDirectories": "/elsewhere"}, "journalDirectories=/elsewhere: set it to"),
         ({"advertisedAddress": ""}, "names no bookie"),
         ({"metadataServiceUri": "zk+hierarchical://zk1:2181/bk"}, "must end with /ledgers"),
         ({"indexDirectories": "/index"}, "leave it out"),
-    ):
+    )
+    for changed, text in refused:
         with pytest.raises(ShellError, match=text):
-            await move.run(**changed)
+            await move.run(dry_run=False, **changed)
