@@ -225,7 +225,7 @@ class ManagedLedgerFactory:
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         cursor_paths = [f"{path}/{component}" for component in await services.metadata.children(path)]
         doomed = [info.ledger_id for info in stored.value.ledgers] + list(also)
-        log.info("deleting the ledgers of a log", log=name, ledgers=_shown(doomed))
+        log.info("deleting the ledgers of a log", managed_ledger=name, ledgers=_shown(doomed))
         for each in cursor_paths:
             doomed += await self._cursor_ledgers(each)
         await stored.put(stored.value.without(doomed))

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from quire.cli.checkup import verdicts
-from quire.cli.checkup.verdicts import Check
+from quire.cli.checkup.verdicts import CheckResult
 
 FILES: Final = (
     "tlsCertificateFilePath",
@@ -40,7 +40,7 @@ STORES: Final = (".p12", ".pfx", ".pkcs12", ".jks")
 _REMEDY: Final = "Correct the path, or the file: certificates are PEM"
 
 
-def examine(values: Mapping[str, str], now: datetime.datetime) -> Iterator[Check]:
+def examine(values: Mapping[str, str], now: datetime.datetime) -> Iterator[CheckResult]:
     """Yield the verdicts about all files that the values of a configuration name."""
     for key in FILES:
         if path := values.get(key, ""):
@@ -50,7 +50,7 @@ def examine(values: Mapping[str, str], now: datetime.datetime) -> Iterator[Check
             yield from _of_key(key, Path(path), values.get(partner, ""))
 
 
-def of_file(path: Path, now: datetime.datetime, key: str = "") -> Iterator[Check]:
+def of_file(path: Path, now: datetime.datetime, key: str = "") -> Iterator[CheckResult]:
     """Yield a verdict about each certificate in a file."""
     if path.suffix in STORES:
         yield verdicts.warning(
@@ -68,14 +68,14 @@ def of_file(path: Path, now: datetime.datetime, key: str = "") -> Iterator[Check
         yield of_certificate(f"{key}{path}", each, now)
 
 
-def of_certificate(file: str, found: x509.Certificate, now: datetime.datetime) -> Check:
+def of_certificate(file: str, found: x509.Certificate, now: datetime.datetime) -> CheckResult:
     """Return the verdict about one certificate."""
     end = found.not_valid_after_utc
     subject = found.subject.rfc4514_string() or "no subject"
     return verdicts.certificate(file, subject, (end - now).total_seconds(), end.isoformat())
 
 
-def _of_key(key: str, path: Path, certificate: str) -> Iterator[Check]:
+def _of_key(key: str, path: Path, certificate: str) -> Iterator[CheckResult]:
     try:
         private = serialization.load_pem_private_key(path.read_bytes(), None)
         mode = path.stat().st_mode

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from quire import installed_version
 from quire.cli.checkup import machine, verdicts
-from quire.cli.checkup.verdicts import Check, Verdict
+from quire.cli.checkup.verdicts import CheckResult, Grade
 from quire.cli.doctor import DAMAGED, HEALTHY, USAGE, run_doctor
 from quire.servers.standalone.data_directory import FORMAT_NAME, LOCK_NAME
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quire.cli.checkup.configured import Configured
 
 LOCKS: Final = (LOCK_NAME, "quire.lock")
-_WORDS: Final = {Verdict.OK: "ok     ", Verdict.WARNING: "WARNING", Verdict.BAD: "BAD    "}
+_WORDS: Final = {Grade.OK: "ok     ", Grade.WARNING: "WARNING", Grade.BAD: "BAD    "}
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
     from quire.service.errors import ConfigError
 
     configured: Configured | None = None
-    checks: list[Iterator[Check]] = [_versions()]
+    checks: list[Iterator[CheckResult]] = [_versions()]
     if conf is not None:
         kind = Server(server) if server is not None else Server.STANDALONE if data_dir is not None else kind_of(conf)
         try:
@@ -105,7 +105,7 @@ def _refused(text: str) -> int:
 # --- checks
 
 
-def _versions() -> Iterator[Check]:
+def _versions() -> Iterator[CheckResult]:
     what = f"quire {installed_version()}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
     yield verdicts.ok("versions", what)
 
@@ -137,7 +137,7 @@ def _taken(folders: Iterable[Path]) -> str:
     return ""
 
 
-def _folder_checks(folders: list[Path], *, standalone: bool) -> Iterator[Check]:
+def _folder_checks(folders: list[Path], *, standalone: bool) -> Iterator[CheckResult]:
     mounts = []
     seen: set[str] = set()
     for folder in folders:
@@ -164,7 +164,7 @@ def _all(folders: list[Path], *, standalone: bool) -> list[Path]:
     return list(dict.fromkeys([*roots, *folders]))
 
 
-def _disk(folder: Path, at: Path) -> Iterator[Check]:
+def _disk(folder: Path, at: Path) -> Iterator[CheckResult]:
     try:
         free, total, files, files_total = machine.space(at)
         yield verdicts.free_space(str(folder), free, total)
@@ -175,7 +175,7 @@ def _disk(folder: Path, at: Path) -> Iterator[Check]:
         yield verdicts.bad("space", f"{folder} cannot be written: {error}", f"Create {folder}, owned by Quire's user")
 
 
-def _configured(configured: Configured) -> Iterator[Check]:
+def _configured(configured: Configured) -> Iterator[CheckResult]:
     from quire.cli.checkup import certificates, store
 
     for key, host, number in configured.ports:
@@ -187,9 +187,9 @@ def _configured(configured: Configured) -> Iterator[Check]:
 # --- output
 
 
-def _tell(checks: Iterable[Check], out: TextIO, *, as_json: bool) -> int:
+def _tell(checks: Iterable[CheckResult], out: TextIO, *, as_json: bool) -> int:
     """Print each verdict as it comes, and their number; return the exit code."""
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(Grade, 0)
     for check in checks:
         counts[check.verdict] += 1
         if as_json:
@@ -200,7 +200,7 @@ def _tell(checks: Iterable[Check], out: TextIO, *, as_json: bool) -> int:
         if check.remedy:
             _line(f"        {check.remedy}", out)
     total = sum(counts.values())
-    warnings, wrong = counts[Verdict.WARNING], counts[Verdict.BAD]
+    warnings, wrong = counts[Grade.WARNING], counts[Grade.BAD]
     if as_json:
         _line(json.dumps({"checks": total, "warnings": warnings, "bad": wrong}), out)
     else:

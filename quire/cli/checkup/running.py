@@ -18,7 +18,7 @@ from cryptography import x509
 from quire import installed_version
 from quire.cli.checkup import verdicts
 from quire.cli.checkup.certificates import of_certificate
-from quire.cli.checkup.verdicts import Check
+from quire.cli.checkup.verdicts import CheckResult
 
 ANSWER_S: Final = 10.0
 HEALTH_S: Final = 30.0
@@ -27,7 +27,7 @@ _SAMPLE: Final = re.compile(r"^(\w+)(?:\{[^}]*\})? ([0-9.e+-]+|NaN)$", re.MULTIL
 _UNREACHED: Final = "Start the server, or correct the address; see the end of its log"
 
 
-def examine(url: str, token_file: Path | None, trust_file: Path | None) -> Iterator[Check]:
+def examine(url: str, token_file: Path | None, trust_file: Path | None) -> Iterator[CheckResult]:
     """Yield the verdicts about a broker, a standalone server or a bookie with a web port."""
     url = url.rstrip("/")
     headers = {}
@@ -55,7 +55,7 @@ def examine(url: str, token_file: Path | None, trust_file: Path | None) -> Itera
         yield from _metrics(client, url)
 
 
-def _broker(client: httpx2.Client, url: str, status: httpx2.Response) -> Iterator[Check]:
+def _broker(client: httpx2.Client, url: str, status: httpx2.Response) -> Iterator[CheckResult]:
     if status.text.startswith("READ ONLY"):
         yield verdicts.bad("status", status.text.strip(), "docs/runbooks/disk-full.md")
     elif status.is_success:
@@ -69,7 +69,7 @@ def _broker(client: httpx2.Client, url: str, status: httpx2.Response) -> Iterato
         yield _version(url, answer.text.strip().strip('"'))
 
 
-def _version(url: str, theirs: str) -> Check:
+def _version(url: str, theirs: str) -> CheckResult:
     ours = installed_version()
     if ours in theirs:
         return verdicts.ok("versions", f"{url} is {theirs}, the same as here")
@@ -78,12 +78,12 @@ def _version(url: str, theirs: str) -> Check:
     )
 
 
-def _bookie(client: httpx2.Client, url: str) -> Iterator[Check]:
+def _bookie(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
     yield _answer(client, url, "ready", OF_BOOKIE, _UNREACHED)
     yield _answer(client, url, "health", "/api/v1/bookie/sanity", "A write or a read fails: see the log of the bookie")
 
 
-def _answer(client: httpx2.Client, url: str, name: str, path: str, remedy: str) -> Check:
+def _answer(client: httpx2.Client, url: str, name: str, path: str, remedy: str) -> CheckResult:
     answer = _get(client, url + path, HEALTH_S)
     if answer is None:
         return verdicts.bad(name, f"{path} does not answer within {HEALTH_S:g} s", remedy)
@@ -102,7 +102,7 @@ def _get(client: httpx2.Client, url: str, timeout_s: float = ANSWER_S) -> httpx2
         return None
 
 
-def _metrics(client: httpx2.Client, url: str) -> Iterator[Check]:
+def _metrics(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
     answer = _get(client, f"{url}/metrics")
     if answer is None or not answer.is_success:
         status = "does not answer" if answer is None else f"answers {answer.status_code}"
@@ -121,7 +121,7 @@ def _metrics(client: httpx2.Client, url: str) -> Iterator[Check]:
         yield verdicts.warning("descriptors", what, remedy) if full else verdicts.ok("descriptors", what)
 
 
-def _shown_certificate(url: str) -> Iterator[Check]:
+def _shown_certificate(url: str) -> Iterator[CheckResult]:
     """Yield the verdict about the certificate that a server shows, whether it is trusted or not."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443

@@ -10,7 +10,7 @@ import trio
 
 from quire.cli.checkup import verdicts
 from quire.cli.checkup.configured import Configured
-from quire.cli.checkup.verdicts import Check
+from quire.cli.checkup.verdicts import CheckResult
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import Kind
 from quire.servers.process import closing
@@ -22,7 +22,7 @@ PROBE: Final = "/quire-doctor-"
 """Beginning of the name of an ephemeral node, whose time shows ZooKeeper's clock; it is deleted at once."""
 
 
-def examine(configured: Configured) -> Iterator[Check]:
+def examine(configured: Configured) -> Iterator[CheckResult]:
     """Yield the verdicts. Blocking, for at most ANSWER_S."""
     if configured.metadata is None:
         return

@@ -28,18 +28,18 @@ FLEETING: Final = ("tmpfs", "ramfs")
 NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs")
 
 
-class Verdict(Enum):
+class Grade(Enum):
     OK = "ok"
     WARNING = "warning"
     BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckResult:
     """Result of one check."""
 
     name: str
-    verdict: Verdict
+    verdict: Grade
     what: str
     remedy: str = ""
 
@@ -57,19 +57,19 @@ class Mount:
     rotating: bool = False
 
 
-def ok(name: str, what: str) -> Check:
-    return Check(name, Verdict.OK, what)
+def ok(name: str, what: str) -> CheckResult:
+    return CheckResult(name, Grade.OK, what)
 
 
-def warning(name: str, what: str, remedy: str) -> Check:
-    return Check(name, Verdict.WARNING, what, remedy)
+def warning(name: str, what: str, remedy: str) -> CheckResult:
+    return CheckResult(name, Grade.WARNING, what, remedy)
 
 
-def bad(name: str, what: str, remedy: str) -> Check:
-    return Check(name, Verdict.BAD, what, remedy)
+def bad(name: str, what: str, remedy: str) -> CheckResult:
+    return CheckResult(name, Grade.BAD, what, remedy)
 
 
-def free_space(folder: str, free: int, total: int) -> Check:
+def free_space(folder: str, free: int, total: int) -> CheckResult:
     """Judge the free and total bytes of a file system."""
     what = f"{folder}: {size_text(free)} of {size_text(total)} are free"
     remedy = "Free space on that disk, or use a larger one (docs/runbooks/disk-full.md)"
@@ -78,7 +78,7 @@ def free_space(folder: str, free: int, total: int) -> Check:
     return warning("space", what, remedy) if free < FREE_WARNING_RATIO * total else ok("space", what)
 
 
-def files_free(folder: str, free: int, total: int) -> Check | None:
+def files_free(folder: str, free: int, total: int) -> CheckResult | None:
     """Judge the free inodes of a file system; None: it has no fixed number."""
     if total == 0:
         return None
@@ -88,7 +88,7 @@ def files_free(folder: str, free: int, total: int) -> Check | None:
     return ok("space", what)
 
 
-def descriptors(hard: int) -> Check:
+def descriptors(hard: int) -> CheckResult:
     """Judge the maximum of open files. A server raises its limit to it."""
     what = f"the limit of open files is {'unlimited' if hard < 0 else hard}"
     remedy = "Raise it: LimitNOFILE=65536 in the systemd unit, or `ulimit -Hn 65536`"
@@ -97,7 +97,7 @@ def descriptors(hard: int) -> Check:
     return warning("descriptors", what, remedy) if 0 <= hard < DESCRIPTORS_WARNING else ok("descriptors", what)
 
 
-def mount(folder: str, found: Mount) -> Check:
+def mount(folder: str, found: Mount) -> CheckResult:
     """Judge the file system of a folder with data."""
     what = f"{folder} is on {found.point} ({found.kind}, {','.join(sorted(found.options))})"
     if "ro" in found.options:
@@ -113,7 +113,7 @@ def mount(folder: str, found: Mount) -> Check:
     return ok("mount", what)
 
 
-def devices(journal: str, ledgers: str, journal_mount: Mount, ledgers_mount: Mount, *, standalone: bool) -> Check:
+def devices(journal: str, ledgers: str, journal_mount: Mount, ledgers_mount: Mount, *, standalone: bool) -> CheckResult:
     """Judge whether journal and entry logs share a disk."""
     if journal_mount.device != ledgers_mount.device:
         return ok("devices", f"{journal} and {ledgers} are on different devices")
@@ -127,7 +127,7 @@ def devices(journal: str, ledgers: str, journal_mount: Mount, ledgers_mount: Mou
     return ok("devices", what + ("" if standalone else "; a busy bookie is faster with a disk for the journal"))
 
 
-def sync_speed(folder: str, seconds: Sequence[float]) -> Check:
+def sync_speed(folder: str, seconds: Sequence[float]) -> CheckResult:
     """Judge the times of syncs of small writes."""
     middle = median(seconds)
     what = (
@@ -141,7 +141,7 @@ def sync_speed(folder: str, seconds: Sequence[float]) -> Check:
     return warning("sync", what, remedy) if middle >= SYNC_WARNING_S else ok("sync", what)
 
 
-def clock(of: str, skew_s: float, resolution_s: float = 0.0) -> Check:
+def clock(of: str, skew_s: float, resolution_s: float = 0.0) -> CheckResult:
     """Judge the difference of another clock from that of this machine; positive: the other is ahead."""
     skew_s = 0.0 if abs(skew_s) <= resolution_s else skew_s
     away = "agrees" if abs(skew_s) < 0.001 else f"is {abs(skew_s):.1f} s {'ahead' if skew_s > 0 else 'behind'}"
@@ -152,7 +152,7 @@ def clock(of: str, skew_s: float, resolution_s: float = 0.0) -> Check:
     return warning("clock", what, remedy) if abs(skew_s) >= SKEW_WARNING_S else ok("clock", what)
 
 
-def certificate(file: str, subject: str, left_s: float, end: str) -> Check:
+def certificate(file: str, subject: str, left_s: float, end: str) -> CheckResult:
     """Judge the time that a certificate is still valid."""
     what = f"{file}: the certificate of {subject} is valid until {end}"
     remedy = "Replace it by a rename of the new file; no restart is needed (docs/runbooks/certificates-expire.md)"
@@ -161,7 +161,7 @@ def certificate(file: str, subject: str, left_s: float, end: str) -> Check:
     return warning("certificates", what, remedy) if left_s < CERTIFICATE_WARNING_S else ok("certificates", what)
 
 
-def port(key: str, host: str, number: int, holder: str | None) -> Check:
+def port(key: str, host: str, number: int, holder: str | None) -> CheckResult:
     """Judge whether a port is free. `holder`: what has it, None if it is free; empty if that is unknown."""
     if holder is None:
         return ok("ports", f"{key}: {host}:{number} is free")
@@ -169,7 +169,7 @@ def port(key: str, host: str, number: int, holder: str | None) -> Check:
     return bad("ports", f"{key}: {host}:{number} is taken{by}", f"End that program, or set another {key}")
 
 
-def leftovers(files: Sequence[str]) -> Check:
+def leftovers(files: Sequence[str]) -> CheckResult:
     """Judge temporary files that a crash has left."""
     if not files:
         return ok("leftovers", "no temporary files")

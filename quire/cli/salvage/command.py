@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from quire.cli.messages.records import MessageRecord, to_json
-from quire.cli.salvage.entry_logs import EntryReader, Found, scan
+from quire.cli.salvage.entry_logs import SalvagedEntries, SalvageReader, scan
 from quire.client.deliveries import Deliveries
 from quire.client.errors import ClientError
 from quire.client.message_id import MessageId
@@ -51,7 +51,7 @@ def run(folders: Sequence[Path], ledgers: Sequence[str], *, topic: str = "", pas
         print(f"quire salvage: {error}", file=sys.stderr)
         return 2
     trouble = list(found.torn)
-    with EntryReader(found, password) as reader:
+    with SalvageReader(found, password) as reader:
         if wanted is None:
             for each in _overview(found, reader):
                 print(json.dumps(each))
@@ -67,7 +67,7 @@ def run(folders: Sequence[Path], ledgers: Sequence[str], *, topic: str = "", pas
     return 1 if trouble else 0
 
 
-def _overview(found: Found, reader: EntryReader) -> Iterator[dict[str, object]]:
+def _overview(found: SalvagedEntries, reader: SalvageReader) -> Iterator[dict[str, object]]:
     """Yield a line about each ledger: its entries, and the time and producer of its first message."""
     for ledger_id, entries in sorted(found.ledgers.items()):
         first = next(iter(reader.entries(ledger_id)))
@@ -83,7 +83,7 @@ def _overview(found: Found, reader: EntryReader) -> Iterator[dict[str, object]]:
         }
 
 
-def _messages(reader: EntryReader, ledger_id: int, trouble: list[str], topic: str) -> Iterator[MessageRecord]:
+def _messages(reader: SalvageReader, ledger_id: int, trouble: list[str], topic: str) -> Iterator[MessageRecord]:
     """Yield the messages of a ledger in order; append what is missing to `trouble`."""
     expected = 0
     batch: list[tuple[int, bytes | None]] = []

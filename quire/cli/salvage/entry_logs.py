@@ -22,7 +22,7 @@ DIGESTS: Final = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
 """Digests that brokers use."""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """One copy of an entry."""
 
     log: int
@@ -32,19 +32,19 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Found:
+class SalvagedEntries:
     """Entries of the logs, by ledger and entry; of several copies all are kept."""
 
     logs: list[str] = field(default_factory=list)
-    ledgers: dict[int, dict[int, list[Place]]] = field(default_factory=dict)
+    ledgers: dict[int, dict[int, list[LogPlace]]] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     """Logs that could not be read to their end."""
 
 
-def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> Found:
+def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> SalvagedEntries:
     """Return the places of all entries of these ledgers; None: of all. Raises OSError, ValueError for a folder without
     entry logs."""
-    disk, found = RealDisk(), Found()
+    disk, found = RealDisk(), SalvagedEntries()
     for folder in folders:
         current = folder / "current" if (folder / "current").is_dir() else folder
         paths = sorted(current.glob("*.log"), key=lambda path: path.stat().st_mtime)
@@ -62,22 +62,22 @@ def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> Found:
                 for entry in scanned:
                     if entry.entry_id >= 0 and (wanted is None or entry.ledger_id in wanted):
                         places = found.ledgers.setdefault(entry.ledger_id, {}).setdefault(entry.entry_id, [])
-                        places.append(Place(number, entry.offset + SIZE_LENGTH, entry.size))
+                        places.append(LogPlace(number, entry.offset + SIZE_LENGTH, entry.size))
             if scanned.torn_at >= 0:
                 found.torn.append(f"{path} is torn or damaged at offset {scanned.torn_at}")
     return found
 
 
-class EntryReader:
+class SalvageReader:
     """Reader of found entries. Close it, or use it as a context manager."""
 
-    def __init__(self, found: Found, password: bytes = b"") -> None:
+    def __init__(self, found: SalvagedEntries, password: bytes = b"") -> None:
         self._found = found
         self._disk = RealDisk()
         self._digests: list[Digest] = [digest_of(each, password) for each in DIGESTS]
         self._open: tuple[int, File] | None = None
 
-    def __enter__(self) -> EntryReader:
+    def __enter__(self) -> SalvageReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class EntryReader:
         for entry_id, places in sorted(self._found.ledgers[ledger_id].items()):
             yield entry_id, next((good for each in places if (good := self._read(ledger_id, entry_id, each))), None)
 
-    def _read(self, ledger_id: int, entry_id: int, place: Place) -> bytes | None:
+    def _read(self, ledger_id: int, entry_id: int, place: LogPlace) -> bytes | None:
         if self._open is None or self._open[0] != place.log:
             self.__exit__()
             self._open = (place.log, self._disk.open(self._found.logs[place.log], writable=False))

@@ -17,10 +17,10 @@ from cryptography import x509
 from quire import installed_version
 from quire.cli.checkup import certificates, command, machine, running, verdicts
 from quire.cli.checkup.configured import Server, kind_of
-from quire.cli.checkup.verdicts import Check, Mount, Verdict
+from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
 from tests.support.certificates import Authority
 
-OK, WARNING, BAD = Verdict.OK, Verdict.WARNING, Verdict.BAD
+OK, WARNING, BAD = Grade.OK, Grade.WARNING, Grade.BAD
 GIB = 1 << 30
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -67,7 +67,7 @@ def a_mount(kind: str = "ext4", options: str = "rw,relatime", device: str = "8:1
         (verdicts.leftovers(["a.tmp"]), WARNING),
     ],
 )
-def test_each_fact_has_its_verdict_and_every_trouble_a_remedy(check: Check, verdict: Verdict) -> None:
+def test_each_fact_has_its_verdict_and_every_trouble_a_remedy(check: CheckResult, verdict: Grade) -> None:
     assert check.verdict is verdict, check.what
     assert bool(check.remedy) == (verdict is not OK)
 
@@ -124,7 +124,7 @@ def test_certificates_and_keys_of_a_configuration_are_judged(tmp_path: Path) -> 
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
 
-    def found(**values: object) -> list[tuple[Verdict, str]]:
+    def found(**values: object) -> list[tuple[Grade, str]]:
         texts = {key: str(value) for key, value in values.items()}
         return [(each.verdict, each.what) for each in certificates.examine(texts, NOW)]
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import trio
 
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
@@ -108,20 +107,17 @@ def test_a_folder_without_entry_logs_is_refused(tmp_path: Path, capsys) -> None:
     assert "has no entry logs" in printed(capsys)[1]
 
 
-def test_logs_of_a_real_bookie_are_read(tmp_path: Path, capsys) -> None:
+@pytest.mark.real_clock
+async def test_logs_of_a_real_bookie_are_read(tmp_path: Path, capsys) -> None:
     config = BookieConfig(
         bookie_id="bookie:1",
         journal_directory=str(tmp_path / "journal"),
         ledger_directory=str(tmp_path / "ledgers"),
         journal_prealloc_mb=1,
     )
-
-    async def main() -> None:
-        world = real_world(1)
-        store = await cluster(MemoryTree(), world)
-        async with open_bookie(world, config, store) as bookie:
-            await Client(bookie).add(LEDGER, 0, COUNT)
-
-    trio.run(main)
+    world = real_world(1)
+    store = await cluster(MemoryTree(), world)
+    async with open_bookie(world, config, store) as bookie:
+        await Client(bookie).add(LEDGER, 0, COUNT)
     assert run([tmp_path / "ledgers"], []) == 0
     assert [each["ledger"] for each in printed(capsys)[0]] == [LEDGER]
