@@ -17,7 +17,7 @@ from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.region import Region, WantedRegion, read_region
 from bookie.db_ledger_storage.single import read_single
-from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts
+from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts, without_waste
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import SIZE_LENGTH, Run
@@ -143,7 +143,7 @@ class EntryReader:
                 count += last - run.first + 1
                 size += taken_size
             if run.last - last > last - run.first:  # avoids scraps: see `read_region`
-                self._read_cache.arrived.append(cut(run, last + 1, run.last))
+                self._read_cache.arrived.append(without_waste(cut(run, last + 1, run.last)))
             if last < run.last or region.bounded or count >= count_max or size >= size_max:
                 return parts
         if not parts:

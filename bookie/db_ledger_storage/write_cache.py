@@ -24,6 +24,9 @@ RUN_OVERHEAD: Final = 400
 ENTRY_OVERHEAD: Final = 40
 """Bytes that each entry costs besides its bytes: its offset, an int in a list."""
 
+PINNED_MAX: Final = 1024
+"""Bytes of a buffer, besides twice the bytes of the run, that a run may pin."""
+
 
 def cut_parts(run: Run, first: int, last: int) -> list[Buffer]:
     """Return the bytes of entries `first` to `last` (inclusive) of a run, size fields included; no copy."""
@@ -54,6 +57,19 @@ def cut(run: Run, first: int, last: int) -> Run:
         end - start,
         [offset - start for offset in offsets],
     )
+
+
+def without_waste(run: Run) -> Run:
+    """Return the run, or a copy if its bytes are a small part of the buffer that they pin.
+
+    Without it, a cache would pin many times the bytes that it counts: received chunks with one small entry and much
+    that is not kept, or regions of an entry log whose last entries are read ahead. The parts of a run nearly always are
+    views of one buffer, so only the last is looked at.
+    """
+    last = run.parts[-1]
+    if type(last) is not memoryview or memoryview(last.obj).nbytes <= PINNED_MAX + 2 * run.size:
+        return run
+    return Run(run.ledger_id, run.first, [b"".join(run.parts)], run.size, run.offsets, run.key, run.flags)
 
 
 def run_cost(run: Run) -> int:
@@ -93,7 +109,8 @@ class RunTable:
         return sorted(self._ledgers)
 
     def add(self, run: Run) -> None:
-        """Insert a run; drop the parts of older runs that it covers."""
+        """Insert a run, or a copy of it (`without_waste`); drop the parts of older runs that it covers."""
+        run = without_waste(run)
         found = self._ledgers.get(run.ledger_id)
         if found is None:
             self._ledgers[run.ledger_id] = _LedgerRuns(run)

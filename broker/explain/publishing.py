@@ -96,14 +96,14 @@ def _of_log(facts: Publishing) -> Reason | None:
             causes.CONNECTION_FULL,
             {"producer": facts.full, "in_flight": facts.in_flight, "limit": facts.in_flight_max},
         )
-    if facts.pending:
-        return Reason(causes.NOT_CONFIRMED, {})
     return None
 
 
 def _of_producers(facts: Publishing) -> Reason:
     if facts.reasons:
         return facts.reasons[0]
+    if facts.pending:  # behind the reasons, since entries may just be on their way as the producers are held back
+        return Reason(causes.NOT_CONFIRMED, {})
     if facts.claims:
         return Reason(
             causes.EXCLUSIVE_ACCESS,

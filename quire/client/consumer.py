@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import trio
-
 from quire.client import commands
-from quire.client.attachment import Attachment, Home
+from quire.client.attachment import Home
 from quire.client.connection import Connection
-from quire.client.deliveries import Deliveries
 from quire.client.message_id import MessageId
-from quire.client.reader import last_message_of
+from quire.client.receiving import Receiving
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import MessageRun
 from quire.wire.pulsar.frames import encode
-from quire.wire.pulsar.metadata import batch_counts
 
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
 ACKNOWLEDGED_MAX = 1000
@@ -54,55 +50,17 @@ class ConsumerOptions:
             raise ValueError(f"a window of {self.window} messages lets none through")
 
 
-class Consumer(Attachment):
+class Consumer(Receiving):
     """Consumer of one topic, opened by `Client.consumer`.
 
     Entries that were not acknowledged come again, to this consumer or to another one of the subscription: after a lost
     connection, and after `close`. So an entry may come twice, and none is lost."""
 
     def __init__(self, home: Home, topic: str, subscription: str, options: ConsumerOptions) -> None:
-        super().__init__(home, topic, f"consumer of subscription {subscription!r} of {topic}")
+        super().__init__(home, topic, f"consumer of subscription {subscription!r} of {topic}", options.window)
         self.subscription = subscription
         self._asked = options
         self._name = options.name or f"consumer-{home.rng.getrandbits(40):010x}"
-        self._consumer_id = -1
-        self._queue = Deliveries()
-        self._permits = 0
-        """Messages that the broker may have sent or may send, and that no caller has taken yet."""
-        self.queued_bytes = 0
-        """Bytes of received entries that were not taken."""
-        self.waiting = False
-        """True while a caller waits and the queue is empty."""
-
-    async def receive(self) -> Deliveries:
-        """Return all received entries, after waiting for at least one.
-
-        Raises:
-            ServiceUnavailableError: no broker was available for the operation timeout.
-            ClientError: the consumer was closed, or permanently refused.
-        """
-        await trio.lowlevel.checkpoint()
-        begun = trio.current_time()
-        while not self._queue.entries:
-            self._check()
-            if self._connection is not None:
-                self.waiting = True
-                self._connection.look_again()
-                try:
-                    await self._changed.wait()
-                finally:
-                    self.waiting = False
-                continue
-            with trio.move_on_at(max(begun, self._lost_at) + self._options.operation_timeout_s) as patience:
-                await self._changed.wait()
-            if patience.cancelled_caught and self._connection is None:
-                raise self._gave_up()
-        taken, self._queue, self.queued_bytes = self._queue, Deliveries(), 0
-        self._permits -= sum(batch_counts(taken.entries))
-        self._replenish()
-        if self._connection is not None:
-            self._connection.look_again()
-        return taken
 
     def acknowledge(self, ids: Sequence[tuple[int, int]]) -> None:
         """Send acknowledgements of whole entries, named by ledger and entry, without waiting for answers.
@@ -137,10 +95,6 @@ class Consumer(Attachment):
 
             await self._request(ask)
 
-    async def last_message_id(self) -> MessageId:
-        """Return the id of the last message of the topic; EARLIEST (-1, -1): there is none. Raises ClientError."""
-        return last_message_of(await self._request(lambda number: commands.last_message_id(number, self._consumer_id)))
-
     async def mark_delete(self) -> MessageId:
         """Return the last entry up to which everything is acknowledged. Raises ClientError."""
         answer = await self._request(lambda number: commands.last_message_id(number, self._consumer_id))
@@ -151,24 +105,11 @@ class Consumer(Attachment):
         await self._request(lambda number: commands.unsubscribe(number, self._consumer_id))
         await self.close()
 
-    def _replenish(self) -> None:
-        """Send permits, once half of the window can be granted."""
-        missing = self._asked.window - self._permits
-        if self._connection is not None and 2 * missing >= self._asked.window:
-            self._connection.send(_flow(self._consumer_id, missing))
-            self._permits = self._asked.window
-
     # Events of the connection
 
     def delivered(self, run: MessageRun) -> None:
         """Handle received entries."""
-        queue = self._queue
-        queue.ledger_ids += run.ledger_ids
-        queue.entry_ids += run.entry_ids
-        queue.entries += run.entries
-        self.queued_bytes += run.size
-        if self.waiting:
-            self._wake()
+        self._keep(run)
 
     # Attachment
 
@@ -176,8 +117,7 @@ class Consumer(Attachment):
         # A new id each time, so that entries in flight for the old one are dropped: the broker delivers them again.
         self._consumer_id = self._home.next_id()
         connection.consumers[self._consumer_id] = self
-        self._queue = Deliveries()
-        self.queued_bytes = 0
+        self._forget()
         await connection.request(self._subscribe)
         self._permits = 0
 
@@ -205,16 +145,6 @@ class Consumer(Attachment):
             request.start_message_id.entryId = start.entry_id & _U64
         return command
 
-    def _attached_to(self, connection: Connection) -> None:
-        super()._attached_to(connection)
-        self._replenish()
-
-    def _detach(self, connection: Connection) -> None:
-        connection.consumers.pop(self._consumer_id, None)
-
-    def _close(self, request_id: int) -> pb.BaseCommand:
-        return commands.close_consumer(request_id, self._consumer_id)
-
 
 def _ack(consumer_id: int, ids: Sequence[tuple[int, int]]) -> pb.BaseCommand:
     command = pb.BaseCommand(type=pb.BaseCommand.ACK)
@@ -223,7 +153,3 @@ def _ack(consumer_id: int, ids: Sequence[tuple[int, int]]) -> pb.BaseCommand:
     for ledger_id, entry_id in ids:
         command.ack.message_id.add(ledgerId=ledger_id, entryId=entry_id)
     return command
-
-
-def _flow(consumer_id: int, permits: int) -> bytes:
-    return encode(commands.flow(consumer_id, permits))

@@ -8,7 +8,7 @@ from quire.client import commands
 from quire.client.attachment import Attachment, Home
 from quire.client.connection import Connection
 from quire.client.message_id import MessageId
-from quire.client.reader import last_message_of
+from quire.client.receiving import last_message_of
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.client_splitter import MessageRun
 

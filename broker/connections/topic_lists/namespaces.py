@@ -121,6 +121,7 @@ class TopicListWatching:
                     job = partial(encode, found.view)
                     begin(await self._context.world.offload.run(job, name="answer with a list of topics"))
                     found.told[told] = None
+                    watched.patterns[pattern] = found  # its last watcher may have gone; the view is current
                 finally:
                     self._drop_unused(watched, pattern)
         except BaseException:
@@ -148,7 +149,8 @@ class TopicListWatching:
 
     @staticmethod
     def _drop_unused(watched: WatchedNamespace, pattern: str) -> None:
-        if not watched.patterns[pattern].told:
+        found = watched.patterns.get(pattern)
+        if found is not None and not found.told:
             del watched.patterns[pattern]
 
     def _leave(self, watched: WatchedNamespace) -> None:

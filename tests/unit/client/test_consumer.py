@@ -10,13 +10,14 @@ import trio
 from quire.client.client import Client, ConsumerOptions
 from quire.client.errors import ServerRefusedError, TopicNotFoundError
 from quire.client.packing import pack
+from quire.client.receiving import FIRST_PART
 from quire.client.transactions import ASSIGN_TOPIC
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import read_metadata
 from tests.support.pulsar_frames import entry
 from tests.support.refusals import raises
 from tests.support.waiting import until
-from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session
+from tests.unit.client.fake_broker import LEDGER, TOPIC, B, FakeBroker, Session, story
 
 pytestmark = pytest.mark.seeded
 ENTRIES = [entry(b"%d" % number, sequence_id=number) for number in range(50)]
@@ -50,6 +51,20 @@ async def test_no_more_than_the_window_is_sent_ahead(client: Client, broker: Fak
         assert len(received) <= 10
         found += received.entry_ids
     assert found == list(range(50))
+
+
+async def test_large_messages_get_fewer_permits_than_the_window() -> None:
+    async with story(receive_bytes_max=100_000) as (client, broker):
+        broker.append(*[entry(b"%d" % number + bytes(10_000), sequence_id=number) for number in range(200)])
+        consumer = await client.consumer(TOPIC, "s", ConsumerOptions(window=1000))
+        taken = len(await consumer.receive())
+        while taken < 200:
+            await trio.sleep(1)
+            taken += len(await consumer.receive())
+        first, *others = (each.flow.messagePermits for each in broker.of(B.FLOW))
+        assert first == 1000 // FIRST_PART
+        assert others
+        assert max(others) <= 10
 
 
 async def test_acknowledgements_name_entries_one_by_one(client: Client, broker: FakeBroker) -> None:

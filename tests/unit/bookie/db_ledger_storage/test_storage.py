@@ -183,6 +183,16 @@ async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of, host):
     assert storage.stats.disk_read_bytes <= 50_000 + 10_004
 
 
+async def test_what_is_read_ahead_does_not_keep_the_region_that_it_was_read_with(run_of, records_of, storage):
+    storage.add(run_of(1, range(10)))
+    storage.add(run_of(2, range(1), 100_000))
+    await storage.flush()
+    storage.reader.read_run(1, 0, 1, BIG)
+    [kept] = storage._read_cache.arrived
+    assert b"".join(map(bytes, kept.parts)) == records_of(1, range(1, 10))
+    assert sum(len(part.obj) if isinstance(part, memoryview) else len(part) for part in kept.parts) == kept.size
+
+
 async def test_no_ledger_no_entry_and_limbo_are_told_apart(run_of, storage):
     storage.set_master_key(2, b"k")
     storage.add(run_of(1, [3]))

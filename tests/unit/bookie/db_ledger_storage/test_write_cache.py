@@ -119,3 +119,24 @@ def test_a_failed_flush_begins_again_with_the_same_table(run_of):
     assert cache.begin_flush() is table
     cache.drop_ledger(1)
     assert cache.size == 0
+
+
+def test_a_run_that_is_a_small_part_of_its_buffer_does_not_pin_it():
+    chunk = bytes(range(256)) * 1000
+    table = RunTable()
+    for number in range(40):
+        body = memoryview(chunk)[number : number + 50]
+        table.add(Run(1, number, [pack("!i", 50), body], 54, [0], b"key", 3))
+    for run in table.sorted_runs():
+        assert content(run, run.first) == chunk[run.first : run.first + 50]
+        assert (run.key, run.flags) == (b"key", 3)
+        assert not any(isinstance(part, memoryview) and part.obj is chunk for part in run.parts)
+
+
+def test_a_run_that_is_most_of_its_buffer_is_not_copied():
+    chunk = bytes(10_000)
+    body = memoryview(chunk)[:6000]
+    table = RunTable()
+    table.add(Run(1, 0, [pack("!i", 6000), body], 6004, [0]))
+    [run] = table.sorted_runs()
+    assert run.parts[-1] is body

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 from broker import replies
 from broker.connections.topic_lists import namespaces, views, watchers
@@ -165,6 +166,29 @@ async def test_lists_that_cannot_be_read_now_are_read_later_and_nothing_is_misse
     await until(lambda: asked >= 2)  # it was tried again
     monkeypatch.setattr(store, "children", children)
     assert (await update(peer))[0] == full("orders")
+
+
+async def test_the_last_other_watcher_of_a_pattern_may_end_while_one_is_made(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await room.connect(), await room.connect()
+    await watch(first)
+    offload = room.broker.context.world.offload
+    run, ended = offload.run, trio.Event()
+
+    async def slow_run(job: Callable[[], Any], *, name: str = "") -> Any:
+        if name == "answer with a list of topics":
+            await unwatch(first)
+            ended.set()
+        return await run(job, name=name)
+
+    monkeypatch.setattr(offload, "run", slow_run)
+    await watch(second)
+    assert ended.is_set()
+    await make(room, "orders")
+    assert (await update(second))[0] == full("orders")
+    await unwatch(second)
+    assert watched(room) == 0
 
 
 async def test_patterns_are_matched_and_lists_encoded_in_a_worker(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,16 @@ when it is removed messages flow."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+from broker.explain import causes
+from broker.explain.causes import Reason
+from broker.explain.publishing import Publishing, explain
 from quire.metadata.store import Create
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.waiting import until
@@ -252,3 +256,22 @@ async def test_a_backlog_above_its_quota(policy: str) -> None:
         await until(lambda: room.broker.topics.loaded()[0].subscriptions["slow"].backlog == 0)
         assert (await producers(room))["cause"] == "no-producers"
         await sender.producer(producer_id=3)
+
+
+def test_entries_on_their_way_hide_no_rate_that_holds_a_producer_back() -> None:
+    """Found by seed 52000001 of the history `limits`: an entry was being stored as the rate was asked for."""
+    throttled = Reason(
+        causes.PUBLISH_RATE,
+        {
+            "rate_of": "topic",
+            "rate_messages": 1,
+            "rate_bytes": 0,
+            "period_s": 1,
+            "wait_ms": 5,
+            "producer": "p",
+            "setting": "x",
+        },
+    )
+    facts = Publishing(topic="t", producers=("p",), pending=1, ledger_id=2)
+    assert explain(replace(facts, reasons=(throttled,))).code == "publish-rate"
+    assert explain(facts).code == "not-confirmed"
