@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.admin.app import HELP as ADMIN_HELP
+from quire.cli.checkup.app import doctor
 from quire.cli.config import app as config_app
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
+from quire.cli.salvage.app import salvage
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -334,22 +336,8 @@ def localbookie(
     )
 
 
-@app.command(rich_help_panel=CARE)
-def doctor(
-    data_dir: Annotated[Path | None, typer.Option(help="Data directory of a standalone server.")] = None,
-    conf: Annotated[
-        Path | None, typer.Option(help="Configuration file of a bookie (bk_server.conf), which names its folders.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")] = False,
-) -> None:
-    """Search the folders of a stopped server for damage, and print remedies. Nothing is written.
-
-    Give --data-dir or --conf. Exit codes: 0 healthy, 1 damaged, 2 not examined (the server runs, or a folder does not
-    exist).
-    """
-    from quire.cli.doctor import run_doctor
-
-    raise SystemExit(run_doctor(data_dir, conf, as_json=as_json))
+app.command("doctor", rich_help_panel=CARE)(doctor)
+app.command("salvage", rich_help_panel=CARE)(salvage)
 
 
 @app.command(

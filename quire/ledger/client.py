@@ -381,6 +381,28 @@ class LedgerClient:
         rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
         return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
+    async def add_members(
+        self, ledger_id: int, known: LedgerMetadata, ensembles: Mapping[int, tuple[str, ...]], *, ack_quorum: int
+    ) -> LedgerMetadata:
+        """Add members to all fragments of a closed ledger that is not striped. Call it after the copies were written.
+
+        Args:
+            ledger_id: Id of the ledger.
+            known: Metadata by which the entries were copied.
+            ensembles: Members by first entry of the fragment, the present ones first; as many for each fragment.
+            ack_quorum: Ack quorum that the ledger then has; 1 to the number of members.
+
+        Returns:
+            The metadata as stored afterwards; ensemble and write quorum are the number of members.
+
+        Raises:
+            FragmentChangedError: The ledger has other members by now.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed.
+        """
+        rule = partial(metadata_updates.add_members, known=known, ensembles=ensembles, ack_quorum=ack_quorum)
+        return (await metadata_updates.update(self._context, ledger_id, rule)).value
+
     # --- ledgers as a whole
 
     async def read_metadata(self, ledger_id: int) -> LedgerMetadata:

@@ -68,6 +68,14 @@ async def _run(given: Given, made: OperationContext) -> int:
         return await replace_disk(
             made, given.bookie, stop=given.stop, wipe=given.wipe, start=given.start, refill=given.refill
         )
+    if given.command == "move-to-cluster":
+        from quire.cli.operations.move_to_cluster import move_to_cluster
+
+        return await move_to_cluster(made, str(given.data_dir))
+    if given.command == "raise-copies":
+        from quire.cli.operations.raise_copies import raise_copies
+
+        return await raise_copies(made, given.copies, given.ack_quorum)
     from quire.cli.operations.rolling_restart import rolling_restart
 
     return await rolling_restart(made, given.bookies, stop=given.stop, start=given.start)

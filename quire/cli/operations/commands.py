@@ -121,4 +121,32 @@ def operations_app(run: Callable[[SimpleNamespace], int]) -> typer.Typer:
         own = {"bookies": bookies or [], "stop": stop, "start": start}
         end("rolling-restart", **own, conf=conf, dry_run=dry_run, json=json, timeout=timeout)
 
+    @app.command("move-to-cluster")
+    def move_to_cluster(
+        data_dir: Annotated[
+            Path, typer.Option(resolve_path=True, help="Data directory of the standalone server.", show_default=False)
+        ],
+        conf: Conf = None,
+        dry_run: DryRun = False,
+        json: AsJson = False,
+        timeout: Timeout = TIMEOUT_S,
+    ) -> None:
+        """Copy the metadata of a stopped standalone server to an empty ZooKeeper.
+
+        Its data directory becomes the first bookie's, whose bk_server.conf --conf is."""
+        end("move-to-cluster", data_dir=data_dir, conf=conf, dry_run=dry_run, json=json, timeout=timeout)
+
+    @app.command("raise-copies")
+    def raise_copies(
+        copies: Annotated[int, typer.Option(metavar="N", help="Copies of each entry.")] = 3,
+        ack_quorum: Annotated[int, typer.Option(metavar="N", help="Ack quorum that these ledgers then have.")] = 2,
+        conf: Conf = None,
+        dry_run: DryRun = False,
+        json: AsJson = False,
+        timeout: Timeout = TIMEOUT_S,
+    ) -> None:
+        """Copy closed ledgers to further bookies, until each has so many copies."""
+        own = {"copies": copies, "ack_quorum": ack_quorum}
+        end("raise-copies", **own, conf=conf, dry_run=dry_run, json=json, timeout=timeout)
+
     return app

@@ -7,12 +7,12 @@ from typing import Final
 import trio
 
 from broker.admin.top.bookies import SeenBookie
+from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import BookieError
 from quire.metadata.bookies import available, readonly
 from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import MetadataStore
-from quire.wire.bookkeeper import v3
 from quire.world.tasks import for_each
 
 BOOKIES_MAX: Final = 200
@@ -50,10 +50,8 @@ async def seen_bookies(client: object, metadata: MetadataStore, root: str) -> li
 async def _with_disks(client: LedgerClient, seen: SeenBookie) -> SeenBookie:
     try:
         with trio.move_on_after(ANSWER_S):
-            connection = client.bookies.connection(seen.bookie_id)
-            body = await connection.bookie_info(v3.FREE_DISK_SPACE | v3.TOTAL_DISK_CAPACITY).wait()
-            if isinstance(body, v3.BookieInfo) and body.free is not None and body.total is not None:
-                return seen._replace(free=body.free, total=body.total)
+            total, free = await ask_disk_space(client.bookies, seen.bookie_id)
+            return seen._replace(free=free, total=total)
     except BookieError:
         pass  # shown as unknown; the registration ends soon if it stays away
     return seen

@@ -99,7 +99,7 @@ def test_a_store_that_forgets_whatever_it_may_answers_as_a_tree_in_memory() -> N
 
 def test_it_does_so_when_each_op_is_planned_in_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "OPS_IN_STEP", 1)
-    for seed in range(SEEDS // 4):
+    for seed in range(effort(quick=3, full=10)):
         run(seed, compare_with_a_tree)
 
 
