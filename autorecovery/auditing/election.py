@@ -18,7 +18,7 @@ from functools import partial
 import trio
 
 from autorecovery.at_once import RETRY_S, first_change, first_of
-from autorecovery.marks import format as form
+from quire.metadata import marks as form
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.store import ANY_VERSION, Kind, MetadataStore

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from autorecovery.at_once import first_change
-from autorecovery.marks import format as form
+from quire.metadata import marks as form
 from quire.metadata import paths
 from quire.metadata.errors import NodeExistsError, NoNodeError, NotEmptyError
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Watch

@@ -3,7 +3,7 @@
 Marks are created and merged by compare-and-set. A repair ends by deleting the mark at the version it began with: if the
 ledger was marked again in the meantime, the mark stays. A lock only saves work; two workers on one ledger do no harm.
 
-The layout is in format.py. Source: BookKeeper's ZkLedgerUnderreplicationManager.
+The layout is in quire/metadata/marks.py. Source: BookKeeper's ZkLedgerUnderreplicationManager.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from autorecovery.errors import IncompatibleUnderreplicationError
-from autorecovery.marks import format as form
-from autorecovery.marks.format import Underreplicated
 from autorecovery.marks.tree import MarkTree
+from quire.metadata import marks as form
 from quire.metadata import paths
 from quire.metadata.errors import (
     BadVersionError,
@@ -26,6 +25,7 @@ from quire.metadata.errors import (
     NotEmptyError,
 )
 from quire.metadata.local import ephemerals
+from quire.metadata.marks import Underreplicated
 from quire.metadata.store import Delete, Kind, MetadataStore, Versioned, Watch
 from quire.service.log import get_logger
 from quire.world.doors import Rng

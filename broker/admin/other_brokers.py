@@ -63,6 +63,11 @@ class OtherBrokers:
         self._tls = tls
         self._own = own
 
+    @property
+    def tls(self) -> ClientTls | None:
+        """Return TLS of this broker as a client; None: it uses none."""
+        return self._tls
+
     def url_of(self, broker: Urls) -> str:
         """Return the web URL at which this broker asks another one."""
         return web_url(broker, tls=self._tls is not None)

@@ -6,16 +6,22 @@ import json
 from contextlib import aclosing
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from broker.ownership.own_credentials import OwnCredentials
 from quire.world.doors import Network
 
 if TYPE_CHECKING:
     from quire.world.tls_sides import ClientTls
 
 ANSWER_BYTES_MAX = 16 << 20
+
+
+class RequestHeaders(Protocol):
+    """Credentials of a request."""
+
+    async def headers(self) -> dict[str, str]:
+        """Return the headers with them. Raises OSError if they cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,13 @@ async def request(
     url: str,
     body: object = None,
     *,
-    own: OwnCredentials | None = None,
+    own: RequestHeaders | None = None,
     tls: ClientTls | None = None,
 ) -> HttpAnswer:
     """Send a request, with `body` as JSON, and read the answer. The caller sets the deadline. `tls` is for https.
 
     Args:
-        own: this broker's credentials; None: it has none.
+        own: credentials, as a rule this broker's; None: it has none.
 
     Raises:
         OSError: there is no answer, it is no HTTP, it is longer than ANSWER_BYTES_MAX, `url` is neither an http URL

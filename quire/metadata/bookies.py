@@ -40,6 +40,7 @@ __all__ = [
     "registration_path",
     "service_info",
     "unregister",
+    "web_url",
     "write_cookie",
 ]
 
@@ -118,6 +119,19 @@ def decode_service_info(bookie_id: str, data: bytes) -> BookieServiceInfo:
         for endpoint in message.endpoints
     )
     return BookieServiceInfo(endpoints=endpoints, properties=tuple(sorted(message.properties.items())))
+
+
+def web_url(info: BookieServiceInfo) -> str:
+    """Return the URL of a bookie's web port; "" if it has none.
+
+    >>> web_url(BookieServiceInfo((Endpoint("::1", 8000, "httpserver", "http"),)))
+    'http://[::1]:8000'
+    """
+    for endpoint in info.endpoints:
+        if endpoint.protocol in ("http", "https"):
+            host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+            return f"{endpoint.protocol}://{host}:{endpoint.port}"
+    return ""
 
 
 async def register(

@@ -32,6 +32,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from quire.service.latest.routes import warning_routes
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
 from quire.service.metrics import CONTENT_TYPE, Metrics
@@ -127,6 +128,7 @@ def make_app(
             ),
             route("/metrics", GET=partial(_scrape, metrics)),
             *log_routes(guard),
+            *warning_routes(guard),
             *routes,
         ],
         middleware=middleware,
@@ -152,6 +154,7 @@ def make_original_app(
         original_route("/heartbeat", (), GET=heartbeat),
         route("/metrics", GET=partial(_scrape, metrics)),
         *log_routes(),
+        *warning_routes(),
     ]
     return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from quire.service.latest.warnings import LATEST
 from quire.world.unwrap import leaves
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -200,6 +201,7 @@ def _structlog_logger(context: Event) -> Any:
                 _tap,
                 _drop_quiet,
                 _date,
+                _keep,
                 structlog.processors.LogfmtRenderer(
                     key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
                 ),
@@ -239,6 +241,12 @@ def _drop_quiet(_: Any, level: str, event: Event) -> Event:
 def _date(_: Any, __: str, event: Event) -> Event:
     now = datetime.fromtimestamp(_wall_ms() / 1000, UTC) if _wall_ms else _machine_time()
     event["timestamp"] = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"
+    return event
+
+
+def _keep(_: Any, level: str, event: Event) -> Event:
+    if LEVELS[level] >= LEVELS["warning"]:
+        LATEST.keep(event)
     return event
 
 

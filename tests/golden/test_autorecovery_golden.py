@@ -14,8 +14,8 @@ import trio
 from autorecovery.auditing.auditor import Auditor
 from autorecovery.auditing.election import read_auditor
 from autorecovery.config import AutoRecoveryConfig
-from autorecovery.marks import format as form
 from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
+from quire.metadata import marks as form
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create, Kind
 from tests.golden.metadata_tree import tree_of

@@ -17,7 +17,7 @@ from quire import DISTRIBUTION, install_command, installed_version
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-SHIPPED = (".py", ".pyi", ".proto", ".txt", ".typed")
+SHIPPED = (".py", ".pyi", ".proto", ".txt", ".typed", ".html", ".css", ".js", ".svg")
 
 
 @pytest.fixture(scope="module")

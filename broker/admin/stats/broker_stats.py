@@ -36,20 +36,9 @@ TOPICS_IN_STEP = 50
 
 async def load_report(call: AdminCall) -> Response:
     """Answer the load of this broker."""
-    loads: dict[str, BundleLoad] = {str(bundle): BundleLoad() for bundle in call.cluster.ownership.owned()}
-    async for topic in sliced(list(_loaded(call)), TOPICS_IN_STEP):
-        bundle = _bundle(call, topic.name)
-        loads[bundle] = _with(loads.get(bundle, BundleLoad()), topic)
-    service, options = call.service, call.administration.options
-    broker = LocalBroker(
-        id=call.cluster.broker_id,
-        broker_url=service.broker_url(),
-        web_url=service.web_url(),
-        broker_url_tls=service.broker_url_tls(),
-        web_url_tls=service.web_url_tls(),
-    )
+    options = call.administration.options
     value = encode_report(
-        BrokerReport(broker=broker, bundles=loads),
+        await of_this_broker(call),
         version=SERVER_VERSION,
         started_ms=call.cluster.started_ms,
         now_ms=call.cluster.wall_ms(),
@@ -59,11 +48,28 @@ async def load_report(call: AdminCall) -> Response:
     return answer(json.loads(value))
 
 
+async def of_this_broker(call: AdminCall) -> BrokerReport:
+    """Return the load of this broker, of this moment."""
+    loads: dict[str, BundleLoad] = {str(bundle): BundleLoad() for bundle in call.cluster.ownership.owned()}
+    async for topic in sliced(list(loaded_topics(call)), TOPICS_IN_STEP):
+        bundle = _bundle(call, topic.name)
+        loads[bundle] = with_topic(loads.get(bundle, BundleLoad()), topic)
+    service = call.service
+    broker = LocalBroker(
+        id=call.cluster.broker_id,
+        broker_url=service.broker_url(),
+        web_url=service.web_url(),
+        broker_url_tls=service.broker_url_tls(),
+        web_url_tls=service.web_url_tls(),
+    )
+    return BrokerReport(broker=broker, bundles=loads)
+
+
 async def topics(call: AdminCall) -> Response:
     """Answer the statistics of all loaded topics."""
     found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     asked = Asked()
-    for topic in _loaded(call):
+    for topic in loaded_topics(call):
         stats = await _of_topic(topic, asked, call.broker_id)
         if stats is not None:
             domain = PERSISTENT if isinstance(topic, Topic) else NON_PERSISTENT
@@ -123,7 +129,8 @@ def not_served(why: str) -> Handler:
     return refuse
 
 
-def _loaded(call: AdminCall) -> Iterator[Topic | NonPersistentTopic]:
+def loaded_topics(call: AdminCall) -> Iterator[Topic | NonPersistentTopic]:
+    """Yield all topics that this broker serves."""
     yield from call.cluster.loaded()
     yield from call.administration.direct.loaded()
 
@@ -133,7 +140,8 @@ def _bundle(call: AdminCall, name: TopicName) -> str:
     return str(even(name.namespace_name, 1).find(name) if bundle is None else bundle)
 
 
-def _with(load: BundleLoad, topic: Topic | NonPersistentTopic) -> BundleLoad:
+def with_topic(load: BundleLoad, topic: Topic | NonPersistentTopic) -> BundleLoad:
+    """Return the load of a bundle with one more topic."""
     rates = topic.context.measures.of(topic)
     return BundleLoad(
         topics=load.topics + 1,

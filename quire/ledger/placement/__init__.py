@@ -9,7 +9,7 @@ from __future__ import annotations
 from quire.ledger.placement.guarded import GuardedPlacement, fixed_cluster
 from quire.ledger.placement.policy import Adherence, Cluster, EnsemblePlacementPolicy, PlacementConfig, ReadHealth
 from quire.ledger.placement.random_policy import RandomPolicy, choose_ensemble, replace_bookies
-from quire.ledger.placement.registry import PolicyFactory, load_policy, make_placement, random_placement
+from quire.ledger.placement.registry import PolicyFactory, load_policy, make_placement, make_plain, random_placement
 
 __all__ = [
     "Adherence",
@@ -24,6 +24,7 @@ __all__ = [
     "fixed_cluster",
     "load_policy",
     "make_placement",
+    "make_plain",
     "random_placement",
     "replace_bookies",
 ]

@@ -65,6 +65,14 @@ def make_placement(config: PlacementConfig, cluster: Callable[[], Cluster], rng:
     return GuardedPlacement(policy, cluster, opportunistic_striping=config.opportunistic_striping)
 
 
+def make_plain(config: PlacementConfig, cluster: Callable[[], Cluster], rng: Rng) -> EnsemblePlacementPolicy:
+    """Return the configured policy without its guard, for questions whose answers are not used: nothing is logged.
+
+    PlacementPolicyError.
+    """
+    return load_policy(config.policy)(config, cluster, rng)
+
+
 def random_placement(available: Callable[[], Iterable[str]], rng: Rng) -> EnsemblePlacementPolicy:
     """Return a random policy for a given list of bookies, e.g. one fixed bookie, or those of a test or simulator."""
     return make_placement(PlacementConfig(policy="random"), fixed_cluster(available), rng)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.config import BrokerOptions
+from broker.console.config import ConsoleOptions
 from broker.ownership.config import OwnershipOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
@@ -41,6 +42,7 @@ class BrokerConfig:
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
     deletion: DeletionKeys
+    console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

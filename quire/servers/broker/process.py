@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -52,6 +52,7 @@ from quire.world.doors import World
 from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
+    from broker.console.cluster_ports import LedgerAccess
     from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
@@ -195,6 +196,7 @@ async def run_broker_on(
                     me,
                     stop=stop,
                     ledgers_root=ledgers_root,
+                    ledgers=cast("LedgerAccess", ledger_client),
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),

@@ -11,6 +11,8 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.console.cluster_ports import ClusterParts, LedgerAccess
+from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
@@ -20,6 +22,7 @@ from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from managed_ledger.session import MetadataSession
+from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
@@ -40,8 +43,9 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
+    ledgers: LedgerAccess,
 ) -> Starlette:
-    """Return the site of a broker; it is ready until `stop` is set."""
+    """Return the site of a broker; it is ready until `stop` is set. `ledgers`: its ledger client."""
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
@@ -83,7 +87,15 @@ def web_app(
     middleware = middleware_of(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
-    return make_app(metrics, health, routes(service), middleware, guard=guard)
+    parts = ClusterParts(
+        ledgers=ledgers,
+        network=context.world.network,
+        nursery=context.nursery,
+        cluster=lambda: ledgers.cluster or Cluster(writable=()),
+    )
+    console = config.console
+    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

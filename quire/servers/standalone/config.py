@@ -11,6 +11,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from broker.config import BrokerOptions
+from broker.console.config import ConsoleOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
 from cursors.config import CursorConfig
@@ -37,6 +38,7 @@ class StandaloneConfig:
     cursors: CursorConfig
     bookie: BookieConfig
     deletion: DeletionKeys
+    console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys
 

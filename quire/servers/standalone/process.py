@@ -155,7 +155,7 @@ async def run_standalone(
             if http:
                 from quire.servers.standalone.web import Site
 
-                site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop)
+                site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop, ledgers=client)
                 addresses = await site.serve(serving, ports.secure_web)
                 serving.start_soon(load_late, world.offload, name="late imports")
             ready(addresses)

@@ -15,6 +15,9 @@ from bookie.bookie import Bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.console.cluster_disks import BookieFacts, DiskSpace
+from broker.console.cluster_ports import ClusterParts, LedgerAccess
+from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
 from broker.ownership.config import OwnershipOptions
@@ -22,6 +25,7 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
 from quire.servers.standalone.config import StandaloneConfig
@@ -47,12 +51,25 @@ class Site:
         addresses: Addresses,
         *,
         stop: trio.Event,
+        ledgers: LedgerAccess,
     ) -> None:
+        """`ledgers`: the ledger client of the broker."""
         self._ownership = OwnEverything(broker.service_url)
         self._config = config
         self._stop = stop
         self.addresses = addresses
-        self.app = _app(self._ownership, broker, bookie, policies, counts, config, configuration, self._urls, stop=stop)
+        self.app = _app(
+            self._ownership,
+            broker,
+            bookie,
+            policies,
+            counts,
+            config,
+            configuration,
+            self._urls,
+            stop=stop,
+            ledgers=ledgers,
+        )
 
     def _urls(self) -> Addresses:
         return self.addresses
@@ -94,6 +111,7 @@ def _app(
     addresses: Callable[[], Addresses],
     *,
     stop: trio.Event,
+    ledgers: LedgerAccess,
 ) -> Starlette:
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name)
@@ -139,4 +157,43 @@ def _app(
     middleware = middleware_of(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
-    return make_app(metrics, health, routes(service), middleware, guard=guard)
+    own = bookie.config.id
+    parts = ClusterParts(
+        ledgers=ledgers,
+        network=context.world.network,
+        nursery=context.nursery,
+        cluster=lambda: Cluster(writable=() if bookie.read_only else (own,), read_only=_only(own, bookie.read_only)),
+        own_bookies={own: partial(_facts, bookie)},
+    )
+    console = config.console
+    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
+
+
+def _only(bookie_id: str, there: bool) -> frozenset[str]:
+    return frozenset((bookie_id,)) if there else frozenset()
+
+
+async def _facts(bookie: Bookie) -> BookieFacts:
+    """Return the facts about the embedded bookie, which is not registered and has no port."""
+    config, journal = bookie.config, bookie.journal
+    total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
+    return BookieFacts(
+        bookie_id=config.id,
+        state="read-only" if bookie.read_only else "writable",
+        journals=(config.journal_directory,),
+        directories=(config.ledger_directory,),
+        space=DiskSpace(total, free),
+        thresholds={
+            "forceReadOnlyBookie": str(config.force_read_only).lower(),
+            "quireDiskReserveMb": str(config.disk_reserve_mb),
+            "journalPreAllocSizeMB": str(config.journal_prealloc_mb),
+        },
+        journal={
+            "syncs": float(journal.groups),
+            "queuedBytes": float(journal.queued_bytes),
+            "queuedBytesMax": float(config.journal.queue_size_max),
+            "writeFailures": float(journal.write_failures),
+        },
+        reason=bookie.disks.reason,
+    )

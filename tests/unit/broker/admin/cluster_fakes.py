@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 import trio
 
 from broker.admin.requests import ClusterService
+from broker.console.cluster_ports import ClusterParts
+from broker.console.cluster_routes import cluster_routes
 from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.bundles import RANGE_EQUALLY, Bundle
@@ -87,6 +90,13 @@ class ClusterRest(Rest):
         )
         given: dict[str, Any] = {name: (lambda: True) if value is True else value for name, value in changes.items()}
         super().__init__(cluster=replace(cluster, **given))
+        self.show(
+            cast(ClusterParts, SimpleNamespace(ledgers=None, network=None, nursery=None, cluster=None, own_bookies={}))
+        )
+
+    def show(self, parts: ClusterParts) -> None:
+        """Serve the data of the console's cluster pages, from these parts."""
+        self.also = cluster_routes(self.service, parts)
 
     async def own(self, bundle: str, owner: Owner) -> None:
         """Give a bundle, such as public/default/0x00000000_0x40000000, an owner."""

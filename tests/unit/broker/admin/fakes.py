@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import httpx2
 import trio
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from broker.admin.administration import Administration
@@ -202,6 +203,8 @@ class Rest:
         """Principal of the requests, as authentication finds it."""
         self.check: Callable[[str], Check] | None = None
         """Check of requests to what is not of the admin REST."""
+        self.also: list[BaseRoute] = []
+        """Routes beside those of the admin REST."""
 
     async def run(self, body: Callable[[Rest], Awaitable[None]]) -> None:
         async with self.served():
@@ -210,7 +213,7 @@ class Rest:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
         health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
-        app = make_app(Metrics(), health, routes(self.service), guard=self.check)
+        app = make_app(Metrics(), health, [*routes(self.service), *self.also], guard=self.check)
 
         async def authenticated(scope: Scope, receive: Receive, send: Send) -> None:
             scope["principal"] = self.principal

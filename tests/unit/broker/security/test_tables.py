@@ -15,7 +15,7 @@ from broker.security.authorization.routes import ROUTES, row_of
 from quire.service.http import Health, make_app
 from quire.service.metrics import Metrics
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from tests.unit.broker.admin.fakes import Rest
+from tests.unit.broker.admin.cluster_fakes import ClusterRest
 from tests.unit.broker.peers import Room, in_broker
 
 OPEN = {("GET", "/status.html"), ("GET", "/metrics")}
@@ -40,8 +40,9 @@ async def test_every_command_with_a_handler_has_a_row() -> None:
 def served_routes() -> set[tuple[str, str]]:
     async def check() -> None: ...
 
-    rest = Rest()
-    app: Starlette = make_app(Metrics(), Health(is_ready=lambda: True, check=check), routes(rest.service))
+    rest = ClusterRest()
+    every = [*routes(rest.service), *rest.also]
+    app: Starlette = make_app(Metrics(), Health(is_ready=lambda: True, check=check), every)
     found: set[tuple[str, str]] = set()
     for each in app.routes:
         if isinstance(each, Resource):

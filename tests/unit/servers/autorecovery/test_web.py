@@ -13,8 +13,8 @@ import httpx2
 import trio
 from starlette.applications import Starlette
 
-from autorecovery.marks import format as form
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
+from quire.metadata import marks as form
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Kind
 from quire.servers.autorecovery.web import DELAY_S_MAX, AutorecoveryResources

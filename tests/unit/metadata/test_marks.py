@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorecovery.marks import format as form
-from autorecovery.marks.format import Underreplicated
+from quire.metadata import marks as form
 from quire.metadata.errors import MalformedMetadataError
+from quire.metadata.marks import Underreplicated
 from tests.support.refusals import refuses
 
 

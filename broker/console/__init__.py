@@ -1,0 +1,1 @@
+"""The console: pages and data for operators, at the web port."""

@@ -1,0 +1,43 @@
+"""Parts of a server that the cluster pages use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from broker.console.cluster_disks import BookieFacts
+from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy
+from quire.metadata.ledger_metadata import LedgerMetadata
+from quire.world.doors import Network
+
+
+class LedgerAccess(Protocol):
+    """Part of the ledger client used here."""
+
+    @property
+    def cluster(self) -> Cluster | None: ...
+
+    def list_ledgers(self, first: int = 0) -> AsyncIterator[int]: ...
+
+    async def read_metadata(self, ledger_id: int) -> LedgerMetadata: ...
+
+    async def disk_space(self, bookie_id: str) -> tuple[int, int]: ...
+
+    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterParts:
+    """Parts of a server that the cluster pages use, beside those of the admin REST."""
+
+    ledgers: LedgerAccess
+    network: Network
+    nursery: trio.Nursery
+    """Owner of background work."""
+    cluster: Callable[[], Cluster]
+    """Return the bookies as the ledger client knows them."""
+    own_bookies: Mapping[str, Callable[[], Awaitable[BookieFacts]]] = field(default_factory=dict)
+    """Facts about bookies in this process, by id."""

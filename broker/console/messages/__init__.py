@@ -1,0 +1,1 @@
+"""The message viewer of the console: reads by place, decodes by schema."""

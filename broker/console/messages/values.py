@@ -1,0 +1,195 @@
+"""Values and keys of messages, decoded by their schema for people. Pure.
+
+    {"kind": "json", "text": "..."}      JSON and Avro, indented
+    {"kind": "text", "text": "..."}      text, numbers, times
+    {"kind": "hex", "text": "00 ff"}     bytes that are no text
+    {"kind": "null", "text": ""}         there is no value
+
+`schema` names the type that was decoded, `problem` says why a schema did not fit, `bytes` is the whole size, and
+`cut` is true if only the begin is shown. Numbers are written big end first. Source: Pulsar's schemas (Int32Schema and
+so on), KeyValue.encode.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from broker.console.messages.avro_values import AvroValueError
+from broker.console.messages.avro_values import decode as decode_avro
+from broker.topics.schemas import key_value
+from broker.topics.schemas.key_value import KeyValueError
+from broker.topics.schemas.schema import Schema, SchemaType
+
+PARSED_MAX: Final = 256 << 10
+"""Maximum bytes of a value that is parsed: some 5 ms. A larger one is shown as text or bytes."""
+_NUMBERS: Final = {
+    SchemaType.INT8: ">b",
+    SchemaType.INT16: ">h",
+    SchemaType.INT32: ">i",
+    SchemaType.INT64: ">q",
+    SchemaType.FLOAT: ">f",
+    SchemaType.DOUBLE: ">d",
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LENGTH: Final = struct.Struct(">i")
+
+
+def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: bytes | None = None) -> dict[str, Any]:
+    """Return a value as JSON.
+
+    Args:
+        data: the bytes; None: there is no value.
+        schema: None: it is not known.
+        shown_max: characters of the text at most.
+        key: key of the message, for pairs whose keys are separate.
+    """
+    if data is None:
+        return {"kind": "null", "text": "", "bytes": 0, "schema": None, "cut": False}
+    problem = ""
+    found: tuple[str, str] | None = None
+    if schema is not None and len(data) <= PARSED_MAX:
+        try:
+            found = _decoded(data, schema, key)
+        except (ValueError, struct.error, OverflowError, RecursionError) as error:
+            problem = f"not a value of the schema ({schema.type.name}): {error}"[:300]
+    elif schema is not None:
+        problem = f"larger than {PARSED_MAX} bytes: not decoded by its schema"
+    kind, text = found or _guessed(data, shown_max)
+    result = {
+        "kind": kind,
+        "text": text[:shown_max],
+        "bytes": len(data),
+        "schema": None if schema is None else schema.type.name,
+        "cut": len(text) > shown_max or (kind == "hex" and len(data) * 3 > shown_max),
+    }
+    return {**result, "problem": problem} if problem else result
+
+
+def _decoded(data: bytes, schema: Schema, key: bytes | None) -> tuple[str, str] | None:
+    """Return kind and text; None: the schema says nothing. Raises ValueError and struct.error."""
+    if schema.type is SchemaType.KEY_VALUE:
+        value = _pair(data, schema, key)
+        return "json", _indented(value)
+    found = _value(data, schema)
+    if found is _NOTHING:
+        return None
+    structured = schema.type in (SchemaType.JSON, SchemaType.AVRO)
+    return ("json", _indented(found)) if structured else ("text", str(found))
+
+
+_NOTHING: Final = object()
+
+
+def _value(data: bytes, schema: Schema) -> Any:
+    kind = schema.type
+    if kind is SchemaType.JSON:
+        return json.loads(data)
+    if kind is SchemaType.AVRO:
+        try:
+            return decode_avro(json.loads(schema.data), data)
+        except AvroValueError as error:
+            raise ValueError(str(error)) from error
+    if kind is SchemaType.STRING:
+        return data.decode()
+    if kind is SchemaType.BOOLEAN:
+        if len(data) != 1:
+            raise ValueError(f"{len(data)} bytes")
+        return "true" if data != b"\0" else "false"
+    if (form := _NUMBERS.get(kind)) is not None:
+        return struct.unpack(form, data)[0]
+    return _time(data, kind)
+
+
+def _time(data: bytes, kind: SchemaType) -> Any:
+    if kind in (SchemaType.DATE, SchemaType.TIME, SchemaType.TIMESTAMP):
+        return _at(milliseconds=struct.unpack(">q", data)[0])
+    if kind is SchemaType.INSTANT:
+        seconds, nanos = struct.unpack(">qi", data)
+        return _at(seconds=seconds, microseconds=nanos // 1000)
+    if kind is SchemaType.LOCAL_DATE:
+        return _at(days=struct.unpack(">q", data)[0])[:10]
+    if kind is SchemaType.LOCAL_TIME:
+        return _at(microseconds=struct.unpack(">q", data)[0] // 1000)[11:-1]
+    if kind is SchemaType.LOCAL_DATE_TIME:
+        days, nanos = struct.unpack(">qq", data)
+        return _at(days=days, microseconds=nanos // 1000)[:-1]
+    return _NOTHING
+
+
+def _at(**units: int) -> str:
+    found = _EPOCH + timedelta(**units)
+    return found.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _pair(data: bytes, schema: Schema, key: bytes | None) -> dict[str, Any]:
+    try:
+        of_key, of_value = key_value.split(schema)
+    except KeyValueError as error:
+        raise ValueError(str(error)) from error
+    if schema.properties.get("kv.encoding.type", "INLINE") == "SEPARATED":
+        parts: list[bytes | None] = [key, data]
+    else:
+        first, rest = _taken(data)
+        second, rest = _taken(rest)
+        if rest:
+            raise ValueError(f"{len(rest)} bytes behind the pair")
+        parts = [first, second]
+    names = ("key", "value")
+    return {
+        name: None if part is None else _plain(part, each)
+        for name, part, each in zip(names, parts, (of_key, of_value), strict=True)
+    }
+
+
+def _plain(data: bytes, schema: Schema) -> Any:
+    found = _value(data, schema)
+    return _guessed(data, PARSED_MAX)[1] if found is _NOTHING else found
+
+
+def _taken(data: bytes) -> tuple[bytes | None, bytes]:
+    (length,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + max(length, 0)
+    if end > len(data):
+        raise ValueError("the pair is cut off")
+    return (None if length < 0 else data[_LENGTH.size : end]), data[end:]
+
+
+def _guessed(data: bytes, shown_max: int) -> tuple[str, str]:
+    """Return kind and text of bytes without a schema: JSON, text, or hexadecimal numbers."""
+    if data[:1] in (b"{", b"[") and len(data) <= PARSED_MAX:
+        try:
+            return "json", _indented(json.loads(data))
+        except (ValueError, RecursionError):
+            pass
+    part = data[: shown_max * 4]
+    try:
+        text = part.decode()
+    except UnicodeDecodeError as error:
+        if len(part) == len(data) or error.start < len(part) - 3:
+            return "hex", data[: shown_max // 3 + 1].hex(" ")
+        text = part[: error.start].decode()
+    if any(each < " " and each not in "\n\r\t" for each in text[:2000]):
+        return "hex", data[: shown_max // 3 + 1].hex(" ")
+    return "text", text
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def key_shown(key: bytes | None) -> dict[str, str] | None:
+    """Return a key as text, or in base64 if it is none; None: there is no key.
+
+    >>> key_shown(b"k"), key_shown(bytes((255,)))
+    ({'text': 'k'}, {'base64': '/w=='})
+    """
+    if key is None:
+        return None
+    try:
+        return {"text": key.decode()}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(key).decode()}

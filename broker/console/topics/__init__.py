@@ -1,0 +1,1 @@
+"""Topics of the console: their table, as it is sorted and filtered at the server."""

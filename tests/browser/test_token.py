@@ -1,0 +1,69 @@
+"""The console of a server that asks for credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.looking import Look
+from tests.support import credentials, web
+from tests.support.server import StandaloneProcess, standalone
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    conf: dict[str, object] = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": credentials.TOKEN,
+        "tokenSecretKey": credentials.DATA_URL,
+        "authorizationEnabled": "true",
+        "superUserRoles": "admin",
+    }
+    with standalone(tmp_path_factory.mktemp("token"), conf) as started:
+        yield started
+
+
+def enter(look: Look, token: str) -> None:
+    look.button("Enter a token").first.click()
+    look.page.locator("dialog input").fill(token)
+    look.confirm("Use token")
+
+
+def test_files_need_no_token_and_data_do(look: Look):
+    assert web.get(f"{look.base}/console/").status_code == 200
+    assert web.get(f"{look.base}/console/app.js").status_code == 200
+    for path in ("topics", "whoami", "loaded-topics", "topic-events", "topics/public/default", "messages/public/default/a"):
+        assert web.get(f"{look.base}/console/api/{path}").status_code == 401, path
+    assert web.get(f"{look.base}/console/%61pi/topics").status_code == 401
+
+
+def test_a_page_asks_for_a_token_and_keeps_it_in_the_tab_only(look: Look):
+    look.expected.append("401")
+    look.go("topics")
+    look.shows("Not permitted, or no valid token")
+    look.accessible()
+    enter(look, credentials.token("admin"))
+    look.shows("There are no topics yet.")
+    expect(look.page.locator(".live-state")).to_have_text("live")
+    stored = look.page.evaluate("[sessionStorage.length, JSON.stringify(localStorage), document.cookie]")
+    assert stored == [1, "{}", ""]
+    look.page.reload()
+    look.shows("There are no topics yet.")
+    assert look.page.context.cookies() == []
+
+
+def test_a_role_sees_what_it_may_and_the_rest_looks_missing_and_forbidden_alike(look: Look):
+    look.expected.append("401")
+    look.go("topics")
+    enter(look, credentials.token("stranger"))
+    look.shows("Not permitted, or no valid token")
+    seen = []
+    for name in ("persistent://public/default/there-is-none", "persistent://nowhere/default/x"):
+        look.topic(name)
+        seen.append(look.page.locator("main .notice p").first.inner_text())
+    assert seen[0] == seen[1]
+    assert "Not permitted" in seen[0]
