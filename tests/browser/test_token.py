@@ -36,7 +36,14 @@ def enter(look: Look, token: str) -> None:
 def test_files_need_no_token_and_data_do(look: Look):
     assert web.get(f"{look.base}/console/").status_code == 200
     assert web.get(f"{look.base}/console/app.js").status_code == 200
-    for path in ("topics", "whoami", "loaded-topics", "topic-events", "topics/public/default", "messages/public/default/a"):
+    for path in (
+        "topics",
+        "whoami",
+        "loaded-topics",
+        "topic-events",
+        "topics/public/default",
+        "messages/public/default/a",
+    ):
         assert web.get(f"{look.base}/console/api/{path}").status_code == 401, path
     assert web.get(f"{look.base}/console/%61pi/topics").status_code == 401
 

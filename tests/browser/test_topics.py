@@ -293,10 +293,14 @@ def test_100_000_topics_are_scrolled_through_without_a_pause(look: Look):
         first, limit = int(asked["from"][0]), int(asked["limit"][0])
         places = range(first, min(first + limit, 100_000))
         rows = [{"topic": f"persistent://public/default/topic-{at:06}", **more} for at in places]
-        route.fulfill(json={"rows": rows, "from": first, "matching": 100_000, "total": 100_000, "totals": {}, "atMs": 1})
+        route.fulfill(
+            json={"rows": rows, "from": first, "matching": 100_000, "total": 100_000, "totals": {}, "atMs": 1}
+        )
 
     look.page.route("**/console/api/topics?*", answer)
-    look.page.route("**/console/api/topic-events?*", lambda route: route.fulfill(body="", content_type="text/event-stream"))
+    look.page.route(
+        "**/console/api/topic-events?*", lambda route: route.fulfill(body="", content_type="text/event-stream")
+    )
     look.go("topics")
     look.shows("100,000 topics")
     look.page.evaluate(
