@@ -165,7 +165,7 @@ function drawRepairs(place, found) {
       ["Rate", found.perSecond === null ? "not known yet" : `${short(found.perSecond)}/s`],
       ["Time left, estimated", found.marked === 0 && found.markedIsComplete ? (lost.length ? "nothing is marked" : "nothing to do") : left === null ? "cannot be estimated" : duration(left)],
       ["Auditor", found.auditor ?? "none"],
-      ["Grace of one lost bookie", found.recoveryDelayS === null ? "–" : duration(found.recoveryDelayS)],
+      ["Grace of one lost bookie", found.recoveryDelayS === null ? "–" : found.recoveryDelayS === 0 ? "none" : duration(found.recoveryDelayS)],
     ]));
 }
 
