@@ -33,7 +33,10 @@ ASK_S: Final = 5.0
 """Deadline of each question to a bookie."""
 KEPT_S: Final = 5.0
 """Seconds for which answers are used again."""
-LINES_MAX: Final = 200_000
+LINES_IN_STEP: Final = 5000
+LINES_MAX: Final = 5000
+"""Lines about the journal that are read of the metrics of a bookie."""
+JOURNAL_LINES: Final = ("bookie_journal_", "quire_bookie_journal_")
 THRESHOLD_KEYS: Final = (
     "diskUsageThreshold",
     "diskUsageWarnThreshold",
@@ -174,8 +177,8 @@ def _quantiles(buckets: list[tuple[float, float]]) -> Iterator[tuple[str, float]
 
 
 def _samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    for line in text.split("\n", LINES_MAX)[:LINES_MAX]:
-        if not line.startswith(("bookie_journal_", "quire_bookie_journal_")):
+    for line in text.split("\n"):
+        if not line.startswith(JOURNAL_LINES):
             continue
         found = _SAMPLE.fullmatch(line.strip())
         if found is None:
@@ -287,7 +290,11 @@ class Disks:
 
     async def _ask_metrics(self, facts: BookieFacts) -> None:
         text = (await self._fetch(f"{facts.web_url}/metrics")).decode(errors="replace")
-        facts.latencies, facts.journal = journal_in(text)
+        lines, kept = text.split("\n"), list[str]()
+        for first in range(0, len(lines), LINES_IN_STEP):
+            kept += [line for line in lines[first : first + LINES_IN_STEP] if line.startswith(JOURNAL_LINES)]
+            await trio.lowlevel.checkpoint()
+        facts.latencies, facts.journal = journal_in("\n".join(kept[:LINES_MAX]))
 
     async def _tried(self, facts: BookieFacts, what: str, ask: Callable[[], Awaitable[None]]) -> None:
         try:

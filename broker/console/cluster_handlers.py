@@ -50,7 +50,6 @@ from quire.wire.pulsar.names import TopicName
 
 BASE: Final = "/console/api/cluster"
 ROWS_IN_STEP: Final = 100
-ENSEMBLES_IN_STEP: Final = 5
 EVERY_S: Final = 2.0
 LEDGERS_OF_TOPIC: Final = 50
 
@@ -218,10 +217,9 @@ class ClusterPages:
             groups=now.groups,
         )
         policy, room = self._parts.ledgers.placement_in(without), Room()
-        for place, (key, count) in enumerate(loss.ensembles.items()):
+        for key, count in loss.ensembles.items():
             room.examine(key, count, table.bookies, survivors, policy)
-            if place % ENSEMBLES_IN_STEP == 0:
-                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
         room.examine_new(policy)
         return room
 

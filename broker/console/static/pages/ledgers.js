@@ -156,16 +156,16 @@ function drawRepairs(place, found) {
       h("p", { class: "notice-title" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), "Auto recovery is suspended"),
       h("p", {}, "Lost copies are not made again until it is enabled: quire shell autorecovery -enable"))),
     lost.length > 0 && h("div", { class: "card-body" }, h("div", { class: "notice bad" },
-      h("p", { class: "notice-title" }, h("span", { class: "mark", "aria-hidden": "true" }, "✕"), `Not registered: ${lost.join(", ")}`),
-      h("p", {}, "They have a cookie and do not run. Their copies count as missing."))),
+      h("p", { class: "notice-title" }, h("span", { class: "mark", "aria-hidden": "true" }, "✕"), `Not registered: ${lost.slice(0, 20).join(", ")}${lost.length > 20 ? ` and ${count(lost.length - 20)} more` : ""}`),
+      h("p", {}, "Their cookies are there, and they do not run. Copies on them count as missing until auto recovery has made others."))),
     found.prepared && facts([
       ["Marked ledgers", `${at_least}${count(found.marked)}`, "ledgers that lack copies, as auto recovery has marked them"],
       ["Being repaired now", count(found.locksTotal), found.locks.map((each) => `${each.ledger} by ${each.worker}`).join(", ")],
       ["Repaired while watched", `${count(found.done)} in ${duration(found.seconds)}`],
       ["Rate", found.perSecond === null ? "not known yet" : `${short(found.perSecond)}/s`],
-      ["Time left, estimated", found.marked === 0 && found.markedIsComplete ? "nothing to do" : left === null ? "cannot be estimated" : duration(left)],
+      ["Time left, estimated", found.marked === 0 && found.markedIsComplete ? (lost.length ? "nothing is marked" : "nothing to do") : left === null ? "cannot be estimated" : duration(left)],
       ["Auditor", found.auditor ?? "none"],
-      ["Grace of one lost bookie", found.recoveryDelayS === null ? "–" : duration(found.recoveryDelayS)],
+      ["Grace of one lost bookie", found.recoveryDelayS === null ? "–" : found.recoveryDelayS === 0 ? "none" : duration(found.recoveryDelayS)],
     ]));
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,8 @@ import trio
 
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from broker.console.cluster_handlers import BASE
+from broker.console.cluster_ledgers import TableRow
+from broker.console.cluster_loss import Loss
 from broker.console.cluster_ports import ClusterParts
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker, encode_leader, encode_report
 from managed_ledger.ledger_list import LedgerInfo, LedgerList, encode
@@ -256,3 +259,31 @@ async def test_while_the_metadata_service_is_away_pages_say_so(pages: Pages) -> 
     for path in ("/repairs", "/bookies", "/ledgers", "/loss/a:1", "/brokers", "/warnings"):
         await pages.rest.refused("GET", f"{BASE}{path}", 503)
     pages.rest.store.reconnect()
+
+
+async def test_no_step_of_a_large_answer_is_long(pages: Pages) -> None:
+    """Rows examined between two turns of other tasks stay below a number that takes some milliseconds."""
+    for ledger_id in range(30, 3000):
+        pages.ledgers.metadata[ledger_id] = pages.ledgers.metadata[ledger_id % 3]
+    await pages.surveyed()
+    steps, examined = [0], 0
+    add = Loss.add
+
+    def counted(self: Loss, row: TableRow) -> None:
+        nonlocal examined
+        examined += 1
+        add(self, row)
+
+    async def watch() -> None:
+        while True:
+            steps.append(examined)
+            await trio.lowlevel.checkpoint()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Loss, "add", counted)
+        async with trio.open_nursery() as watching:
+            watching.start_soon(watch)
+            found = await pages.get("/loss/a:1")
+            watching.cancel_scope.cancel()
+    assert found["examined"] == examined == 3000
+    assert max(after - before for before, after in pairwise(steps)) <= 200
