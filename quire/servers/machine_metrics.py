@@ -1,4 +1,4 @@
-"""Metrics of the process and of its certificates, the same for each kind of server.
+"""Metrics of the process and of its certificates, the same for each kind of server, and the readiness of brokers.
 
 The names with `process_` are those of Prometheus' own client libraries. They are read from /proc at each scrape, which
 takes microseconds; where there is no /proc they are left out.
@@ -50,6 +50,16 @@ def register_machine(metrics: Metrics, certificates: Mapping[str, Certified | No
         "End of the validity of the certificate that a port shows, in seconds since 1970.",
         ("server",),
         expiries,
+    )
+
+
+def register_ready(metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+    """Register whether a broker can do its work, which each scrape reads; unlike `pulsar_health` it needs no probe."""
+    metrics.gauge(
+        "quire_ready",
+        "1 while the broker can store messages: it is not stopping, ZooKeeper can be reached, enough bookies or the "
+        "disk take entries; else 0.",
+        lambda: int(is_ready()),
     )
 
 

@@ -20,7 +20,7 @@ from broker.tracing.metrics import register_tracing
 from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
 from quire.servers.broker.web import register_cluster
-from quire.servers.machine_metrics import register_machine
+from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
 from quire.service.http import register_answers
 from quire.service.measuring.loop_watch import watch_loop
@@ -104,6 +104,7 @@ async def families(world: World) -> list[Family]:
             register_authentication(by_server[name], cast(Any, object()))
             register_answers(by_server[name], Answers())
             register_tracing(by_server[name], None)
+            register_ready(by_server[name], bool)
     register_cluster(by_server["broker"], int, bool)
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):

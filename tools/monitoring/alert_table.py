@@ -25,11 +25,11 @@ _BROKERS: Final = (
         name="QuireBrokerNotReady",
         group="quire-brokers",
         severity="critical",
-        expression="pulsar_health == 0",
+        expression="quire_ready == 0 or pulsar_health == 0",
         seconds=60,
-        summary="The health check of {{ $labels.instance }} fails",
-        description="The last GET /admin/v2/brokers/health failed: metadata, bookies or the disk. Its answer names the "
-        "reason.",
+        summary="{{ $labels.instance }} cannot store messages",
+        description="ZooKeeper, too few bookies or a full disk; or the last GET /admin/v2/brokers/health failed. The "
+        "answer to that request names the reason.",
     ),
     Alert(
         name="QuireMetadataSessionLost",

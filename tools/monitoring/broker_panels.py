@@ -43,10 +43,11 @@ OVERVIEW: Final = Row(
             warning_below=1,
         ),
         Panel(
-            "Health",
+            "Ready",
             "none",
-            "Least result of the last health checks: 1 passed, 0 failed, -1 none was made yet.",
-            (Query(f"min(pulsar_health{HERE})", "least"),),
+            "1 while every broker can store messages; 0: ZooKeeper, bookies or the disk of one. See "
+            "QuireBrokerNotReady.",
+            (Query(f"min(quire_ready{HERE})", "least"),),
             kind="stat",
             width=4,
         ),

@@ -29,7 +29,7 @@ from quire.metadata.bookies import available
 from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
-from quire.servers.machine_metrics import Certified, register_machine
+from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.service.http import Health, make_app
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
@@ -65,6 +65,13 @@ def web_app(
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
     register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
+
+    def bookies_seen() -> int | None:
+        seen = ledgers.cluster
+        return None if seen is None else len(seen.writable)
+
+    ready = partial(takes_messages, stop.is_set, session.is_up, bookies_seen, config.logs.ensemble_size)
+    register_ready(metrics, ready)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
@@ -116,6 +123,21 @@ def register_cluster(metrics: Metrics, bundles: Callable[[], int], is_up: Callab
     """Add the families of a broker of a cluster."""
     metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", bundles)
     metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(is_up()))
+
+
+def takes_messages(
+    stops: Callable[[], bool], is_up: Callable[[], bool], bookies: Callable[[], int | None], ensemble_size: int
+) -> bool:
+    """Return whether a broker of a cluster can load topics and store messages, by what it knows without asking.
+
+    Args:
+        stops: whether the broker is stopping.
+        is_up: whether ZooKeeper can be reached.
+        bookies: bookies seen that take entries; None: they are not watched yet.
+        ensemble_size: bookies that a new ledger needs.
+    """
+    seen = bookies()
+    return not stops() and is_up() and (seen is None or seen >= ensemble_size)
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

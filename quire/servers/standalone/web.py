@@ -31,7 +31,7 @@ from broker.tracing.metrics import register_tracing
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
-from quire.servers.machine_metrics import Certified, register_machine
+from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
 from quire.service.measuring.loop_watch import watch_loop
@@ -128,6 +128,7 @@ def _app(
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
     register_embedded(metrics, bookie)
+    register_ready(metrics, lambda: not stop.is_set() and not broker.no_room)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
 
     async def bookies() -> list[SeenBookie]:

@@ -52,7 +52,10 @@ def _one(name: str, fault: str, *health: str, minutes: int = 40) -> Story:
 
 STORIES: Final[Mapping[str, Story]] = {
     "QuireBrokerDown": _one(f"up{BROKER}", "1x20 0x40", "1x60"),
-    "QuireBrokerNotReady": _one(f"pulsar_health{BROKER}", "1x20 0x40", "1x60", "-1x60"),
+    "QuireBrokerNotReady": Story(
+        {f"quire_ready{BROKER}": "1x20 0x40", f"pulsar_health{BROKER}": "-1x60"},
+        [{f"quire_ready{BROKER}": "1x60", f"pulsar_health{BROKER}": each} for each in ("1x60", "-1x60")],
+    ),
     "QuireMetadataSessionLost": _one(f"quire_metadata_connected{BROKER}", "1x20 0x40", "1x60"),
     "QuireOwnershipFlaps": _one(f"quire_bundles_owned{BROKER}", "4 " + "3 4 " * 30, "0 1 2 3 4 4x50", "4x60"),
     "QuireEventLoopHeld": _one(f"quire_event_loop_longest_pass_ms{BROKER}", "10x36 900 10x20", "20x60", "200x60"),
