@@ -30,7 +30,7 @@ from broker.admin.requests import AdminCall, Service
 from broker.admin.resource import answer
 from broker.console.cluster_bundles import brokers_of, ring_of
 from broker.console.cluster_disks import Disks
-from broker.console.cluster_events import Streams
+from broker.console.cluster_events import EventStream, Streams
 from broker.console.cluster_ledgers import BookieShare, LedgerTable, shares
 from broker.console.cluster_loss import Harm, Loss, Room, loss_json
 from broker.console.cluster_ports import ClusterParts
@@ -86,7 +86,7 @@ class ClusterPages:
         """Answer the brokers with their load, and the bundles of all."""
         return answer(await brokers_of(call))
 
-    async def brokers_events(self, call: AdminCall) -> Response:
+    async def brokers_events(self, call: AdminCall) -> EventStream:
         """Follow the brokers and bundles."""
         return self._streams.make(partial(brokers_of, call), EVERY_S)
 
@@ -100,7 +100,7 @@ class ClusterPages:
         """Begin to read the metadata of all ledgers, unless that is under way."""
         return answer(self._surveys.start().as_json())
 
-    async def survey_events(self, call: AdminCall) -> Response:
+    async def survey_events(self, call: AdminCall) -> EventStream:
         """Follow the survey."""
 
         async def ask() -> Any:
@@ -235,7 +235,7 @@ class ClusterPages:
         with translated("repairs"):
             return answer(await self._look_at_repairs())
 
-    async def repairs_events(self, call: AdminCall) -> Response:
+    async def repairs_events(self, call: AdminCall) -> EventStream:
         """Follow the progress of auto recovery."""
         return self._streams.make(self._look_at_repairs, EVERY_S)
 
@@ -257,7 +257,7 @@ class ClusterPages:
             await self._feed.refresh()
         return answer(self._feed.after(call.whole(_AFTER) or 0))
 
-    async def warnings_events(self, call: AdminCall) -> Response:
+    async def warnings_events(self, call: AdminCall) -> EventStream:
         """Follow the latest warnings: each event has the new lines."""
         last, before = call.whole(_AFTER) or 0, list[Any]()
 

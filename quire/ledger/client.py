@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import trio
 
-from quire.ledger import metadata_updates
 from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.bookies.health import BookieHealth
@@ -17,17 +15,17 @@ from quire.ledger.bookies.watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
 from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, make_plain, random_placement
-from quire.ledger.reading.copies import LedgerCopies
 from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
 from quire.ledger.reading.reader import LedgerReader
 from quire.ledger.recovery.recovery import recover as recover_ledger
+from quire.ledger.repairs import LedgerRepairs
 from quire.ledger.writing import creation as ledger_creation
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from quire.ledger.writing.creation import NewLedger
 from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
-from quire.wire.bookkeeper.entry import DigestType, digest_of, master_key
+from quire.wire.bookkeeper.entry import DigestType, digest_of
 from quire.world.doors import World
 
 TICKS_PER_TIMEOUT = 16
@@ -37,7 +35,7 @@ def no_ops(ledger_id: int) -> Sequence[Op]:
     return ()
 
 
-class LedgerClient:
+class LedgerClient(LedgerRepairs):
     """Client of a ledger cluster: creates, opens, lists and deletes ledgers.
 
     Its handles share the connections to bookies.
@@ -335,73 +333,6 @@ class LedgerClient:
             BookieUnavailableError: The bookie gives no answer.
         """
         return await ask_disk_space(self._context.bookies, bookie_id)
-
-    def copies(
-        self,
-        ledger_id: int,
-        metadata: LedgerMetadata,
-        *,
-        password: bytes = b"",
-        digest_type: DigestType = DigestType.CRC32C,
-    ) -> LedgerCopies:
-        """Give access to the copies of a ledger on single bookies, for checks and repair.
-
-        Args:
-            ledger_id: Id of the ledger.
-            metadata: Metadata of the ledger.
-            password: Used if the metadata has no password.
-            digest_type: Used if the metadata has no password.
-
-        Returns:
-            Reads and writes of single copies.
-        """
-        if metadata.password_known:
-            password, digest_type = metadata.password, metadata.digest_type
-        return LedgerCopies(self._context, ledger_id, digest_of(digest_type, password), master_key(password))
-
-    async def replace_members(
-        self, ledger_id: int, first: int, last: int, members: Mapping[int, tuple[str, str]]
-    ) -> LedgerMetadata:
-        """Replace members of a closed fragment in the metadata. Call it after the copies were written.
-
-        Args:
-            ledger_id: Id of the ledger.
-            first: First entry of the fragment.
-            last: Last entry of the fragment, inclusive.
-            members: Old and new bookie by index. The new one must have every entry of that index on its disk.
-
-        Returns:
-            The metadata as stored afterwards.
-
-        Raises:
-            FragmentChangedError: The fragment has other entries or members by now.
-            NoSuchLedgerError: The ledger is deleted.
-            MetadataError: The metadata service failed.
-        """
-        rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
-        return (await metadata_updates.update(self._context, ledger_id, rule)).value
-
-    async def add_members(
-        self, ledger_id: int, known: LedgerMetadata, ensembles: Mapping[int, tuple[str, ...]], *, ack_quorum: int
-    ) -> LedgerMetadata:
-        """Add members to all fragments of a closed ledger that is not striped. Call it after the copies were written.
-
-        Args:
-            ledger_id: Id of the ledger.
-            known: Metadata by which the entries were copied.
-            ensembles: Members by first entry of the fragment, the present ones first; as many for each fragment.
-            ack_quorum: Ack quorum that the ledger then has; 1 to the number of members.
-
-        Returns:
-            The metadata as stored afterwards; ensemble and write quorum are the number of members.
-
-        Raises:
-            FragmentChangedError: The ledger has other members by now.
-            NoSuchLedgerError: The ledger is deleted.
-            MetadataError: The metadata service failed.
-        """
-        rule = partial(metadata_updates.add_members, known=known, ensembles=ensembles, ack_quorum=ack_quorum)
-        return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
     # --- ledgers as a whole
 

@@ -46,5 +46,5 @@ def test_histograms_give_the_upper_ends_of_their_buckets() -> None:
 def test_thresholds_are_the_keys_that_the_bookie_has() -> None:
     assert thresholds_in(b'{"diskUsageThreshold" : "0.95", "bookiePort" : "3181"}') == {"diskUsageThreshold": "0.95"}
     for wrong in (b"[]", b"no"):
-        with pytest.raises(ValueError, match="JSON|Expecting"):
+        with pytest.raises(ValueError, match=r"JSON|Expecting"):
             thresholds_in(wrong)
