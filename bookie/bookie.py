@@ -52,6 +52,7 @@ from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
 from quire.service.background import JobFailures, keep_trying
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Times
 from quire.service.neighbours.rare_lines import RareLines
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import GivenUpError, World
@@ -222,6 +223,12 @@ class Bookie:
     def reads_in_flight(self) -> int:
         """Return the number of reads that workers hold and have not answered."""
         return self._readers.waiting + self._urgent_readers.waiting
+
+    @property
+    def read_times(self) -> tuple[tuple[Times, ...], tuple[Times, ...]]:
+        """Return the times of reads in workers that gave entries, and of the others."""
+        workers = (self._readers, self._urgent_readers)
+        return tuple(each.times for each in workers), tuple(each.times_failed for each in workers)
 
     def disk_space(self) -> tuple[int, int]:
         """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""

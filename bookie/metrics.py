@@ -1,14 +1,17 @@
 """Metrics of a bookie under the original's names, read at scrape time.
 
-Latencies are not measured per request, because that would cost the hot path more than the request does. Clients measure
-them.
+Latencies are recorded per pass of the journal and per read in a worker. So the time of an add is that of its pass, and
+does not include a wait for room, which `bookkeeper_server_ADD_ENTRY_BLOCKED` shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from bookie.bookie import Bookie
+from bookie.disks.metrics import register_disks
+from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -28,16 +31,37 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         metrics.family("counter", name, doc, ("success",), read)
 
     metrics.counter("quire_bookie_frames", "Requests handled, refused ones too.", lambda: stats.frames)
-    outcome(
-        "bookkeeper_server_ADD_ENTRY_REQUEST_count",
-        "Entries that clients asked to add.",
-        lambda: stats.adds,
-        lambda: stats.adds_refused,
+    times = journal.times
+    refused = Times()
+
+    def adds() -> Iterable[tuple[Sequence[str], Times]]:
+        refused.observe(0.0, stats.adds_refused - sum(refused.counts))
+        return (("true",), times.adds), (("false",), refused)
+
+    metrics.summary(
+        "bookkeeper_server_ADD_ENTRY_REQUEST",
+        "Milliseconds from the arrival of entries until they are in the journal; false: refused ones, at once.",
+        ("success",),
+        adds,
     )
-    outcome(
-        "bookkeeper_server_READ_ENTRY_REQUEST_count",
-        "Read requests, refused ones too; batches once.",
-        lambda: stats.reads,
+    reads = Times()
+
+    def read_requests() -> Iterable[tuple[Sequence[str], Times]]:
+        """Reads from memory are answered at once; those of workers are added as they were measured."""
+        in_workers = [sum(parts) for parts in zip(*(each.counts for each in chain(*bookie.read_times)), strict=True)]
+        reads.counts = in_workers
+        reads.counts[0] += max(0, stats.reads - sum(in_workers))
+        reads.total = sum(each.total for each in chain(*bookie.read_times))
+        return ((("true",), reads),)
+
+    metrics.summary(
+        "bookkeeper_server_READ_ENTRY_REQUEST",
+        "Milliseconds of read requests, refused ones too; batches once.",
+        ("success",),
+        read_requests,
+    )
+    metrics.gauge(
+        "bookkeeper_server_ADD_ENTRY_BLOCKED", "Bytes of adds that wait for room.", lambda: bookie.adds.waiting_bytes
     )
     outcome("bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", "Fences written.", lambda: stats.fences)
     outcome("bookkeeper_server_WRITE_LAC_REQUEST_count", "Explicit LACs taken.", lambda: stats.explicit_lacs)
@@ -49,9 +73,28 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     metrics.counter("bookie_READ_BYTES", "Bytes read from entry logs.", lambda: storage.stats.disk_read_bytes)
     metrics.gauge("bookie_ledgers_count", "Ledgers known here.", lambda: len(storage.ledgers()))
     metrics.gauge("bookie_JOURNAL_DIRS", "Folders of the journal.", lambda: 1)
+    metrics.gauge(
+        "bookie_ledger_writable_dirs",
+        "1: the disk of entry logs takes entries, 0: it is full.",
+        lambda: 0 if bookie.disks.reason else 1,
+    )
     metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: 1)
 
-    outcome("bookie_journal_JOURNAL_SYNC_count", "Groups written to the journal.", lambda: journal.groups)
+    def of(good: Times, bad: Times | None = None) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
+        return lambda: ((("true",), good), *(() if bad is None else ((("false",), bad),)))
+
+    for name, doc, read in (
+        (
+            "JOURNAL_ADD_ENTRY",
+            "Milliseconds from the arrival of entries until they are in the journal.",
+            of(times.adds, times.adds_failed),
+        ),
+        ("JOURNAL_SYNC", "Milliseconds of a write of a group with its sync.", of(times.syncs, times.syncs_failed)),
+        ("JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Entries of a group.", of(times.group_entries)),
+        ("JOURNAL_FORCE_WRITE_BATCH_BYTES", "Bytes of a group.", of(times.group_bytes)),
+    ):
+        metrics.summary(f"bookie_journal_{name}", doc, ("success",), read)
+    metrics.counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes written to the journal.", lambda: times.written_bytes)
     metrics.gauge(
         "bookie_journal_JOURNAL_MEMORY_USED", "Bytes that wait for the journal.", lambda: journal.queued_bytes
     )
@@ -60,7 +103,20 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         "Bytes that may wait for the journal.",
         lambda: bookie.config.journal.queue_size_max,
     )
-    outcome("bookie_flush_count", "Checkpoints of the storage.", lambda: stats.checkpoints)
+    metrics.summary(
+        "bookie_flush",
+        "Milliseconds of flushes of the write cache to entry logs.",
+        ("success",),
+        of(storage.stats.flush_times),
+    )
+    metrics.counter("quire_bookie_checkpoints", "Checkpoints of the storage.", lambda: stats.checkpoints)
+    metrics.counter("bookie_DELETED_LEDGER_TOTAL", "Ledgers deleted.", lambda: storage.stats.deleted_ledgers)
+    metrics.counter(
+        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+        "Bytes of entry logs that garbage collection deleted.",
+        lambda: storage.stats.reclaimed_bytes,
+    )
+    metrics.gauge("bookie_read_cache_size", "Bytes in the read-ahead cache.", lambda: storage.read_cache_bytes)
     outcome("bookie_flush_size_sum", "Bytes flushed to entry logs.", lambda: storage.stats.flushed_bytes)
     metrics.gauge("bookie_write_cache_size", "Bytes in the write cache.", lambda: storage.write_cache_bytes)
     metrics.gauge("bookie_write_cache_max_size", "Bytes it may have.", lambda: bookie.config.write_cache_mb << 20)
@@ -72,6 +128,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         ("job",),
         lambda: [((job,), count) for job, count in sorted(bookie.job_failures.counts.items())],
     )
+    register_disks(metrics, bookie.disks)
     metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
     metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
     metrics.counter(

@@ -17,9 +17,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+import trio
+
 from bookie.errors import BookieError
 from bookie.requests import rc_of
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Times
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Lane, Offload
 
@@ -45,6 +48,8 @@ class Read(NamedTuple):
     job: Callable[[], Any]
     done: Callable[[Any, Rc], None]
     weight: int
+    submitted_at: float
+    """Time of the event loop."""
 
 
 class ReadWorkers:
@@ -77,6 +82,8 @@ class ReadWorkers:
         self.waiting_max = waiting_max
         self.waiting = 0
         """Reads not answered yet."""
+        self.times, self.times_failed = Times(), Times()
+        """Times of reads that were given to workers, in milliseconds; failed ones include entries that are not here."""
 
     @property
     def room(self) -> int:
@@ -93,7 +100,7 @@ class ReadWorkers:
         self.waiting += count
         index = self._choose()
         self._loads[index] += count
-        self._lanes[index].put(Read(job, done, count))
+        self._lanes[index].put(Read(job, done, count, trio.current_time()))
         return True
 
     def _choose(self) -> int:
@@ -130,7 +137,9 @@ class ReadWorkers:
         results, sectors = found
         if sectors is not None:
             self._sectors_per_read += (sectors / count - self._sectors_per_read) * count / (count + MEMORY)
+        now = trio.current_time()
         for read, (result, rc) in zip(reads, results, strict=True):
+            (self.times if rc is Rc.OK else self.times_failed).observe(1000 * (now - read.submitted_at), read.weight)
             read.done(result, rc)
         self._after()
 

@@ -12,11 +12,12 @@ from broker.config import BrokerOptions
 from broker.dispatch.rules import rules_of_broker
 from broker.dispatch.unacked import BrokerUnacked
 from broker.entry_filters.loading import load_filters
-from broker.measures import Measures
+from broker.measures import BrokerTimes, Measures
 from broker.neighbours.neighbours import neighbours_of
 from broker.output import OutputBudget
 from broker.publish_budget import PublishBudget
 from broker.security.authentication.authentication import Authentication
+from broker.tracing.tracing import BrokerTracing
 from quire.client.authentication import Credentials
 from quire.service.gate import Gate
 from quire.service.neighbours.rare_lines import RareLines
@@ -56,6 +57,8 @@ class Context:
         "rare_lines",
         "service_url",
         "service_url_tls",
+        "times",
+        "tracing",
         "turn",
         "unacked",
         "world",
@@ -88,6 +91,8 @@ class Context:
         """TLS of connections to other brokers; None: they have none."""
         self.no_room = no_room
         """Return why nothing can be published while the disk is full; "" otherwise."""
+        self.tracing: BrokerTracing | None = None
+        """Spans of messages; None: no message is traced."""
         self.authentication = authentication
         """Check of clients' credentials. None: clients have no roles."""
         self.filters = load_filters(
@@ -110,6 +115,7 @@ class Context:
         """Log lines about bad clients."""
         self.measures = Measures(options.stats_interval_s)
         """Rates, taken by the server."""
+        self.times = BrokerTimes()
         self.connects = 0
         """Connections that have sent CONNECT."""
         self.frames = 0

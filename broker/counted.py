@@ -10,6 +10,7 @@ from broker.dispatch.subscription import Subscription
 from broker.measures import Rates
 from broker.topics.exclusive import AnyTopic
 from broker.topics.non_persistent.subscription import NonPersistentSubscription
+from broker.topics.topic import Topic
 
 AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
 
@@ -23,9 +24,22 @@ def counted(topics: Iterable[AnyTopic]) -> Iterator[tuple[object, Rates]]:
         subscriptions: Iterable[AnySubscription] = list(topic.subscriptions.values())
         for subscription in subscriptions:
             yield from _of_subscription(subscription, sums)
-        yield topic, Rates(topic.messages_in, topic.bytes_in, topic.chunks_in, *sums)
+        read, missed = _read(topic)
+        yield (
+            topic,
+            Rates(topic.messages_in, topic.bytes_in, topic.chunks_in, *sums)._replace(
+                entries_in=topic.entries_in, entries_read=read, cache_missed=missed
+            ),
+        )
         for producer in list(topic.producers.values()):
             yield producer, Rates(producer.messages_in, producer.bytes_in, producer.chunks_in)
+
+
+def _read(topic: AnyTopic) -> tuple[int, int]:
+    """Return the entries read and the reads that found nothing in the cache."""
+    if not isinstance(topic, Topic):
+        return 0, 0
+    return topic.ledger.cache_hits + topic.ledger.ledger_reads[1], topic.ledger.cache_misses
 
 
 def _of_subscription(subscription: AnySubscription, sums: list[float]) -> Iterator[tuple[object, Rates]]:

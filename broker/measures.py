@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
+from quire.service.measuring.summaries import LATENCY_MS, Histogram, Times
+
 MEASURED_IN_STEP = 200
 """Topics, producers, subscriptions and consumers that are read before other tasks run."""
 
@@ -25,6 +27,11 @@ class Rates(NamedTuple):
     redelivered: float = 0
     acked: float = 0
     expired: float = 0
+    entries_in: float = 0
+    entries_read: float = 0
+    """Entries read from the cache or at bookies."""
+    cache_missed: float = 0
+    """Reads that found nothing in the cache."""
 
     def since(self, before: Rates, seconds: float) -> Rates:
         """Return the rates between two counts.
@@ -38,6 +45,19 @@ class Rates(NamedTuple):
 
 
 NOTHING = Rates()
+
+
+class BrokerTimes:
+    """Histograms of a broker, in milliseconds."""
+
+    __slots__ = ("dispatch", "publish")
+
+    def __init__(self) -> None:
+        self.publish = Times(LATENCY_MS)
+        """Times from the arrival of entries until they are stored."""
+        self.dispatch = Histogram()
+        """Times from the arrival of entries until they are given to a consumer's connection, of deliveries that reach
+        the end of their topic."""
 
 
 class Measures:

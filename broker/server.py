@@ -29,6 +29,7 @@ from broker.ownership.bundles import Bundle
 from broker.ownership.load_reports import TopicCounters
 from broker.ownership.local import OwnEverything, Owning
 from broker.security.authentication.authentication import Authentication
+from broker.series.table import TopicSeries
 from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.exclusive import AnyTopic
@@ -121,6 +122,9 @@ class Broker:
         )
         self.metadata = metadata
         self._factory = factory
+        self.caches, self.cursor_times = factory.budget, factory.cursor_times
+        self.series: TopicSeries | None = None
+        """Metrics of topics, which need rounds of their own; set by those who expose them."""
         self.ownership: Owning = ownership or OwnEverything(service_url)
         self.policies = policies or TopicPolicies(metadata, LogConfig.of(ManagedLedgerConfig()), options)
         self.topics = Topics(self.context, factory, metadata, self.ownership, self.policies)
@@ -321,8 +325,14 @@ class Broker:
             for _ in self.context.measures.round(trio.current_time(), counted(topics)):
                 await trio.lowlevel.checkpoint()
             async for topic in sliced(self.topics.loaded(), TOPICS_IN_STEP):
+                if topic.published is not None:
+                    topic.published.end_round()
                 if topic.rates is not None:
                     topic.rates.measured(self.context.measures.of(topic), trio.current_time())
+            if self.series is not None:
+                for _ in self.series.round():
+                    await trio.lowlevel.checkpoint()
+                await self.series.ages.round(self.topics.loaded())
 
     async def _compact(self) -> None:
         """Compact the topics to which enough was added."""

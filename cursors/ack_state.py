@@ -14,7 +14,8 @@ What holds after every call:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from cursors.ack_ranges import CHUNK, AckRanges
 from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
@@ -22,6 +23,7 @@ from cursors.doors import Log
 from cursors.errors import InvalidAckError, TooManyAcksError
 from cursors.redelivery_counts import RedeliveryCounts
 from quire.ledger.position import Position
+from quire.service.shared_maps import EMPTY
 
 PARTIAL_CHUNKS_MAX = 18_000
 """Maximum number of partly acknowledged chunks of ranges (1024 entries, 133 bytes stored), plus those of one call."""
@@ -53,6 +55,10 @@ class Changes:
         """True if the state cannot be expressed as changes and has to be written whole."""
 
 
+_WHOLE: Final = Changes()
+"""Shared by the cursors whose next entry has the whole state, which are most; never changed."""
+
+
 class AckState:
     """Mark-delete position, acknowledged entries above it, and batches acknowledged in part."""
 
@@ -73,13 +79,13 @@ class AckState:
         """Every entry up to and including this one is acknowledged; entry -1 is "none of this ledger"."""
         self.ranges = AckRanges()
         self.batches = BatchAcks()
-        self.properties: dict[str, int] = {}
+        self.properties: Mapping[str, int] = EMPTY
         """Numbers given with the last acknowledgement; stored with the position."""
         self.redeliveries: RedeliveryCounts | None = None
         """None: nothing was counted."""
         self.delayed_index = b""
         """Index of the subscription's delayed messages, which only its owner can read; stored with the position."""
-        self.changes = Changes()
+        self.changes = _WHOLE
 
     def with_redeliveries(self, counts: dict[Position, int]) -> AckState:
         """Set the redelivery counts that were read from the store."""
@@ -89,7 +95,7 @@ class AckState:
         return self
 
     def as_stored(
-        self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: dict[str, int]
+        self, mark_delete: Position, ranges: AckRanges, batches: BatchAcks, properties: Mapping[str, int]
     ) -> AckState:
         """Return the state that was read from the store."""
         state = AckState(self._log, mark_delete)
@@ -143,7 +149,8 @@ class AckState:
         self._check_room(position, unacked)
         remaining = self.batches.ack(position, unacked)
         if remaining:
-            self.changes.batches[position] = None
+            if not self.changes.replaced:
+                self.changes.batches[position] = None
         else:
             self.ack_individual((position,))
         return remaining
@@ -176,7 +183,7 @@ class AckState:
         self.mark_delete = mark_delete
         self.ranges.clear()
         self.batches.clear()
-        self.changes = Changes()
+        self.changes = _WHOLE
 
     def unacked_runs(self, first: Position, count: int) -> list[tuple[int, int]]:
         """Return the unacknowledged ones of the `count` entries of one ledger from `first` on, as (first entry,
@@ -249,7 +256,7 @@ class AckState:
 
     def take_changes(self) -> Changes:
         """Return the changes since the last call. The caller writes them, or calls `rewrite`."""
-        taken = self.changes
+        taken = Changes() if self.changes is _WHOLE else self.changes
         self.changes = Changes()
         self.changes.replaced = False
         if self.redeliveries is not None:
@@ -267,7 +274,7 @@ class AckState:
 
     def rewrite(self) -> None:
         """Make the next changes a whole state: the last ones were not written, or the next go to another ledger."""
-        self.changes = Changes()
+        self.changes = _WHOLE
 
     def fit_to_log(self) -> None:
         """Move a recovered state to a place that the log has.
@@ -326,12 +333,14 @@ class AckState:
 
     def _note(self, ledger_id: int, entry_id: int) -> None:
         changed = self.changes.ranges
-        if changed and changed[-1] == entry_id - 1 and changed[-3] == ledger_id:
+        if self.changes.replaced:
+            pass  # the whole state has it
+        elif changed and changed[-1] == entry_id - 1 and changed[-3] == ledger_id:
             changed[-1] = entry_id
         elif len(changed) < _CHANGES_MAX:
             changed += (ledger_id, entry_id, entry_id)
         else:
-            self.changes = Changes()
+            self.changes = _WHOLE
         if self.batches:
             self.batches.forget(Position(ledger_id, entry_id))
 

@@ -6,7 +6,7 @@ durable when `persisted` calls back, at the latest a moment later (`CursorConfig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -152,6 +152,11 @@ class Cursor:
             self._acked()
 
     @property
+    def has_redeliveries(self) -> bool:
+        """Return whether there is a record of entries that were delivered again; see `redeliveries`."""
+        return self._state.redeliveries is not None
+
+    @property
     def has_properties(self) -> bool:
         """Return whether numbers are stored with the position."""
         return bool(self._state.properties)
@@ -232,6 +237,15 @@ class Cursor:
         batches = self._state.batches
         unacked = batches.unacked(position) if batches else None
         return None if unacked is None else to_words(unacked)
+
+    def partly_acked(self) -> Iterator[list[tuple[Position, list[int]]]]:
+        """Yield the batches that are acknowledged in part, with the words of `ack_set`, ascending, in lists of bounded
+        length. The cursor may change between two of them."""
+        for page in self._state.batches.pages():
+            first = page.first_entry_id
+            yield [
+                (Position(page.ledger_id, first + low), to_words(bits)) for low, bits in sorted(page.unacked.items())
+            ]
 
     def backlog(self) -> int:
         """Confirmed entries that are not acknowledged; exact."""

@@ -219,7 +219,7 @@ class CursorStore:
         self._dirty = self._again = False
         try:
             data = chain.next_entry(state, writer.last_pushed + 1)
-            self.entries_written += 1
+            self.entries_written, chain.sent_at = self.entries_written + 1, trio.current_time()
             self.bytes_written += len(data)
             writer.append([data])
         except CursorTooLargeError as error:
@@ -236,6 +236,7 @@ class CursorStore:
             self.node.empty_ledger_id = NO_LEDGER
             self._delete_useless_ledgers()
         self._node_is_state = False
+        self._services.note_stored(self._chain)
         self._durable(self._in_flight_mark_delete)
         self._finish(None)
 
@@ -310,8 +311,7 @@ class CursorStore:
         self._leave()
         writer.on_confirmed = self._confirmed
         writer.on_failed = self._failed
-        self._writer = writer
-        self._writer_since = trio.current_time()
+        self._writer, self._writer_since = writer, trio.current_time()
         self._chain = EntryChain()
         self._append(writer)
 

@@ -29,7 +29,15 @@ _FIELD_BYTES = 32
 class EntryChain:
     """The entries of one cursor ledger."""
 
-    __slots__ = ("_base_bytes", "_base_entry_id", "_chain_bytes", "_chain_entries", "_delayed", "_delayed_entry_id")
+    __slots__ = (
+        "_base_bytes",
+        "_base_entry_id",
+        "_chain_bytes",
+        "_chain_entries",
+        "_delayed",
+        "_delayed_entry_id",
+        "sent_at",
+    )
 
     def __init__(self) -> None:
         self._base_entry_id = _NO_ENTRY
@@ -37,6 +45,8 @@ class EntryChain:
         self._delayed = b""
         """Index of delayed messages as this ledger has it."""
         self._delayed_entry_id = _NO_ENTRY
+        self.sent_at = 0.0
+        """Time of the event loop at which the last entry was sent, noted by the writer."""
 
     def is_whole(self, state: AckState) -> bool:
         """Return whether the next entry has the whole state."""

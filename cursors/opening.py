@@ -13,6 +13,7 @@ from cursors.doors import Log
 from cursors.errors import InvalidCursorNameError
 from cursors.services import CursorServices
 from quire.ledger.position import Position
+from quire.service.shared_maps import EMPTY
 from quire.wire.pulsar.names import encode_name
 
 
@@ -50,7 +51,7 @@ async def recover_cursor(
     store = CursorStore(services, cursor_path(log_path, name), log_name, name, on_fenced)
     stored = await store.recover()
     state = AckState(log, stored.mark_delete)
-    state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties
+    state.ranges, state.batches, state.properties = stored.ranges, stored.batches, stored.properties or EMPTY
     state.with_redeliveries(stored.redeliveries)
     state.delayed_index = stored.delayed_index
     for _ in state.fitting_to_log():

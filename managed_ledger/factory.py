@@ -32,9 +32,13 @@ from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import Delete, MetadataStore
 from quire.service.gate import Gate
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Histogram
 from quire.world.doors import World
 
 log = get_logger(__name__)
+
+LEDGERS_SHOWN = 500
+"""Ledgers of a deleted log that its line names."""
 
 TICK_S = 1.0
 REST_S = 5.0
@@ -79,6 +83,8 @@ class ManagedLedgerFactory:
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
         self.budget = CacheBudget(*_cache(config))
+        self.cursor_times = Histogram()
+        """Times in milliseconds to store acknowledgements in ledgers of cursors."""
         self._flusher = Flusher(cursor_config.flush_delay_ms / 1000)
         self._services = Services(
             world=world,
@@ -88,6 +94,7 @@ class ManagedLedgerFactory:
             config=config,
             budget=self.budget,
             cursors=CursorServices(
+                persist_times=self.cursor_times,
                 world=world,
                 metadata=metadata,
                 ledgers=ledger_client,
@@ -222,6 +229,7 @@ class ManagedLedgerFactory:
             raise NoSuchManagedLedgerError(f"there is no log {name}")
         cursor_paths = [f"{path}/{component}" for component in await services.metadata.children(path)]
         doomed = [info.ledger_id for info in stored.value.ledgers] + list(also)
+        log.info("deleting the ledgers of a log", managed_ledger=name, ledgers=_shown(doomed))
         for each in cursor_paths:
             doomed += await self._cursor_ledgers(each)
         await stored.put(stored.value.without(doomed))
@@ -345,3 +353,9 @@ async def open_factory(
 def _cache(config: ManagedLedgerConfig) -> tuple[int, float, float]:
     """Return the limit, the watermark and the age in seconds of the caches."""
     return config.cache_size_mb * MIB, config.cache_watermark, config.cache_age_ms / 1000
+
+
+def _shown(ledger_ids: Sequence[int]) -> str:
+    """Return ledger ids for a log line, as `quire salvage` takes them; not more than LEDGERS_SHOWN."""
+    shown = ",".join(map(str, ledger_ids[:LEDGERS_SHOWN]))
+    return shown if len(ledger_ids) <= LEDGERS_SHOWN else f"{shown},..."

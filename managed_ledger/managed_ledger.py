@@ -169,9 +169,9 @@ class ManagedLedger(IndexedLog):
         return self._appends.entries_added
 
     @property
-    def ledger_reads(self) -> int:
-        """Return the number of reads at the bookies since the log was opened."""
-        return 0 if self._reads is None else self._reads.reads
+    def ledger_reads(self) -> tuple[int, int]:
+        """Return the numbers of reads at the bookies since the log was opened, and of the entries that they gave."""
+        return (0, 0) if self._reads is None else (self._reads.reads, self._reads.entries)
 
     # Reading
 

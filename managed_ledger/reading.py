@@ -13,7 +13,7 @@ READERS_MAX = 16
 class LogReads:
     """Read path of one log."""
 
-    __slots__ = ("_ledgers", "_opening", "_readers", "_running", "reads")
+    __slots__ = ("_ledgers", "_opening", "_readers", "_running", "entries", "reads")
 
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
@@ -22,8 +22,8 @@ class LogReads:
         self._opening: dict[int, trio.Event] | None = None
         self._running: dict[tuple[int, int, int, int], _Running] | None = None
         """None, like the other two, until the first read at a ledger, which most logs never have."""
-        self.reads = 0
-        """Number of reads at a ledger."""
+        self.reads = self.entries = 0
+        """Number of reads at a ledger, and of entries that they gave."""
 
     async def read(
         self, source: Readable | None, ledger_id: int, first: int, last: int, size_max: int
@@ -46,6 +46,7 @@ class LogReads:
             reader = source or await self._reader(ledger_id)
             self.reads += 1
             running.payloads = await reader.read(first, last, size_max=size_max)
+            self.entries += len(running.payloads)
             return running.payloads, True
         except Exception:
             self.forget(ledger_id)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from cursors.topic_log import topic_log
 from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.keeping import restored_from
 from managed_ledger.log_index import LogIndex
 from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList
@@ -155,6 +156,8 @@ class Trimmer:
         return bool(ledgers) and self._appends.all_are_closed and len(self._useless(-1, retention)) == len(ledgers)
 
     def _useless(self, current_ledger_id: int, retention: Retention | None) -> list[int]:
+        if restored_from(self._stored.value.properties):
+            return []
         return trimmable(
             self._stored.value.ledgers,
             current_ledger_id,

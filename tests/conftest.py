@@ -60,11 +60,16 @@ def expect_error(request: pytest.FixtureRequest, log_events: list[log.Event]) ->
     return announced.append
 
 
+# Almost all that the collection of tests makes lives to the end, so that looking for garbage among it is wasted time.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Take modules and collected tests, which live to the end, out of every later garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def _stage(item: pytest.Item) -> str:

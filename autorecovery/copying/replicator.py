@@ -129,6 +129,19 @@ class Replicator:
             raise NotEnoughBookiesError(f"{bad}: no bookie is left to replace {', '.join(stuck)}")
         return done
 
+    async def fill(self, metadata: LedgerMetadata, bad: BadFragment) -> Copied:
+        """Write to members the entries that they lack (`bad.lacking`), whether the metadata names them or not.
+
+        Raises the errors of `replicate`; BookieError if a member refuses them.
+        """
+        done = Copied()
+        for index, entry_ids in bad.lacking.items():
+            try:
+                await self._copy(metadata, bad, {index: bad.fragment.bookies[index]}, entry_ids, done)
+            except _NewcomerFailedError as failure:
+                raise failure.cause from failure
+        return done
+
     # --- choice of newcomers
 
     def _choose(

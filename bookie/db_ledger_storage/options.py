@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from quire.service.measuring.summaries import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +43,15 @@ class StorageStats:
     """Plain counters, read at scrape time."""
 
     flushes: int = 0
+    flush_times: Times = field(default_factory=Times)
+    """Times of flushes of the write cache, in milliseconds."""
     flushed_entries: int = 0
     flushed_bytes: int = 0
     disk_reads: int = 0
     """Regions read from entry logs."""
     disk_read_bytes: int = 0
+    deleted_ledgers: int = 0
+    reclaimed_bytes: int = 0
+    """Bytes of entry logs that garbage collection deleted."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""

@@ -187,6 +187,11 @@ class DbLedgerStorage:
         return self._cache.active.size >= self._flush_at or self._cache.flushing is not None
 
     @property
+    def read_cache_bytes(self) -> int:
+        """Return the cost of the runs in the read-ahead cache."""
+        return self._read_cache.size
+
+    @property
     def write_cache_bytes(self) -> int:
         """Return the cost of the write cache in bytes."""
         return self._cache.size
@@ -223,7 +228,7 @@ class DbLedgerStorage:
         job = FlushJob(
             logs=self._logs, locations=self._locations, ledger_index=self._ledgers, table=table, ledgers=ledgers
         )
-        done = False
+        done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:
                 await self._change_maps(job.run, name="flush")
@@ -234,6 +239,7 @@ class DbLedgerStorage:
         self._cache.end_flush()
         if table.entries:
             self.stats.flushes += 1
+            self.stats.flush_times.observe(1000 * (trio.current_time() - began))
             self.stats.flushed_entries += table.entries
             self.stats.flushed_bytes += table.size
             if self.on_flushed is not None:
@@ -306,7 +312,10 @@ class DbLedgerStorage:
         `settle` makes a checkpoint. See garbage_collector.py.
         """
         async with self._collecting:
-            return await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
+            collected = await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
+        self.stats.deleted_ledgers += len(collected.ledgers)
+        self.stats.reclaimed_bytes += collected.bytes
+        return collected
 
     def removed_ledgers(self) -> list[int]:
         """Return the held ledgers that a checkpoint starting now frees.

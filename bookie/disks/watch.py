@@ -54,6 +54,7 @@ class DiskWatch:
         """
         self._wake = trio.Event()
         self._failed_at = float("-inf")
+        self._sizes: dict[str, tuple[int, int]] = {}
         self.unflushed: Callable[[], int] = lambda: 0
         """Bytes that are not in an entry log yet."""
         self.changed: Callable[[], None] = lambda: None
@@ -63,6 +64,11 @@ class DiskWatch:
         """Measure soon: `room` has refused an add."""
         self._tell()
         self._wake.set()
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Return free bytes and size of the disk of each folder, as last measured: "ledgers", "journal"."""
+        return self._sizes
 
     @property
     def reason(self) -> str:
@@ -140,8 +146,14 @@ class DiskWatch:
         self.changed()
 
     def _free(self) -> int:
-        """Return the bytes free on the fullest disk."""
-        return min([self._world.disk.free_bytes(self._existing(folder)) for folder in self._folders])
+        """Return the bytes free on the fullest disk, and note the sizes of all."""
+        disk = self._world.disk
+        found = {}
+        for name, folder in zip(("ledgers", "journal"), map(self._existing, self._folders), strict=True):
+            free = disk.free_bytes(folder)
+            found[name] = free, max(free, disk.total_bytes(folder))
+        self._sizes = found
+        return min(free for free, _ in found.values())
 
     def _existing(self, folder: str) -> str:
         """Return the folder, or its nearest existing parent: nothing is created before it is certain that the bookie

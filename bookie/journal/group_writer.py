@@ -82,6 +82,10 @@ class GroupResult(NamedTuple):
     mark: LogMark | None
     error: BookieError | None
     synced: bool = True
+    size: int = 0
+    """Bytes written."""
+    took_s: float = 0.0
+    """Time of the write and its sync, in seconds."""
 
 
 class GroupWriter:
@@ -104,6 +108,8 @@ class GroupWriter:
         self._synced = -1
         """End of the synced part of the file, if unsynced bytes follow; -1 if none do."""
         self._failed: JournalFailedError | None = None
+        self.now: Callable[[], float] = float
+        """Clock of the event loop, in seconds; it may be read in any thread."""
         self.economizes = False
         """True while the disk is full: no space is reserved ahead. Set from another thread."""
         self.roll_wanted = False
@@ -155,6 +161,7 @@ class GroupWriter:
         if self._failed is not None:
             return GroupResult(len(items), None, self._failed)
         parts, size, keys = self._gather(items)
+        began = self.now()
         try:
             total = group_size(size)
             self._make_room(total)
@@ -171,9 +178,10 @@ class GroupWriter:
                 self._write_synced(file, parts)
         except JournalFailedError as error:
             self._failed = error
-            return GroupResult(len(items), None, error)
+            return GroupResult(len(items), None, error, took_s=self.now() - began)
         except JournalWriteError as error:
-            return GroupResult(len(items), None, error)
+            return GroupResult(len(items), None, error, took_s=self.now() - began)
+        took_s = self.now() - began
         self._position += total
         mark = self.mark
         if self.seal is not None and self._config.sync and not deferred:
@@ -187,7 +195,7 @@ class GroupWriter:
         if len(self._keys) > KEYS_REMEMBERED_MAX:
             self._keys.clear()
         self._keys.update(keys)
-        return GroupResult(len(items), mark, None, not deferred)
+        return GroupResult(len(items), mark, None, not deferred, total, took_s)
 
     def _is_deferred(self, items: list[Item]) -> bool:
         """Return whether the group may be reported before it is synced."""

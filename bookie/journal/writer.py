@@ -19,9 +19,10 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -32,6 +33,7 @@ from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForg
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import JournalSeal
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import BOUNDS, SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
 
@@ -44,6 +46,56 @@ ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
 
 
+class JournalBatch(NamedTuple):
+    """Items given to the journal's thread together."""
+
+    arrived_at: float
+    """Time of the event loop at which the pass began that brought them."""
+    items: list[Item]
+
+
+class JournalTimes:
+    """Distributions in milliseconds, entries and bytes; `_failed`: of what could not be written."""
+
+    __slots__ = ("adds", "adds_failed", "group_bytes", "group_entries", "syncs", "syncs_failed", "written_bytes")
+
+    def __init__(self) -> None:
+        self.adds, self.adds_failed = Times(), Times()
+        """Times of entries from their arrival until they are in the journal."""
+        self.syncs, self.syncs_failed = Times(), Times()
+        """Times of a write with its sync."""
+        self.group_entries, self.group_bytes = Times(SIZE_BOUNDS), Times(SIZE_BOUNDS)
+        self.written_bytes = 0
+
+    def passed(self, batches: Sequence[JournalBatch], results: Sequence[GroupResult], now: float) -> None:
+        """Note the groups that the thread has written, and how long their entries took."""
+        # As `Times.observe`, without its call for each number.
+        failed = False
+        for result in results:
+            failed = failed or result.error is not None
+            syncs = self.syncs if result.error is None else self.syncs_failed
+            took_ms = 1000 * result.took_s
+            syncs.counts[bisect_left(BOUNDS, took_ms)] += 1
+            syncs.total += took_ms
+            if result.size:
+                self.group_bytes.counts[bisect_left(SIZE_BOUNDS, result.size)] += 1
+                self.group_bytes.total += result.size
+                self.written_bytes += result.size
+        adds, entries = self.adds_failed if failed else self.adds, 0
+        for arrived_at, items in batches:
+            count = 0
+            for item in items:
+                if isinstance(item.record, Run):
+                    count += item.record.count
+            entries += count
+            took_ms = 1000 * (now - arrived_at)
+            adds.counts[bisect_left(BOUNDS, took_ms)] += count
+            adds.total += took_ms * count
+        groups = len(results) or 1
+        self.group_entries.counts[bisect_left(SIZE_BOUNDS, entries / groups)] += groups
+        self.group_entries.total += entries
+
+
 class Journal:
     """Half of the writer on the event loop. `failed` is set permanently when a sync has failed.
 
@@ -54,7 +106,8 @@ class Journal:
         self._directory = directory
         self._config = config
         self._writer = GroupWriter(world.disk, directory, config)
-        self._lane: Lane[list[Item]] | None = None
+        self._lane: Lane[JournalBatch] | None = None
+        self.times = JournalTimes()
         self._mark = LogMark(0, 0)
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
@@ -64,6 +117,8 @@ class Journal:
         self._waiting: list[Item] = []
         self._waiting_size = 0
         self._held = False
+        self._held_at = 0.0
+        """Time of the event loop at which the last pass began that held records back."""
         self._wake = trio.Event()
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
@@ -79,6 +134,8 @@ class Journal:
         Raises: OSError, JournalFailedError.
         """
         self._writer.seal = seal
+
+        self._writer.now = trio.lowlevel.current_clock().current_time
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)
@@ -126,13 +183,14 @@ class Journal:
         of them.
         """
         self._held = True
+        self._held_at = trio.current_time()
 
     def let_go(self) -> None:
         """End `hold`."""
         self._held = False
         if self._waiting and not self._config.group_wait_s:
             assert self._lane is not None
-            self._lane.put(self._waiting)
+            self._lane.put(JournalBatch(self._held_at, self._waiting))
             self._waiting = []
 
     def force(self, ledger_id: int, on_durable: OnDurable) -> None:
@@ -174,20 +232,23 @@ class Journal:
         assert self._lane is not None
         items, self._waiting, self._waiting_size = self._waiting, [], 0
         if items:
-            self._lane.put(items)
+            self._lane.put(JournalBatch(trio.current_time(), items))
 
-    def _write(self, batches: list[list[Item]]) -> list[GroupResult]:
-        return self._writer.write(list(chain.from_iterable(batches)))
+    def _write(self, batches: list[JournalBatch]) -> list[GroupResult]:
+        return self._writer.write(list(chain.from_iterable([batch.items for batch in batches])))
 
-    def _done(self, batches: list[list[Item]], results: list[GroupResult] | None, error: BaseException | None) -> None:
-        items = list(chain.from_iterable(batches))
+    def _done(
+        self, batches: list[JournalBatch], results: list[GroupResult] | None, error: BaseException | None
+    ) -> None:
+        items = list(chain.from_iterable([batch.items for batch in batches]))
         if results is None:
             # Our own code does not raise here. If it does, the content of the disk is unknown and the journal must
             # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
+        self.times.passed(batches, results, trio.current_time())
         index = 0
-        for count, mark, group_error, synced in results:
+        for count, mark, group_error, synced, _, _ in results:
             if mark is not None:
                 self._mark = mark
                 self.groups += 1

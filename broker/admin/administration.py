@@ -162,21 +162,21 @@ class Administration:
             found = await self.partitioned.find(name)
             if found is None:
                 raise NotPartitionedError(f"there is no partitioned topic {name.full}")
-            named = [name.with_partition(index) for index in range(found.partitions)]
+            counted = range(found.partitions)
             if not found.deleted:
                 if not force:
-                    await self._check_unused(named)
+                    await self._check_unused(map(name.with_partition, counted))
                 await self.partitioned.mark(name, deleted=True)
                 if not force:
                     try:
-                        await self._check_unused(named)
+                        await self._check_unused(map(name.with_partition, counted))
                     except TopicBusyError:
                         await self.partitioned.mark(name, deleted=False)
                         raise
             # From here on no client loads a partition. Loaded partitions are closed and their clients disconnected.
             # Partitions without a log are included: one may be on its way since before the mark.
-            existing = await self.partitioned.existing_partitions(name)
-            await for_all(sorted({*named, *existing}), self.delete_wherever, name="delete partitions")
+            numbers = sorted({*counted, *await self.partitioned.existing_partitions(name)})
+            await for_all(map(name.with_partition, numbers), self.delete_wherever, name="delete partitions")
             if name.domain == PERSISTENT:  # a topic of the other kind may have the same schemas
                 await self._topics.forget(name)
             await self.partitioned.delete(name)

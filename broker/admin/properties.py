@@ -30,11 +30,12 @@ from broker.topics.producer_access import EPOCH_PROPERTY
 from broker.topics.topic import Topic
 from broker.transactions.txn_id import SNAPSHOT_PROPERTY
 from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.keeping import RESTORING
 from quire.service.web.parameters import Parameter
 
 BYTES_MAX = 32 << 10
 """Bytes of the names and values of the properties of a topic, a subscription or a namespace."""
-RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, "PULSAR.SHADOW_SOURCE", "migrated"))
+RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, RESTORING, "PULSAR.SHADOW_SOURCE", "migrated"))
 """Names that brokers use for themselves."""
 
 _KEY = Parameter("key", "Name of the property.")
@@ -61,7 +62,8 @@ async def get(call: AdminCall) -> Response:
     name = call.topic()
     if await call.administration.partitions(name):
         found = await call.administration.partitioned.find(name)
-        return answer(dict(found.properties) if found is not None else {})
+        stored = () if found is None else found.properties
+        return answer({key: value for key, value in stored if key not in RESERVED})
 
     async def work(topic: Topic) -> dict[str, str]:
         return {key: value for key, value in topic.ledger.properties if key not in RESERVED}

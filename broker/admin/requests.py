@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from math import isfinite
@@ -23,6 +23,7 @@ from broker.admin.errors import (
 from broker.admin.openapi.parameters import INT32_MAX, INT64_MAX
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.raw_paths import raw_path, unescape
+from broker.admin.top.bookies import SeenBookie
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.ownership.local import Owning
 from broker.ownership.namespaces import Namespaces
@@ -47,6 +48,10 @@ BARE_NAME = re.compile(rb"[A-Za-z0-9_.-]+")
 PROPERTIES = ByName(Text())
 """Body or field with properties."""
 __all__ = ["INT32_MAX", "INT64_MAX", "AdminCall", "ClusterService", "Service"]
+
+
+async def _no_bookies() -> Sequence[SeenBookie]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,8 @@ class ClusterService:
     """Return the time."""
     configuration: DynamicConfiguration | None = None
     """Values that hold while brokers run; None: there are none."""
+    bookies: Callable[[], Awaitable[Sequence[SeenBookie]]] = _no_bookies
+    """Return the bookies as this broker sees them."""
     ensemble_max: int = 0
     """Maximum number of bookies there can be, if known: a ledger on more could not be created. 0: unknown."""
 
@@ -220,6 +227,10 @@ class AdminCall:
         return parameter.all(self.request.query_params)
 
     # The body
+
+    async def octets(self, bytes_max: int) -> bytes:
+        """Return a body of any bytes. Raises BodyTooLargeError."""
+        return await self._body(bytes_max)
 
     async def json(self, bytes_max: int = BODY_BYTES_MAX) -> Any:
         """Return the decoded body of at most `bytes_max`; None if there is none.

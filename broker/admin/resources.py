@@ -25,6 +25,7 @@ from broker.admin import (
     tenants,
     topics,
 )
+from broker.admin.backup import resources as backup
 from broker.admin.cluster import (
     affinity,
     brokers,
@@ -430,6 +431,7 @@ def routes(service: Service) -> list[BaseRoute]:
         at(f"{_LOOKUP}/bundle", GET=lookup.bundle),
         at(_LOOKUP, GET=lookup.owner),
         *transaction_routes(at),
+        *backup.resources(at, _TOPIC),
         at(served.PATH, GET=served.Description().get),
         NotServed("/admin/v2/non-persistent/", 405, "is not allowed: a non-persistent topic stores nothing"),
         NotServed("/admin/v2/"),

@@ -86,7 +86,8 @@ class Consumer(Generic[S]):
         """True if it reads with the schema that each message was written with."""
         self.told_end = False
         """True once it was notified that the topic is terminated and fully read."""
-        self._encoder = MessageEncoder(consumer_id, subscription.topic.name.partition)
+        self._encoder: MessageEncoder | None = None
+        """Set from the first delivery on."""
 
     @property
     def writable(self) -> bool:
@@ -109,9 +110,24 @@ class Consumer(Generic[S]):
         size, counts = sum(map(len, payloads)), self.subscription.counts
         self.bytes_out += size
         counts.bytes_out += size
-        self.consumed_at = counts.consumed_at = trio.current_time()
+        now = self.consumed_at = counts.consumed_at = trio.current_time()
+        topic = self.subscription.topic
+        published = topic.published
+        if (
+            published is not None
+            and published.last_entry_id == (first_entry_id + len(payloads) - 1 if entry_ids is None else entry_ids[-1])
+            and published.last_ledger_id == ledger_id
+            and (not redelivery_counts or not redelivery_counts[-1])
+        ):
+            topic.context.times.dispatch.observe(1000 * (now - published.last_arrived_at), len(payloads))
+        if (tracing := topic.context.tracing) is not None:
+            given = range(first_entry_id, first_entry_id + len(payloads)) if entry_ids is None else entry_ids
+            tracing.delivered(topic.name, self.subscription.name, ledger_id, given, payloads)
         out: list[Buffer] = []
-        self._encoder.frames(
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = MessageEncoder(self.consumer_id, self.subscription.topic.name.partition)
+        encoder.frames(
             out,
             ledger_id,
             first_entry_id,

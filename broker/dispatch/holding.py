@@ -16,6 +16,7 @@ from broker.dispatch.subscription import Subscription
 from broker.dispatch.wanted import wanted_messages
 from cursors.cursor import Cursor
 from quire.ledger.position import Position
+from quire.service.shared_maps import with_item
 from quire.world.doors import Buffer
 
 
@@ -25,8 +26,8 @@ class HoldingSubscription(LimitedSubscription):
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
         self._replay = NOTHING_WAITS
-        """Its own one from the first consumer on, until the last one leaves and nothing waits."""
-        self._left_behind: list[tuple[PendingAcks, Iterator[Position]]] = []
+        """Its own one from the first entry on that waits, until the last consumer leaves and nothing waits."""
+        self._left_behind: tuple[tuple[PendingAcks, Iterator[Position]], ...] = ()
         """Entries of removed consumers, and the next of them to be delivered again. The pump takes them back before it
         dispatches anything."""
 
@@ -38,12 +39,12 @@ class HoldingSubscription(LimitedSubscription):
 
     def _hold(self, consumer: Consumer[Subscription]) -> None:
         """Expect entries to be held by a new consumer."""
-        self._made_replay()
-        self._pending[consumer] = PendingAcks()
+        if self.cursor.has_redeliveries:
+            self._made_replay()
+        self._pending = with_item(self._pending, consumer, PendingAcks())
 
     def _rest(self) -> None:
         """Give back memory that only consumers need, after the last one."""
-        self._pending.clear()  # an emptied dict keeps the memory of its items
         if not len(self._replay):
             self._replay = NOTHING_WAITS
             self.cursor.drop_no_redeliveries()

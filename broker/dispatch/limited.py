@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -19,6 +19,7 @@ from broker.dispatch.subscription import Subscription
 from broker.entry_filters.entry_filter import FilterResult
 from cursors.cursor import Cursor
 from quire.ledger.position import Position
+from quire.service.shared_maps import EMPTY
 from quire.world.doors import Buffer
 
 RESCHEDULED_MAX = 20_000
@@ -51,7 +52,7 @@ class LimitedSubscription(DelayingSubscription):
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._pending: dict[Consumer[Subscription], PendingAcks] = {}
+        self._pending: Mapping[Consumer[Subscription], PendingAcks] = EMPTY
         self._unacked = 0
 
     @abstractmethod

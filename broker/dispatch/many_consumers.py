@@ -27,6 +27,7 @@ from cursors.cursor import Cursor
 from cursors.errors import InvalidAckError
 from managed_ledger.managed_ledger import EntryRun
 from quire.ledger.position import Position
+from quire.service.shared_maps import without_item
 
 RELEASED_IN_STEP = 1000
 """Entries held by consumers that are looked at before other tasks run, when a cursor was moved past some."""
@@ -44,12 +45,13 @@ class ManyConsumers(HoldingSubscription):
     # Consumers
 
     def _dismiss(self, consumer: Consumer[Subscription]) -> None:
-        pending = self._pending.pop(consumer)
+        pending = self._pending[consumer]
+        self._pending = without_item(self._pending, consumer)
         self._unacked -= pending.messages
         if not self.consumers:
-            self._left_behind.clear()  # the next consumer begins with a rewind
+            self._left_behind = ()  # the next consumer begins with a rewind
         elif len(pending):
-            self._left_behind.append((pending, iter(pending.positions())))
+            self._left_behind += ((pending, iter(pending.positions())),)
         self._forget_consumer(consumer)
         if not self.consumers:
             self._rest()
@@ -72,10 +74,10 @@ class ManyConsumers(HoldingSubscription):
                 most -= 1
                 entry = pending.pop(position)
                 if entry is not None:  # not acknowledged meanwhile
-                    self._replay.add(position, entry.key_hash, again=True)
+                    self._made_replay().add(position, entry.key_hash, again=True)
             self.cursor.redelivered()
             if most:
-                del self._left_behind[0]
+                self._left_behind = self._left_behind[1:]
         if not self._left_behind and most > 0:
             most -= self._replay.settle(most)
         turn.left = most * self.entry_cost
@@ -166,7 +168,7 @@ class ManyConsumers(HoldingSubscription):
             entry = pending.pop(position)
             if entry is not None:
                 self._unacked -= entry.messages
-                self._replay.add(position, entry.key_hash, again=True)
+                self._made_replay().add(position, entry.key_hash, again=True)
                 self._released(consumer, (entry.key_hash,))
         self.cursor.redelivered()
 
@@ -176,7 +178,7 @@ class ManyConsumers(HoldingSubscription):
 
     def _forget_deliveries(self) -> None:
         self._replay.clear()
-        self._left_behind.clear()
+        self._left_behind = ()
         for consumer, pending in self._pending.items():
             self._released(consumer, pending.hashes())
             pending.clear()
@@ -196,7 +198,7 @@ class ManyConsumers(HoldingSubscription):
                 position = Position(ledger_id, entry_id)
                 # After a rewind, those that are read anyway are left to that.
                 if position < self.cursor.read_position:
-                    self._replay.add(position, key_hash, again=False)
+                    self._made_replay().add(position, key_hash, again=False)
 
     def _pump(self) -> PumpStop:
         self.hungry = False

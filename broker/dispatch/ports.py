@@ -10,6 +10,7 @@ import trio
 from broker.context import Context
 from broker.dispatch.counts import Counts
 from broker.dispatch.rules import PoliciesSaid
+from broker.series.published import Published
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.delayed_delivery import DelayedDelivery
 from broker.topics.entry_screen import EntryScreen
@@ -30,6 +31,8 @@ class Host(Protocol[S]):
     name: TopicName
     ledger: ManagedLedger
     screen: EntryScreen
+    published: Published | None
+    """Record of what was stored; None: nothing was."""
     compaction: Compaction | None
     nursery: trio.Nursery
     closing: bool
@@ -66,11 +69,21 @@ class ConsumerHome(Protocol):
     @property
     def next_owner(self) -> str: ...
 
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def published(self) -> Published | None:
+        """Return the record of what was stored; None: nothing was."""
+
 
 class Source(Protocol):
     """Subscription as used by its consumers."""
 
     counts: Counts
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def topic(self) -> ConsumerHome: ...

@@ -10,7 +10,7 @@ from broker.dispatch.consumer import Consumer
 from broker.dispatch.entries import key_of
 from broker.dispatch.policies.hashing import murmur
 from broker.dispatch.policies.key_shared import KeyShared
-from broker.dispatch.policies.shared import Chunk, Shared
+from broker.dispatch.policies.shared import NO_CONSUMERS, Chunk, Shared
 from broker.dispatch.ports import Host
 from broker.dispatch.subscription import Subscription
 from broker.dispatch.transacted import TransactedConsumers
@@ -40,19 +40,24 @@ class SharedSubscription(TransactedConsumers):
 
     def __init__(self, topic: Host[Subscription], name: str, cursor: Cursor, kind: int, durable: bool) -> None:
         super().__init__(topic, name, cursor, kind, durable)
-        self._policy = Shared(topic.context.options.round_robin_batch_max)
+        self._policy = NO_CONSUMERS
 
     def follow_policies(self) -> None:
-        self._policy.batch_max = self.topic.context.options.round_robin_batch_max
+        if self._policy is not NO_CONSUMERS:
+            self._policy.batch_max = self.topic.context.options.round_robin_batch_max
         super().follow_policies()
 
     def _admit(self, consumer: Consumer[Subscription]) -> None:
+        if self._policy is NO_CONSUMERS:
+            self._policy = Shared(self.topic.context.options.round_robin_batch_max)
         self._policy.add(consumer, consumer.priority)
         self._hold(consumer)
 
     def _forget_consumer(self, consumer: Consumer[Subscription]) -> None:
         self._policy.remove(consumer)
         self._replay.regroup()
+        if not len(self._policy):
+            self._policy = NO_CONSUMERS
 
     def _offer(self, run: EntryRun, *, replay: bool) -> bool:
         first, ledger_id = run.first_entry_id, run.ledger_id
@@ -112,7 +117,7 @@ class SharedSubscription(TransactedConsumers):
         self._hand_over_each(assigned, ledger_id, start, payloads, counts, hashes)
         if not replay:
             for index in blocked:
-                self._replay.add(Position(ledger_id, start + index), hashes[index], again=False)
+                self._made_replay().add(Position(ledger_id, start + index), hashes[index], again=False)
         for key in policy.forgotten:
             self._replay.regroup(key)
         policy.forgotten.clear()
@@ -197,6 +202,7 @@ class KeySharedSubscription(TransactedConsumers):
             waiting.discard_acked(self._unwanted(), ledger_id, first, first + size)
             return bool(assigned)
         if blocked:
+            waiting = self._made_replay()
             for index in blocked:
                 waiting.add(Position(ledger_id, first + index), hashes[index], again=False)
             held_up = EntryRun(ledger_id, first + blocked[0], payloads[blocked[0] : blocked[-1] + 1])

@@ -59,7 +59,7 @@ class TransactedConsumers(ManyConsumers):
         for consumer, pending in self._pending.items():
             if (entry := pending.pop(position)) is not None:  # a part of a batch
                 self._unacked -= entry.messages
-                self._replay.add(position, entry.key_hash, again=True)
+                self._made_replay().add(position, entry.key_hash, again=True)
                 self._released(consumer, (entry.key_hash,))
                 return True
         return False

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import trio
 
@@ -46,7 +47,14 @@ from quire.service.log import get_logger
 from quire.service.recent import Recent
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from quire.wire.pulsar.errors import InvalidNameError
-from quire.wire.pulsar.names import PERSISTENT, NamespaceName, TopicName, decode_name, encode_name
+from quire.wire.pulsar.names import (
+    PARTITION_NUMBER,
+    PERSISTENT,
+    NamespaceName,
+    TopicName,
+    decode_name,
+    encode_name,
+)
 
 log = get_logger(__name__)
 
@@ -165,12 +173,14 @@ class PartitionedTopics:
         found = await self._read(name)
         return None if found is None else found[0]
 
-    async def existing_partitions(self, name: TopicName) -> list[TopicName]:
-        """Return partitions that have a log, whether or not the node counts them, in the order of their numbers."""
+    async def existing_partitions(self, name: TopicName) -> list[int]:
+        """Return the numbers of the partitions that have a log, whether or not the node counts them, ascending.
+
+        Not their names: there may be thousands, in one step of the event loop."""
         prefix = f"{encode_name(name.local)}-partition-"
         components = await self._children(log_path(f"{name.namespace_path}/persistent"))
-        found = topics_in(name.namespace_path, (each for each in components if each.startswith(prefix)))
-        return sorted((each for each in found if each.partitioned == name), key=lambda each: each.partition)
+        numbers = [each[len(prefix) :] for each in components if each.startswith(prefix)]
+        return sorted(map(int, filter(PARTITION_NUMBER.fullmatch, numbers)))
 
     # Changes
 
@@ -200,12 +210,11 @@ class PartitionedTopics:
             if await self._exists(log_path(name.managed_ledger_path)):
                 raise TopicExistsError(f"topic {name.full} exists, and is not partitioned")
             existing = await self.existing_partitions(name)
-            if existing and existing[-1].partition >= partitions:
-                raise TopicExistsError(
-                    f"{existing[-1].full} exists: that takes {existing[-1].partition + 1} partitions"
-                )
+            if existing and existing[-1] >= partitions:
+                last = name.with_partition(existing[-1])
+                raise TopicExistsError(f"{last.full} exists: that takes {last.partition + 1} partitions")
             ops: list[Op] = [Create(path=_path(name), value=encode(value), make_parents=True)]
-            ops += self._new_logs(name, range(partitions), {each.partition for each in existing})
+            ops += self._new_logs(name, range(partitions), set(existing))
             try:
                 await self._write(name, ops)
                 return
@@ -229,7 +238,7 @@ class PartitionedTopics:
             before = value.partitions
             if partitions < before:
                 raise PartitionCountError(f"{name.full} has {before} partitions, which is more than {partitions}")
-            existing = {each.partition for each in await self.existing_partitions(name)}
+            existing = set(await self.existing_partitions(name))
             ops = self._new_logs(name, range(partitions), existing)
             if partitions > before:
                 ops += await self._new_cursors(name, before, partitions)
@@ -385,8 +394,8 @@ def topics_in(namespace: str, components: Iterable[str], domain: str = PERSISTEN
 
 
 def sorted_topics_in(namespace: str, components: Iterable[str], domain: str = PERSISTENT) -> list[TopicName]:
-    """Return `topics_in` in order."""
-    return sorted(topics_in(namespace, components, domain))
+    """Return `topics_in` in order: of one namespace, that of the full names."""
+    return sorted(topics_in(namespace, components, domain), key=attrgetter("full"))
 
 
 def _path(name: TopicName) -> str:

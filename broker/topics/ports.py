@@ -10,6 +10,7 @@ from broker.dispatch.ports import Peer
 from broker.dispatch.subscription import Subscription
 from broker.ends import End
 from broker.publish_budget import Budget
+from broker.series.published import Published
 from broker.topics.delayed_delivery import DelayedDelivery
 from managed_ledger.managed_ledger import AppendSink
 from quire.service.log import Logger
@@ -89,6 +90,13 @@ class ProducerHome(Protocol[P]):
 
     def end_producer(self, producer: P, end: End) -> None:
         """End a producer, as `broker.ends` has it."""
+
+
+class StoringHome(ProducerHome[P], Protocol[P]):
+    """Topic that stores what is published."""
+
+    published: Published | None
+    """None: nothing was."""
 
 
 class ProducerClient(Protocol[P]):

@@ -12,7 +12,7 @@ from broker.connections.client_versions import refusal_code
 from broker.dispatch.consumer import NO_PROPERTIES
 from broker.ends import End, Life
 from broker.topics.entry_screen import DELAYED, REFUSED, why_refused
-from broker.topics.ports import ProducerClient, ProducerHome
+from broker.topics.ports import ProducerClient, ProducerHome, StoringHome
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.entry_features import PUBLISHED_ALIKE, EntryFeatures, features_of
 from quire.wire.pulsar.entry_features import TRANSACTION as OF_TRANSACTION
@@ -101,12 +101,23 @@ class Producer:
         """Number of sends given to the managed ledger."""
         self.answered = 0
         """Number of those that are durable or failed."""
-        self._deferred: list[tuple[int, bytes | None, bool]] = []
+        self._deferred: list[tuple[int, bytes | None, bool]] | None = None
         """Frames to be sent when so many sends are answered; None: it is cut. True: only if nothing failed."""
         self._has_failed = False
         """True if any send of it failed."""
-        self._receipts = ReceiptEncoder(producer_id, topic.name.partition)
+        self._receipts: ReceiptEncoder | None = None
+        """Set from the first receipt on: of thousands of producers, most are idle."""
+        self.features: EntryFeatures | None = None
+        """Set from the first entry on."""
+
+    def made_features(self) -> EntryFeatures:
+        """Return `features`, made now: a call for each run would be one too many."""
         self.features = EntryFeatures(PUBLISHED_ALIKE)
+        return self.features
+
+    def _made_receipts(self) -> ReceiptEncoder:
+        self._receipts = ReceiptEncoder(self.producer_id, self.topic.name.partition)
+        return self._receipts
 
     def is_replaced_by(self, connection: ProducerClient[Producer], producer_id: int, epoch: int) -> bool:
         """Return whether a new producer of its name takes its place: one of its own client, or it is dead. Source:
@@ -183,7 +194,8 @@ class Producer:
         if offset or count != len(sequence_ids):
             sequence_ids = sequence_ids[offset : offset + count]
             highest_ids = highest_ids[offset : offset + count] if highest_ids is not None else None
-        connection.write((self._receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id),))
+        receipts = self._receipts or self._made_receipts()
+        connection.write((receipts.encode(sequence_ids, highest_ids, ledger_id, first_entry_id),))
         if self._deferred:
             self._release()
 
@@ -220,8 +232,9 @@ class Producer:
     def _receipts_with(self, number: int, run: SendRun) -> bytes:
         """Return receipts that all have the same position."""
         highest_ids = run.highest_ids
+        receipts = self._receipts or self._made_receipts()
         return b"".join(
-            self._receipts.encode([sequence_id], None if highest_ids is None else [highest_ids[index]], number, number)
+            receipts.encode([sequence_id], None if highest_ids is None else [highest_ids[index]], number, number)
             for index, sequence_id in enumerate(run.sequence_ids)
         )
 
@@ -233,7 +246,12 @@ class Producer:
                 self.connection.write((frame,))
         else:
             self.connection.requests_in_flight += 1
-            self._deferred.append((self.sent, frame, if_stored))
+            self._defer(frame, if_stored=if_stored)
+
+    def _defer(self, frame: bytes | None, *, if_stored: bool = False) -> None:
+        if self._deferred is None:
+            self._deferred = []
+        self._deferred.append((self.sent, frame, if_stored))
 
     def _release(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.answered:
@@ -252,7 +270,7 @@ class Producer:
             self.topic.end_producer(self, End.CUT)
         else:
             self.draining = True
-            self._deferred.append((self.sent, None, False))
+            self._defer(None)
 
 
 def _accepted_part(run: SendRun, start: int, stop: int, features: int) -> SendRun:
@@ -296,18 +314,22 @@ def _why_delay(entry: Buffer, delay_max_ms: int) -> str:
 class PublishSink:
     """Link from one run of sends to the managed ledger's confirmations; one object per run, not per message."""
 
-    __slots__ = ("_done", "_producer", "_run", "_size", "_topic")
+    __slots__ = ("_arrived_at", "_done", "_producer", "_run", "_size", "_topic")
 
-    def __init__(self, producer: Producer, run: SendRun, topic: ProducerHome[Producer], size: int) -> None:
+    def __init__(self, producer: Producer, run: SendRun, topic: StoringHome[Producer], size: int) -> None:
         self._producer = producer
         self._run = run
         self._topic = topic
         self._size = size
+        self._arrived_at = trio.current_time()
         self._done = 0
 
     def confirmed(self, ledger_id: int, first_entry_id: int, count: int) -> None:
         offset = self._done
         done = self._done = offset + count
+        if (published := self._topic.published) is not None:
+            published.confirmed(self._arrived_at, trio.current_time(), count, self._topic.context.times.publish)
+            published.last_ledger_id, published.last_entry_id = ledger_id, first_entry_id + count - 1
         if done == len(self._run.sequence_ids):
             self._producer.budget.give(self._size)
         self._producer.confirmed(self._run, offset, ledger_id, first_entry_id, count)

@@ -21,11 +21,13 @@ from broker.errors import (
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
+from broker.series.published import Published, arrived
 from broker.topics import limits
 from broker.topics.compaction.compaction import Compaction
 from broker.topics.deduplication.guard import Deduplication
 from broker.topics.delayed_delivery import DelayedDelivery, of_broker
 from broker.topics.entry_screen import DELAYED, REFUSED, EntryScreen
+from broker.topics.life.being_restored import check_restored
 from broker.topics.life.making import being_made, making
 from broker.topics.policies import Held
 from broker.topics.ports import ProducerClient, TopicTransactions
@@ -43,7 +45,7 @@ from managed_ledger.managed_ledger import AppendSink, ManagedLedger
 from managed_ledger.writing.state import State
 from quire.ledger.position import Position
 from quire.service.log import Logger, get_logger
-from quire.service.shared_maps import EMPTY, with_item, without_item
+from quire.service.shared_maps import EMPTY, with_item, with_rare_item, without_item
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import TopicName
 from quire.wire.pulsar.splitter import TRANSACTION, SendRun
@@ -75,6 +77,7 @@ class Topic:
         "nursery",
         "policies",
         "producers",
+        "published",
         "published_at",
         "rates",
         "read_bound",
@@ -119,8 +122,8 @@ class Topic:
         self.creating: dict[str, trio.Event] | None = None  # subscriptions that are being created, if there are any
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
-        self.too_old: Position | None = None
-        """An entry whose publish time was too old when the quota of the backlog was last checked."""
+        self.published: Published | None = None  # from the first entry on
+        self.too_old: Position | None = None  # an entry that was too old when the backlog's quota was last checked
         ledger.owner = self
 
     @property
@@ -145,7 +148,7 @@ class Topic:
                 raise ProducerBusyError(f"producer {name!r} is already connected to {self.name.full}")
             self.end_producer(holder, End.LOST)
         producer = Producer(connection, self, producer_id, name, epoch)
-        self.producers = with_item(self.producers, name, producer)
+        self.producers = with_rare_item(self.producers, name, producer)
         if claim is not None:
             claim.producer = producer
         if self.deduplication is not None:
@@ -156,6 +159,7 @@ class Topic:
         self.check_open()
         if why := self.context.no_room():
             raise NoRoomError(why)
+        check_restored(self)
         check_producer(self)
         if self.ledger.state is State.TERMINATED:
             raise TopicTerminatedError(f"{self.name.full} was terminated: it takes no more messages")
@@ -186,7 +190,7 @@ class Topic:
             self._refuse(producer, run, NoRoomError(why))
             return
         payloads = run.payloads
-        size, features = sum(map(len, payloads)), producer.features.union(payloads)
+        size, features = sum(map(len, payloads)), (producer.features or producer.made_features()).union(payloads)
         if (
             features & REFUSED
             or run.flags & NOT_SERVED
@@ -224,7 +228,10 @@ class Topic:
             self.rates.published(producer.connection, messages, size)
         producer.budget.take(size)
         producer.sent += len(payloads)
+        self.published = arrived(self.published, payloads, size)
         sink = sink or PublishSink(producer, run, self, size)
+        if (tracing := self.context.tracing) is not None:
+            sink = tracing.sink(self.name, payloads, sink)
         if run.flags & TRANSACTION and self.transactions is not None:
             sink = self.transactions.sink(payloads, sink)
         self.ledger.append(payloads, sink)
@@ -242,9 +249,7 @@ class Topic:
 
     def publish_failed(self, error: Exception) -> None:
         """Handle a failed append: producers reconnect and send again. A topic with a fenced log is closed."""
-        if self.closing:
-            return
-        if isinstance(error, ManagedLedgerFencedError) or not self.producers:
+        if self.closing or isinstance(error, ManagedLedgerFencedError) or not self.producers:
             return
         self.log.warning("append failed; producers have to connect again", reason=str(error))
         producers = list(self.producers.values())
@@ -256,8 +261,6 @@ class Topic:
     def reload(self) -> None:
         """Close the topic in the background; its next use opens it."""
         self._close_soon(self)
-
-    # Subscriptions
 
     async def subscription(self, subscribe: pb.CommandSubscribe) -> Subscription:
         """Return the subscription a SUBSCRIBE names, created (durably) if it is new.
@@ -389,8 +392,6 @@ class Topic:
             if subscription.hungry:
                 subscription.pump()
 
-    # Lifecycle
-
     def check_unused(self) -> None:
         """Raise TopicBusyError if producers or consumers are connected."""
         limits.check_unused(self, len(self.producers), self.subscriptions.values())
@@ -400,7 +401,8 @@ class Topic:
         limits.check_subscriptions(self, len(self.subscriptions) + len(self.creating or ()))
 
     def check_consumers(self, subscription: str, count: int) -> None:
-        """Raise ConsumerBusyError if a limit of consumers is reached, of which the subscription has so many."""
+        """Raise ConsumerBusyError at a limit of consumers (the subscription has `count`), or as `check_restored`."""
+        check_restored(self)
         limits.check_consumers(self, subscription, count, self.subscriptions.values())
 
     def check_open(self) -> None:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.admin.app import HELP as ADMIN_HELP
+from quire.cli.checkup.app import doctor
 from quire.cli.config import app as config_app
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
+from quire.cli.salvage.app import salvage
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
 
@@ -31,6 +33,8 @@ SERVERS = "Servers"
 CARE = "Clusters"
 ABOUT = "About"
 """Headings of the help."""
+TOP_HELP = "Watch a cluster: topics by rate, lag or age, subscriptions that stand still, bookies, repairs."
+OPERATIONS_HELP = "Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart."
 DEFAULT_CONF = Path("conf/standalone.conf")
 YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
@@ -43,9 +47,29 @@ def _admin() -> Any:
     return command_of(admin_app())
 
 
+def _operations() -> Any:
+    from quire.cli.operations.__main__ import command
+    from quire.service import log
+
+    log.configure("error", sys.stderr)
+    return command()
+
+
+def _top() -> Any:
+    from quire.cli.top.commands import top_app
+
+    return command_of(top_app())
+
+
 app = typer.Typer(
     name="quire",
-    cls=lazy_group({"admin": LazyCommand(ADMIN_HELP, _admin, CARE)}),
+    cls=lazy_group(
+        {
+            "admin": LazyCommand(ADMIN_HELP, _admin, CARE),
+            "top": LazyCommand(TOP_HELP, _top, CARE),
+            "operations": LazyCommand(OPERATIONS_HELP, _operations, CARE),
+        }
+    ),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -312,22 +336,8 @@ def localbookie(
     )
 
 
-@app.command(rich_help_panel=CARE)
-def doctor(
-    data_dir: Annotated[Path | None, typer.Option(help="Data directory of a standalone server.")] = None,
-    conf: Annotated[
-        Path | None, typer.Option(help="Configuration file of a bookie (bk_server.conf), which names its folders.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")] = False,
-) -> None:
-    """Search the folders of a stopped server for damage, and print remedies. Nothing is written.
-
-    Give --data-dir or --conf. Exit codes: 0 healthy, 1 damaged, 2 not examined (the server runs, or a folder does not
-    exist).
-    """
-    from quire.cli.doctor import run_doctor
-
-    raise SystemExit(run_doctor(data_dir, conf, as_json=as_json))
+app.command("doctor", rich_help_panel=CARE)(doctor)
+app.command("salvage", rich_help_panel=CARE)(salvage)
 
 
 @app.command(
@@ -345,23 +355,6 @@ def shell(context: typer.Context) -> None:
 
     log.configure("error", sys.stderr)
     raise SystemExit(run_shell(context.args))
-
-
-@app.command(
-    rich_help_panel=CARE,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-    add_help_option=False,
-)
-def operations(context: typer.Context) -> None:
-    """Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart.
-
-    "quire operations --help" lists the operations.
-    """
-    from quire.cli.operations.__main__ import main as run_operations
-    from quire.service import log
-
-    log.configure("error", sys.stderr)
-    raise SystemExit(run_operations(context.args))
 
 
 @app.command(rich_help_panel=ABOUT)

@@ -302,6 +302,11 @@ class LedgerClient:
         return self._context.placement
 
     @property
+    def bookies(self) -> BookieClient:
+        """Connections to the bookies, for questions that are not about entries."""
+        return self._context.bookies
+
+    @property
     def health(self) -> BookieHealth:
         """Health of the bookies as seen from their answers."""
         return self._context.health
@@ -374,6 +379,28 @@ class LedgerClient:
             MetadataError: The metadata service failed.
         """
         rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
+        return (await metadata_updates.update(self._context, ledger_id, rule)).value
+
+    async def add_members(
+        self, ledger_id: int, known: LedgerMetadata, ensembles: Mapping[int, tuple[str, ...]], *, ack_quorum: int
+    ) -> LedgerMetadata:
+        """Add members to all fragments of a closed ledger that is not striped. Call it after the copies were written.
+
+        Args:
+            ledger_id: Id of the ledger.
+            known: Metadata by which the entries were copied.
+            ensembles: Members by first entry of the fragment, the present ones first; as many for each fragment.
+            ack_quorum: Ack quorum that the ledger then has; 1 to the number of members.
+
+        Returns:
+            The metadata as stored afterwards; ensemble and write quorum are the number of members.
+
+        Raises:
+            FragmentChangedError: The ledger has other members by now.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed.
+        """
+        rule = partial(metadata_updates.add_members, known=known, ensembles=ensembles, ack_quorum=ack_quorum)
         return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
     # --- ledgers as a whole

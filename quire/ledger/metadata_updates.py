@@ -143,6 +143,24 @@ def replace_members(
     return replace(stored, fragments=(*stored.fragments[:place], fragment, *following))
 
 
+def add_members(
+    stored: LedgerMetadata, known: LedgerMetadata, ensembles: Mapping[int, tuple[str, ...]], ack_quorum: int
+) -> LedgerMetadata | None:
+    """Rule of more copies: the fragments of a closed ledger get further members, with which all members have all
+    entries.
+
+    `ensembles`: the members by first entry, the present ones first. None if that was done already. FragmentChangedError
+    if the ledger is not `known` any more.
+    """
+    fragments = tuple(Fragment(first, members) for first, members in ensembles.items())
+    if stored.fragments == fragments:
+        return None
+    if stored.state is not LedgerState.CLOSED or stored.fragments != known.fragments:
+        raise FragmentChangedError("the members of the ledger have changed in the meantime")
+    (size,) = {len(members) for members in ensembles.values()}
+    return replace(stored, ensemble_size=size, write_quorum=size, ack_quorum=ack_quorum, fragments=fragments)
+
+
 async def update(
     context: LedgerContext, ledger_id: int, rule: Rule, known: Versioned[LedgerMetadata] | None = None
 ) -> Versioned[LedgerMetadata]:

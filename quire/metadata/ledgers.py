@@ -22,6 +22,7 @@ from quire.metadata.errors import (
 from quire.metadata.layouts import HIERARCHICAL, LAYOUTS, LedgerLayout, decode_layout
 from quire.metadata.ledger_ids import BlockLedgerIds, LedgerIds, SequenceLedgerIds
 from quire.metadata.ledger_metadata import NO_ENTRY, Fragment, LedgerMetadata, LedgerState
+from quire.metadata.restoring import check_not_restoring
 from quire.metadata.store import ANY_VERSION, Create, MetadataStore, Node, Op, Versioned, Watch
 
 __all__ = [
@@ -62,8 +63,10 @@ async def initialize_layout(
 ) -> str:
     """Create the nodes of a cluster under `root`, in one write, if they do not exist; return the instance id, a UUID.
 
-    UnsupportedLayoutError if `root` has another layout of ledgers.
+    UnsupportedLayoutError if `root` has another layout of ledgers; RestoreRefusedError while a backup is being
+    restored.
     """
+    await check_not_restoring(store)
     while True:
         found = await store.get(paths.join(root, "LAYOUT"))
         if found is not None:
@@ -97,6 +100,7 @@ async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLay
     path = paths.join(root, "LAYOUT")
     node = await store.get(path)
     if node is None:
+        await check_not_restoring(store)
         raise NoNodeError(f"there is no node {path}: the cluster was never initialised")
     return decode_layout(root, node.value)
 
@@ -110,6 +114,7 @@ async def ensure_layout(store: MetadataStore, root: str = "/ledgers") -> None:
     """
     if await store.get(paths.join(root, "LAYOUT")) is not None:
         return
+    await check_not_restoring(store)
     await read_instance_id(store, root)
     try:
         await store.create(paths.join(root, "LAYOUT"), HIERARCHICAL.value)
@@ -122,6 +127,7 @@ async def read_instance_id(store: MetadataStore, root: str = "/ledgers") -> str:
     path = paths.join(root, "INSTANCEID")
     node = await store.get(path)
     if node is None:
+        await check_not_restoring(store)
         raise NoNodeError(f"there is no node {path}: the cluster was never initialised")
     try:
         return node.value.decode("ascii")

@@ -35,6 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from quire.service.latest.routes import warning_routes
 from quire.service.log import get_logger
 from quire.service.log_routes import log_routes
+from quire.service.measuring.scrapes import ScrapeRefusedError, Scrapes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
@@ -56,8 +57,6 @@ SEND_S = 60.0
 """Time for a client to take a part of an answer, in seconds."""
 CONNECTIONS_MAX = 2048
 """Maximum connections of one web port. Source: maxHttpServerConnections."""
-LINES_IN_STEP = 256
-"""Lines of the metrics made before other tasks run: about 2 ms."""
 
 log = get_logger(__name__)
 
@@ -112,13 +111,7 @@ def make_app(
         return PlainTextResponse("ok")
 
     answers = Answers()
-    metrics.family(
-        "counter",
-        "quire_web_answers_total",
-        "Answers of the web port, by the first digit of their status",
-        ("status",),
-        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
-    )
+    register_answers(metrics, answers)
     app = Starlette(
         routes=[
             route("/status.html", {"GET": (503,)}, GET=status),
@@ -126,7 +119,7 @@ def make_app(
             route(
                 "/admin/v2/brokers/health", {"GET": (500, 503)}, GET=guarded("/admin/v2/brokers/health", check, guard)
             ),
-            route("/metrics", GET=partial(_scrape, metrics)),
+            route("/metrics", GET=partial(_scrape, Scrapes(metrics.lines))),
             *log_routes(guard),
             *warning_routes(guard),
             *routes,
@@ -152,42 +145,54 @@ def make_original_app(
 
     own = [
         original_route("/heartbeat", (), GET=heartbeat),
-        route("/metrics", GET=partial(_scrape, metrics)),
+        route("/metrics", GET=partial(_scrape, Scrapes(metrics.lines))),
         *log_routes(),
         *warning_routes(),
     ]
     return Starlette(routes=[*own, *routes], exception_handlers=None if not_found is None else {404: not_found})
 
 
-async def _scrape(metrics: Metrics, request: Request) -> Exposition:
+def register_answers(metrics: Metrics, answers: Answers) -> None:
+    """Add the counts of answers."""
+    metrics.family(
+        "counter",
+        "quire_web_answers_total",
+        "Answers of the web port, by the first digit of their status",
+        ("status",),
+        lambda: (((f"{digit}xx",), count) for digit, count in answers.by_digit.items()),
+    )
+
+
+async def _scrape(scrapes: Scrapes, request: Request) -> Exposition:
     """Return the metrics."""
-    return Exposition(metrics)
+    return Exposition(scrapes)
 
 
 class Exposition(Response):
-    """The metrics, written in short steps: the text is never in memory as a whole, and a scrape does not delay other
-    tasks, however many topics there are."""
+    """The metrics, written in short steps: a scrape does not delay other tasks, however many topics there are."""
 
     media_type = CONTENT_TYPE
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, scrapes: Scrapes) -> None:
         super().__init__()
-        self._metrics = metrics
+        self._scrapes = scrapes
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        part: list[str] = []
-        if scope["method"] != "HEAD":
-            for line in self._metrics.lines():
-                part.append(line)
-                if line and len(part) < LINES_IN_STEP:
-                    continue
-                await trio.lowlevel.checkpoint()
-                if len(part) >= LINES_IN_STEP:
-                    await send({"type": "http.response.body", "body": "".join(part).encode(), "more_body": True})
-                    part.clear()
-        await send({"type": "http.response.body", "body": "".join(part).encode()})
+        try:
+            with self._scrapes.text() as text:
+                part = b"" if scope["method"] == "HEAD" else await text.part(0)
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                index = 0
+                while part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    index += 1
+                    part = await text.part(index)
+        except ScrapeRefusedError as error:
+            log.warning("scrape refused", reason=str(error))
+            await _reason(503, str(error), {"retry-after": "5"})(scope, receive, send)
+            return
+        await send({"type": "http.response.body", "body": b""})
 
 
 def _reason(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

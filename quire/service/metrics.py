@@ -10,51 +10,53 @@ A server with 10,000 topics has 100,000 samples: `lines` gives them one by one, 
 web port can write them in short steps (`quire.service.http`). A number that is a sum over thousands of things is read
 by a generator that yields None now and then.
 
-prometheus_client, whose import takes longer than a loop may be held, is only needed where `Metrics` is a collector of
-one of its registries. A counter whose name does not end in _total (BookKeeper has such) is exposed without a type, for
+A counter whose name does not end in _total (BookKeeper has such) is exposed without a type, for
 the text format would rename it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics_core import Metric
+import trio
+
+from quire.service.measuring.summaries import LATENCY_MS as LATENCY_MS
+from quire.service.measuring.summaries import QUANTILES, Times
+from quire.service.measuring.summaries import Histogram as Histogram
 
 Kind: TypeAlias = Literal["counter", "gauge"]
+Type: TypeAlias = Literal["counter", "gauge", "histogram", "summary"]
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float] | None]
 """Label values, in the order of the family's label names, and the number. None: no sample yet; other tasks may run
 here."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-LATENCY_MS = (0.5, 1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0)
-"""Upper bounds of Pulsar's latency buckets, in milliseconds."""
+LINES_TOGETHER = 256
+"""Lines that are made before other tasks run: about 2 ms."""
 
 
-class Histogram:
-    """Histogram without an object per observation. Bounds are inclusive upper bounds; one more bucket is above the
-    last."""
+class Declared(NamedTuple):
+    """A family of metrics, as the documentation lists it."""
 
-    __slots__ = ("bounds", "counts", "total")
+    type: Type
+    name: str
+    doc: str
+    label_names: tuple[str, ...] = ()
 
-    def __init__(self, bounds: Sequence[float] = LATENCY_MS) -> None:
-        self.bounds = tuple(bounds)
-        assert list(self.bounds) == sorted(set(self.bounds)), f"bounds must be ascending: {bounds}"
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
-        """Sum of everything observed."""
 
-    def observe(self, value: float, count: int = 1) -> None:
-        """Note `count` observations of `value`."""
-        self.counts[bisect_left(self.bounds, value)] += count
-        self.total += value * count
+class MetricTable(Protocol):
+    """Many families whose samples are made together, because they are of the same things."""
+
+    def declared(self) -> Sequence[Declared]:
+        """Return the families, in the order of their lines."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text: at most LINES_TOGETHER whole lines each time; "" for no text yet, where other tasks may
+        run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,20 @@ class _HistogramFamily:
     read: Callable[[], Iterable[tuple[Sequence[str], Histogram]]]
 
 
-class Metrics:
-    """Metrics of one server; a collector for prometheus_client, in a registry of its own unless one is given."""
+@dataclass(frozen=True, slots=True)
+class _SummaryFamily:
+    name: str
+    doc: str
+    label_names: tuple[str, ...]
+    read: Callable[[], Iterable[tuple[Sequence[str], Times]]]
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._families: dict[str, _Family | _HistogramFamily] = {}
-        if registry is not None:
-            registry.register(self)
+
+class Metrics:
+    """Metrics of one server."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, _Family | _HistogramFamily | _SummaryFamily] = {}
+        self._tables: list[MetricTable] = []
 
     def counter(self, name: str, doc: str, read: Callable[[], float]) -> None:
         """Register a number that only grows while the server runs, without labels."""
@@ -108,41 +117,73 @@ class Metrics:
         """Register one histogram for each set of label values."""
         self._add(_HistogramFamily(name, doc, tuple(label_names), read))
 
-    def _add(self, family: _Family | _HistogramFamily) -> None:
-        assert family.name not in self._families, f"metric {family.name} is registered twice"
+    def summary(
+        self,
+        name: str,
+        doc: str,
+        label_names: Sequence[str],
+        read: Callable[[], Iterable[tuple[Sequence[str], Times]]],
+    ) -> None:
+        """Register quantiles, a count and a sum for each set of label values."""
+        self._add(_SummaryFamily(name, doc, tuple(label_names), read))
+
+    def table(self, table: MetricTable) -> None:
+        """Register many families whose samples are made together."""
+        for family in table.declared():
+            self._check_name(family.name)
+        self._tables.append(table)
+
+    def _add(self, family: _Family | _HistogramFamily | _SummaryFamily) -> None:
+        self._check_name(family.name)
         self._families[family.name] = family
 
-    def collect(self) -> Iterator[Metric]:
-        """Read everything; called by prometheus_client at scrape time."""
-        for family in list(self._families.values()):
-            if isinstance(family, _Family):
-                yield _numbers(family)
-            else:
-                yield _buckets(family)
+    def _check_name(self, name: str) -> None:
+        assert name not in {family.name for family in self.declared()}, f"metric {name} is registered twice"
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing is read when the collector is registered."""
-        return ()
+    def declared(self) -> Iterator[Declared]:
+        """Yield every family, for documentation."""
+        for family in self._families.values():
+            kind: Type = "gauge"
+            if isinstance(family, _Family):
+                kind = family.kind
+            else:
+                kind = "histogram" if isinstance(family, _HistogramFamily) else "summary"
+            yield Declared(kind, family.name, family.doc, family.label_names)
+        for table in self._tables:
+            yield from table.declared()
 
     def lines(self) -> Iterator[str]:
-        """Yield the text that Prometheus scrapes, CONTENT_TYPE, line by line, with line ends; "" for a None among the
-        samples.
+        """Yield the text that Prometheus scrapes, CONTENT_TYPE, with line ends: a line, or up to LINES_TOGETHER of a
+        table; "" for a None among the samples.
 
         Each number is read when its line is requested."""
         for family in list(self._families.values()):
-            yield from _number_lines(family) if isinstance(family, _Family) else _bucket_lines(family)
+            if isinstance(family, _Family):
+                yield from _number_lines(family)
+            elif isinstance(family, _HistogramFamily):
+                yield from _bucket_lines(family)
+            else:
+                yield from _summary_lines(family)
+        for table in self._tables:
+            yield from table.lines()
 
     def exposition(self) -> bytes:
         """Return all of `lines` at once, for few samples."""
         return "".join(self.lines()).encode()
 
 
-def _head(name: str, doc: str, kind: str) -> str:
+def head(name: str, doc: str, kind: str) -> str:
+    """Return the lines in front of a family: HELP and TYPE."""
     escaped = doc.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n"
 
 
-def _labels(order: Sequence[tuple[str, int]], values: Sequence[str]) -> str:
+def exposed_type(kind: Type, name: str) -> str:
+    """Return the type in the text: a counter without _total is untyped, because parsers would rename it."""
+    return "untyped" if kind == "counter" and not name.endswith("_total") else kind
+
+
+def labels_text(order: Sequence[tuple[str, int]], values: Sequence[str]) -> str:
     """Return comma-separated `name="value"`. `order`: the names as they are written, and the indexes of their
     values."""
     parts = []
@@ -154,9 +195,10 @@ def _labels(order: Sequence[tuple[str, int]], values: Sequence[str]) -> str:
     return ",".join(parts)
 
 
-def _written(value: float) -> str:
-    """
-    >>> _written(3), _written(2.5e-7), _written(float("inf")), _written(float("nan"))
+def written(value: float) -> str:
+    """Return a number as the text format has it.
+
+    >>> written(3), written(2.5e-7), written(float("inf")), written(float("nan"))
     ('3.0', '2.5e-07', '+Inf', 'NaN')
     """
     value = float(value)
@@ -171,21 +213,20 @@ def _order(names: Sequence[str]) -> list[tuple[str, int]]:
 
 def _number_lines(family: _Family) -> Iterator[str]:
     name = family.name
-    kind = family.kind if family.kind == "gauge" or name.endswith("_total") else "untyped"
-    yield _head(name, family.doc, kind)
+    yield head(name, family.doc, exposed_type(family.kind, name))
     order = _order(family.label_names)
     for sample in family.read():
         if sample is None:
             yield ""
         elif order:
-            yield f"{name}{{{_labels(order, sample[0])}}} {_written(sample[1])}\n"
+            yield f"{name}{{{labels_text(order, sample[0])}}} {written(sample[1])}\n"
         else:
-            yield f"{name} {_written(sample[1])}\n"
+            yield f"{name} {written(sample[1])}\n"
 
 
 def _bucket_lines(family: _HistogramFamily) -> Iterator[str]:
     name = family.name
-    yield _head(name, family.doc, "histogram")
+    yield head(name, family.doc, "histogram")
     order = _order(family.label_names)
     bucket_order = _order((*family.label_names, "le"))
     for label_values, histogram in family.read():
@@ -193,36 +234,18 @@ def _bucket_lines(family: _HistogramFamily) -> Iterator[str]:
         for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
             below += count
             le = "+Inf" if bound is None else f"{bound:g}"
-            yield f"{name}_bucket{{{_labels(bucket_order, (*label_values, le))}}} {_written(below)}\n"
-        labels = f"{{{_labels(order, label_values)}}}" if order else ""
-        yield f"{name}_count{labels} {_written(below)}\n{name}_sum{labels} {_written(histogram.total)}\n"
+            yield f"{name}_bucket{{{labels_text(bucket_order, (*label_values, le))}}} {written(below)}\n"
+        labels = f"{{{labels_text(order, label_values)}}}" if order else ""
+        yield f"{name}_count{labels} {written(below)}\n{name}_sum{labels} {written(histogram.total)}\n"
 
 
-def _numbers(family: _Family) -> Metric:
-    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
-
-    metric: CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
-    if family.kind == "gauge":
-        metric = GaugeMetricFamily(family.name, family.doc, labels=family.label_names)
-    elif family.name.endswith("_total"):
-        metric = CounterMetricFamily(family.name, family.doc, labels=family.label_names)
-    else:
-        metric = UnknownMetricFamily(family.name, family.doc, labels=family.label_names)
-    for sample in family.read():
-        if sample is not None:
-            metric.add_metric(*sample)
-    return metric
-
-
-def _buckets(family: _HistogramFamily) -> Metric:
-    from prometheus_client.metrics_core import HistogramMetricFamily
-
-    metric = HistogramMetricFamily(family.name, family.doc, labels=family.label_names)
-    for label_values, histogram in family.read():
-        buckets: list[tuple[str, float]] = []
-        below = 0
-        for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
-            below += count
-            buckets.append(("+Inf" if bound is None else f"{bound:g}", below))
-        metric.add_metric(label_values, buckets, sum_value=histogram.total)
-    return metric
+def _summary_lines(family: _SummaryFamily) -> Iterator[str]:
+    name = family.name
+    yield head(name, family.doc, "summary")
+    order = _order(family.label_names)
+    quantile_order = _order((*family.label_names, "quantile"))
+    for label_values, times in family.read():
+        for quantile, value in zip(QUANTILES, times.quantiles(trio.current_time()), strict=True):
+            yield f"{name}{{{labels_text(quantile_order, (*label_values, str(quantile)))}}} {written(value)}\n"
+        labels = f"{{{labels_text(order, label_values)}}}" if order else ""
+        yield f"{name}_count{labels} {written(sum(times.counts))}\n{name}_sum{labels} {written(times.total)}\n"

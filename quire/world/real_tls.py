@@ -50,6 +50,8 @@ class TlsFiles:
         self._material = _read(options)
         self.context = self._make(self._material)
         """Context for new connections."""
+        self.expires_at_s = _expiry(options, self._material)
+        """End of the own certificate's validity, in seconds since 1970; 0: there is no own certificate."""
 
     def refresh(self) -> bool:
         """Read the files again; return whether they changed, and `context` is a new one.
@@ -61,6 +63,7 @@ class TlsFiles:
             return False
         context = self._make(material)
         self._material, self.context = material, context
+        self.expires_at_s = _expiry(self.options, material)
         return True
 
     def _make(self, material: _Material) -> ssl.SSLContext:
@@ -135,6 +138,20 @@ def _set_identity(context: ssl.SSLContext, options: TlsOptions, material: _Mater
             context.load_cert_chain(chain, secret, ask)
         except ssl.SSLError as error:
             raise TlsFilesError(f"{names}: not a certificate with its key in PEM: {_words(error)}") from error
+
+
+def _expiry(options: TlsOptions, material: _Material) -> float:
+    """Return when the own certificate expires, in seconds since 1970; 0: there is none."""
+    if not options.identity:
+        return 0.0
+    from cryptography import x509  # imported here: a client without a certificate does not need it
+
+    if options.key_type == PEM:
+        found = _CERTIFICATE.search(material.certificate)
+        own = b"" if found is None else found.group()
+    else:
+        _, own, _ = _unpack(material.key, material.key_password, options.key_file)
+    return x509.load_pem_x509_certificate(own).not_valid_after_utc.timestamp()
 
 
 @contextmanager

@@ -26,6 +26,9 @@ class Files(Protocol):
     @property
     def context(self) -> ssl.SSLContext: ...
 
+    @property
+    def expires_at_s(self) -> float: ...
+
     def refresh(self) -> bool:
         """Read the files again; return whether they changed. Blocking. OSError, ValueError: nothing has changed."""
 
@@ -70,6 +73,11 @@ class TlsSide:
         self._looking = trio.Lock()
         self._reported = ""
         self._scratch = Scratch()
+
+    @property
+    def expires_at_s(self) -> float:
+        """Return when the own certificate expires, in seconds since 1970; 0: there is none."""
+        return self._files.expires_at_s
 
     async def _context(self) -> ssl.SSLContext:
         """Return the context for a new connection."""

@@ -27,6 +27,7 @@ REDIRECTS_MAX = 5
 class ClusterClients(Clients):
     """All clients of one history."""
 
+    slowdown: float = 10.0
     brokers: Sequence[str] = ()
     """Hosts of the clients."""
     lookups: int = 0

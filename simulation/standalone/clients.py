@@ -38,6 +38,10 @@ def key_of(number: int) -> str:
     return f"k{number % KEYS}"
 
 
+QUICK_ATTEMPTS = 10
+"""Failed attempts to connect, one after the other, after which a client pauses for longer."""
+
+
 @dataclass
 class Clients:
     """All clients of one history."""
@@ -61,6 +65,9 @@ class Clients:
     Without it a Key_Shared consumer could hold the entries that keep a key from another consumer for ever."""
     delay_ms: Callable[[int], int] = lambda number: 0
     """Delay of a producer's message by its number; 0: none."""
+    slowdown: float = 1.0
+    """Factor of the longer pauses. An attempt costs as much CPU as any work: where no server answers for seconds, most
+    of a history would be attempts."""
     early_ms: int = 0
     """Time by which a delayed message may be early: a tick of the broker."""
     _done: dict[str, int] = field(default_factory=dict)
@@ -70,15 +77,18 @@ class Clients:
         """Connect to the topic's broker and work, again and again, on a separate host."""
 
         async def main(world: World, stop: trio.Event) -> None:
+            failed = 0
             while True:
+                failed += 1
                 try:
                     async with trio.open_nursery() as nursery:
                         connection = await self.connect(world, nursery, name, topic)
+                        failed = 0
                         await work(world, connection)
                         nursery.cancel_scope.cancel()
                 except* (OSError, ClientError):
                     pass
-                await trio.sleep(world.rng.uniform(0.005, 0.03))
+                await trio.sleep(world.rng.uniform(0.005, 0.03) * (1.0 if failed < QUICK_ATTEMPTS else self.slowdown))
 
         self.names.append(name)
         self.universe.host(name).start(main)

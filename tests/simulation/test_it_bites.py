@@ -8,13 +8,13 @@ limit.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from simulation.common.bugs import BUGS
-from simulation.common.sweep import Outcome, Work, sweep
+from simulation.common.sweep import Outcome, Work
 from tests.simulation.histories import JOBS, Histories
 
 SEEDS = range(200)
@@ -103,11 +103,12 @@ def known(histories: Histories) -> dict[tuple[str, str], Outcome]:
     return outcomes
 
 
-def search(bug: str, history: str, seeds: Iterable[int]) -> Outcome | None:
+def search(histories: Histories, bug: str, history: str, seeds: Sequence[int]) -> Outcome | None:
     """Return the first outcome that shows the bug under the right name."""
-    for outcome in sweep([history], seeds, jobs=JOBS, bug=bug):
-        if outcome.violation in EXPECTED[bug, history]:
-            return outcome
+    for begin in range(0, len(seeds), JOBS):
+        for outcome in histories.outcomes([Work(history, seed, bug) for seed in seeds[begin : begin + JOBS]]):
+            if outcome.violation in EXPECTED[bug, history]:
+                return outcome
     return None
 
 
@@ -117,19 +118,27 @@ def test_every_bug_is_looked_for() -> None:
 
 @pytest.mark.parametrize(("bug", "history"), sorted(each for each in EXPECTED if each[0] not in RARE))
 def test_a_planted_bug_is_found(
-    bug: str, history: str, known: dict[tuple[str, str], Outcome], capsys: pytest.CaptureFixture[str]
+    bug: str,
+    history: str,
+    known: dict[tuple[str, str], Outcome],
+    histories: Histories,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    outcome = known.get((bug, history)) or search(bug, history, SEEDS)
+    outcome = known.get((bug, history)) or search(histories, bug, history, SEEDS)
     assert outcome is not None, f"{bug} is not found by {len(SEEDS)} seeds of the {history} history"
     with capsys.disabled():
         print(f"{bug} is found by {history} {outcome.line[:150]}")
+        if (bug, history) not in known:
+            print(f"(its line in bites.txt finds it no longer, so each run searches: write {outcome.seed} there)")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("bug", LEDGER_BUGS)
-def test_a_bug_of_the_ledger_tier_is_found_within_ten_minutes(bug: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_of_the_ledger_tier_is_found_within_ten_minutes(
+    bug: str, histories: Histories, capsys: pytest.CaptureFixture[str]
+) -> None:
     begun = time.monotonic()
-    outcome = search(bug, "ledger", FULL_SEEDS)
+    outcome = search(histories, bug, "ledger", FULL_SEEDS)
     took = time.monotonic() - begun
     assert outcome is not None, f"{bug} is not found by {len(FULL_SEEDS)} seeds"
     with capsys.disabled():

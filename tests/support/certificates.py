@@ -36,12 +36,14 @@ class Authority:
         unit: str | None = None,
         file: str = "server",
         expired: bool = False,
+        ends: datetime.datetime | None = None,
         rsa: bool = False,
     ) -> Pair:
         """Write a certificate for `names` (hosts, addresses), with `unit` as its organizational unit, and its key.
 
-        `rsa`: the key is of this kind and in PKCS#8, as Pulsar's Java client reads it."""
-        until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
+        `ends`: the end of its validity. `rsa`: the key is of this kind and in PKCS#8, as Pulsar's Java client reads
+        it."""
+        until = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else ends
         since = datetime.datetime(2010, 1, 1, tzinfo=datetime.UTC) if expired else None
         kind = trustme.KeyType.RSA if rsa else trustme.KeyType.ECDSA
         made = self._made.issue_cert(

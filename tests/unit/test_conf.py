@@ -125,7 +125,7 @@ def test_the_file_in_conf_is_what_the_declarations_say_and_reads_as_the_defaults
 
 
 def test_every_file_in_conf_and_the_table_of_the_documentation_are_made() -> None:
-    assert sorted(path.name for path in (ROOT / "conf").iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_file()) == sorted(FILES)
     for page in (TABLE, PERMISSIONS):
         assert (ROOT / page).read_text() == made()[page], "stale: run scripts/configuration"
     assert set(made()) == {TABLE, PERMISSIONS, *(f"conf/{name}" for name in FILES)}

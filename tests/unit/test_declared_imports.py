@@ -17,7 +17,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-EXTRAS_OF = {"quire/spark": "spark", "pyspark_quire": "spark"}
+EXTRAS_OF = {
+    "quire/spark": "spark",
+    "pyspark_quire": "spark",
+    "quire/client/tracing": "otel",
+    "quire/servers/tracing.py": "otel",
+}
 """Folders whose files may import what an extra brings, beside what a plain install does."""
 DISTRIBUTIONS = packages_distributions()
 

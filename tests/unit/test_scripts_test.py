@@ -12,7 +12,8 @@ PYTHON = """#!/usr/bin/env bash
 case " $* " in
   *" --ignore "*) exit "$(cat others)" ;;
   *tests/spark*) exit "$(cat spark)" ;;
-  *tests/cluster*) exit "$(cat cluster)" ;;
+  *" --ignore-glob "*) exit "$(cat cluster-2)" ;;
+  *tests/cluster/test_a*) exit "$(cat cluster)" ;;
   *tests/conformance*) exit "$(cat conformance)" ;;
   *tests/simulation*) exit "$(cat simulation)" ;;
 esac
@@ -20,7 +21,7 @@ exit 99
 """
 
 
-RUNS = ("others", "spark", "cluster", "conformance", "simulation")
+RUNS = ("others", "spark", "cluster", "cluster-2", "conformance", "simulation")
 
 
 @pytest.mark.parametrize("failing", [(), *((run,) for run in RUNS), RUNS], ids=" ".join)
@@ -29,9 +30,12 @@ def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, failing: tuple[str, 
     python = tmp_path / ".venv" / "bin" / "python"
     scripts.mkdir()
     python.parent.mkdir(parents=True)
+    (tmp_path / "tests" / "cluster").mkdir(parents=True)
+    (tmp_path / "tests" / "cluster" / "test_a.py").touch()
     shutil.copy(ROOT / "scripts" / "test", scripts)
-    (scripts / "setup").write_text("#!/bin/sh\n")
-    (scripts / "setup").chmod(0o755)
+    for other in ("setup", "debian-packages"):
+        (scripts / other).write_text("#!/bin/sh\n")
+        (scripts / other).chmod(0o755)
     python.write_text(PYTHON)
     python.chmod(0o755)
     for run in RUNS:

@@ -13,6 +13,6 @@ def murmur(data: bytes | str) -> int:
 
 
 def murmurs(keys: Iterable[bytes], modulus: int) -> list[int]:
-    """Return `murmur` of each key, modulo a number."""
-    hash_of = mmh3.hash
-    return [(hash_of(key, 0, False) & 0x7FFF_FFFF) % modulus for key in keys]
+    """Return for each key 1 + `murmur` modulo a number. The digest takes half of the time of `mmh3.hash`."""
+    hash_of = mmh3.mmh3_32_uintdigest
+    return [(hash_of(key) & 0x7FFF_FFFF) % modulus + 1 for key in keys]

@@ -95,7 +95,7 @@ class KeyShared(Permits[C]):
     def hashes_of(self, keys: Iterable[bytes]) -> list[int]:
         """Return `hash_of` each key."""
         if isinstance(self._owners, Ring):
-            return [hashed + 1 for hashed in murmurs(keys, RING_SIZE)]
+            return murmurs(keys, RING_SIZE)
         return list(map(range_hash, keys))
 
     def assign(

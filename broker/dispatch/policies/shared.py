@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Container, Hashable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker.dispatch.policies.permits import Permits, Slot
 from broker.dispatch.policies.refusal import Refusal, Why
@@ -83,10 +83,6 @@ class Shared(Permits[C]):
     def remove(self, consumer: C) -> None:
         """Remove a consumer. The caller delivers again what it held."""
         slot = self._slots.pop(consumer)
-        if not self._slots:
-            for each in (self._slots, self._levels, self._priorities, self._chunked):
-                each.clear()  # an emptied dict keeps the memory of its items
-            return
         if self._chunked:
             self._chunked = {key: holder for key, holder in self._chunked.items() if holder is not slot}
         for priority, level in self._levels.items():
@@ -197,3 +193,15 @@ class Shared(Permits[C]):
             if slot is not None:
                 return slot
         return None
+
+
+class _NoConsumers(Shared[Any]):
+    """Stand-in of the policies of subscriptions without consumers, of which there are thousands: shared."""
+
+    __slots__ = ()
+
+    def add(self, consumer: Any, priority: int = 0) -> None:
+        raise AssertionError("a subscription has a policy of its own before it has a consumer")
+
+
+NO_CONSUMERS: Final[Shared[Any]] = _NoConsumers()

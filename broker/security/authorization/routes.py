@@ -75,6 +75,8 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "BOOKIES": "/admin/v2/bookies",
         "TRANSACTIONS": "/admin/v3/transactions",
         "LOOKUP": "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+        "NODES": "/admin/v2/quireNodes",
+        "TOP": "/admin/v2/quireTop",
         "QUIRE": "/quire",
         "CLUSTER": "/console/api/cluster",
         "CONSOLE": "/console/api",
@@ -216,6 +218,9 @@ TENANT_ADMIN policy GET,POST,DELETE DIRECT/inactiveTopicPolicies DIRECT/maxConsu
 TENANT_ADMIN policy GET,POST,DELETE DIRECT/maxProducers DIRECT/maxSubscriptionsPerTopic DIRECT/publishRate
 TENANT_ADMIN admin GET,POST,DELETE DIRECT/maxMessageSize
 TENANT_ADMIN topic GET,PUT TOPIC/offload
+TENANT_ADMIN topic GET,PUT,POST TOPIC/quireBackup SUBSCRIPTION/quireState
+TENANT_ADMIN topic GET,POST TOPIC/quireEntries
+SUPER_USER super-user GET NODES TOP
 LOOKUP topic GET TOPIC/internal-info
 CONSUME topic GET TOPIC/backlog
 CONSUME topic GET,POST SUBSCRIPTION/replicatedSubscriptionStatus

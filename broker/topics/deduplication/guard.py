@@ -23,7 +23,7 @@ from broker.config import BrokerOptions
 from broker.errors import ServiceNotReadyError
 from broker.topics.deduplication.sequences import Sequences
 from broker.topics.policies import Held
-from broker.topics.ports import ProducerHome
+from broker.topics.ports import StoringHome
 from broker.topics.producer import Producer, PublishSink
 from cursors.cursor import Cursor
 from managed_ledger.errors import ManagedLedgerClosedError
@@ -40,7 +40,7 @@ SETTLE_S: Final = 15.0
 """Time that a producer waits for what it sent on a connection before to become durable."""
 
 
-class GuardedTopic(ProducerHome[Producer], Protocol):
+class GuardedTopic(StoringHome[Producer], Protocol):
     """Topic as used by its deduplication."""
 
     def append(self, producer: Producer, run: SendRun, size: int, sink: PublishSink | None = None) -> None:

@@ -21,7 +21,7 @@ from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
-CLOSING_MAX: Final = 2000
+CLOSING_MAX: Final = 1000
 """Idle topics that are closed at a time: enough that few syncs of the metadata serve all, few enough that what this
 needs takes little memory."""
 PROGRESS_S: Final = 5.0

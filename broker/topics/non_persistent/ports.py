@@ -17,6 +17,10 @@ class SubscriptionHome(Protocol[S]):
     name: TopicName
     next_owner: str
 
+    @property
+    def published(self) -> None:
+        """Return None: nothing is stored."""
+
     def check_consumers(self, subscription: str, count: int) -> None:
         """Raise ConsumerBusyError if the limit of consumers is reached."""
 

@@ -69,6 +69,7 @@ class NonPersistentTopic:
         """Time since when it has no producer and no subscription; None: it has one."""
         self.bytes_in = self.messages_in = self.chunks_in = self.entries_in = 0
         self.published_at = 0.0
+        self.published: None = None  # nothing is stored
         self.dropped = Drops(trio.current_time())
         """Messages of producers that were dropped because too many were under way."""
         self.dropped_of: dict[Producer, Drops] = {}
@@ -136,7 +137,7 @@ class NonPersistentTopic:
     def publish(self, producer: Producer, run: SendRun) -> None:
         """Give a run of messages to the subscriptions. Those that cannot be taken are answered with SEND_ERROR."""
         payloads = run.payloads
-        features = producer.features.union(payloads)
+        features = (producer.features or producer.made_features()).union(payloads)
         size, sends = sum(map(len, payloads)), self.sends
         special = size > self.context.options.message_size_max or (sends is not None and sends.concerns(size))
         if features & REFUSED or run.flags & NOT_SERVED or special:

@@ -43,6 +43,18 @@ def _contexts() -> Any:
     return command_of(contexts_app)
 
 
+def _backup() -> Any:
+    from quire.cli.backup.commands import backup_app
+
+    return command_of(backup_app())
+
+
+def _restore() -> Any:
+    from quire.cli.backup.commands import restore_app
+
+    return command_of(restore_app())
+
+
 def parts() -> dict[str, LazyCommand]:
     """Return the parts of the command."""
     return {
@@ -50,6 +62,8 @@ def parts() -> dict[str, LazyCommand]:
         **{name: LazyCommand("", _group(real), hidden=True) for name, real in ALIASES.items()},
         "explain": LazyCommand("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _WHOLE),
         "diff": LazyCommand("Print the policies in which two namespaces differ.", _root_verb("diff"), _WHOLE),
+        "backup": LazyCommand("Write a topic, or the metadata of a cluster, into a file.", _backup, _WHOLE),
+        "restore": LazyCommand("Restore a topic, or the metadata of a cluster, from a file.", _restore, _WHOLE),
         "context": LazyCommand("Clusters by name, with their addresses and credentials.", _contexts, _WHOLE),
     }
 

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from quire.cli.admin.errors import CommandLineError, NoAnswerError, RequestRefusedError
 from quire.cli.admin.remedies import remedy
-from quire.cli.admin.verbs import ABSENT, Message, Request
+from quire.cli.admin.verbs import ABSENT, OCTETS_TYPE, Message, Request
 
 if TYPE_CHECKING:
     import httpx2
@@ -52,7 +52,7 @@ class RequestSender(Protocol):
     ) -> None: ...
 
     def send(self, request: Request) -> Any:
-        """Return the answer: JSON, a text, a Message, or None. Raises AdminCommandError."""
+        """Return the answer: JSON, a text, a Message, bytes, or None. Raises AdminCommandError."""
 
 
 class AdminConnection:
@@ -97,7 +97,7 @@ class AdminConnection:
         headers = {"Accept": "application/json, text/plain, application/octet-stream", **credentials}
         body = None
         if request.body is not ABSENT:
-            body = json.dumps(request.body).encode()
+            body = request.body if isinstance(request.body, bytes) else json.dumps(request.body).encode()
             headers["Content-Type"] = request.content_type
         for _ in range(REDIRECTS_MAX):
             try:
@@ -173,6 +173,8 @@ def _answer(response: httpx2.Response, request: Request, target: Target) -> Any:
     told = {name.lower(): value for name, value in response.headers.items() if name.lower().startswith(_MESSAGE_HEADER)}
     if "x-pulsar-message-id" in told:
         return Message(told, response.content)
+    if response.headers.get("content-type", "").startswith(OCTETS_TYPE):
+        return response.content
     if not response.content:
         return None
     try:

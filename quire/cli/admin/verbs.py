@@ -23,6 +23,7 @@ from quire.wire.pulsar.names import NamespaceName, TopicName
 
 ROOT: Final = "/admin/v2/"
 JSON_TYPE: Final = "application/json"
+OCTETS_TYPE: Final = "application/octet-stream"
 Given = Mapping[str, Any]
 """Values of a command line by the names of the parameters; None: not given. `now_ms` is the time."""
 _FIELD: Final = re.compile(r"\{([a-z_]+)(\.path)?\}")
@@ -39,7 +40,7 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `path` has the query; `body` is JSON, or ABSENT."""
+    """One request. `path` has the query; `body` is JSON, bytes, or ABSENT."""
 
     method: str
     path: str

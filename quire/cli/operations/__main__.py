@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TextIO
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 import trio
+import typer
 
+from quire.cli.lazy import command_of
+from quire.cli.operations.commands import operations_app
 from quire.cli.operations.context import OperationContext
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.main import confirm
@@ -27,83 +29,11 @@ from quire.service.errors import ConfigError
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
 
-COMMANDS_TEXT = """\
-{id}, {host} and {port} in commands of --stop, --start and --wipe are the bookie's. Without --stop, --wipe or --start
-the operation prints what to do, and waits for it. In a local cluster: --stop 'scripts/cluster stop {id}'
---start 'scripts/cluster start {id}'."""
+Given = SimpleNamespace
+"""The name of an operation (`command`), and its options."""
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="quire operations", description=__doc__)
-    commands = made.add_subparsers(dest="command", required=True, metavar="NAME")
-
-    def command(name: str, text: str, *, with_commands: Sequence[str] = ()) -> argparse.ArgumentParser:
-        one = commands.add_parser(
-            name,
-            prog=f"quire operations {name}",
-            description=text,
-            help=text,
-            epilog=COMMANDS_TEXT if with_commands else None,
-        )
-        one.add_argument("--conf", type=Path, help="a bk_server.conf that names the cluster (metadataServiceUri)")
-        one.add_argument("--dry-run", action="store_true", help="only print what would be done")
-        one.add_argument("--json", action="store_true", help="print JSON, one value per line")
-        one.add_argument(
-            "--timeout",
-            type=float,
-            default=300.0,
-            metavar="S",
-            help="deadline of each wait except for copying (default: 300)",
-        )
-        for each in with_commands:
-            one.add_argument(f"--{each}", metavar="COMMAND", help=f"shell command to {each} a bookie")
-        return one
-
-    verify = command("verify-replicas", "Read every copy of every ledger, and check it against its digest.")
-    verify.add_argument(
-        "--ledger", type=int, action="append", default=[], metavar="ID", help="only this ledger; repeatable"
-    )
-    verify.add_argument(
-        "--progress-file", type=Path, help="file for the progress; an interrupted run continues from it"
-    )
-    verify.add_argument("--at-once", type=int, default=8, metavar="N", help="ledgers read concurrently (default: 8)")
-    verify.add_argument("--mark", action="store_true", help="mark ledgers with bad copies for auto recovery")
-    recover = command(
-        "recover-bookie", "Copy the ledgers of permanently lost bookies to other bookies, from this process."
-    )
-    recover.add_argument("bookies", nargs="+", metavar="ID")
-    recover.add_argument("--rate", type=int, default=0, metavar="BYTES", help="maximum bytes per second to copy")
-    recover.add_argument(
-        "--delete-cookie", action="store_true", help="delete the cookies of the bookies when all is done"
-    )
-    decommission = command(
-        "decommission-bookie",
-        "Remove a bookie from the cluster, after auto recovery has copied its data to others.",
-        with_commands=("stop",),
-    )
-    decommission.add_argument("bookie", metavar="ID")
-    decommission.add_argument("--no-verify", action="store_true", help="do not read every copy at the end")
-    replace = command(
-        "replace-disk",
-        "Give a bookie empty folders; its data are copied to others, or back to it.",
-        with_commands=("stop", "wipe", "start"),
-    )
-    replace.add_argument("bookie", metavar="ID")
-    replace.add_argument(
-        "--refill", action="store_true", help="copy the data back to this bookie; for clusters without a spare one"
-    )
-    rolling = command(
-        "rolling-restart",
-        "Restart bookies one at a time, each when no ledger lacks copies.",
-        with_commands=("stop", "start"),
-    )
-    rolling.add_argument(
-        "bookies", nargs="*", metavar="ID", help="bookies to restart (default: all that have a cookie)"
-    )
-    return made
-
-
-async def run(given: argparse.Namespace, shell: Shell) -> int:
+async def run(given: Given, shell: Shell) -> int:
     """Run the operation. Raises ShellError, LedgerError, MetadataError."""
     async with shell.store() as store:
         return await _run(
@@ -111,7 +41,7 @@ async def run(given: argparse.Namespace, shell: Shell) -> int:
         )
 
 
-async def _run(given: argparse.Namespace, made: OperationContext) -> int:
+async def _run(given: Given, made: OperationContext) -> int:
     # Each imports what it needs.
     if given.command == "verify-replicas":
         from quire.cli.operations.verify_replicas import tell, verify_replicas
@@ -138,19 +68,23 @@ async def _run(given: argparse.Namespace, made: OperationContext) -> int:
         return await replace_disk(
             made, given.bookie, stop=given.stop, wipe=given.wipe, start=given.start, refill=given.refill
         )
+    if given.command == "move-to-cluster":
+        from quire.cli.operations.move_to_cluster import move_to_cluster
+
+        return await move_to_cluster(made, str(given.data_dir))
+    if given.command == "raise-copies":
+        from quire.cli.operations.raise_copies import raise_copies
+
+        return await raise_copies(made, given.copies, given.ack_quorum)
     from quire.cli.operations.rolling_restart import rolling_restart
 
     return await rolling_restart(made, given.bookies, stop=given.stop, start=given.start)
 
 
-def main(
-    argv: Sequence[str] | None = None,
-    *,
-    out: TextIO | None = None,
-    err: TextIO | None = None,
-    open_store: OpenStore = open_zookeeper,
+def execute(
+    given: Given, *, out: TextIO | None = None, err: TextIO | None = None, open_store: OpenStore = open_zookeeper
 ) -> int:
-    given = parser().parse_args(argv)
+    """Run an operation; return its exit code."""
     out, err = out or sys.stdout, err or sys.stderr
     output = Output(out, err, as_json=given.json)
     try:
@@ -174,6 +108,29 @@ def main(
         code = 2 if any(isinstance(cause, ConfigError) for cause in causes) else 1
     output.flush()
     return code
+
+
+def command(run: Callable[[Given], int] = execute) -> Any:
+    """Return `quire operations` as a command."""
+    return command_of(operations_app(run))
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+    open_store: OpenStore = open_zookeeper,
+) -> int:
+    """Run the command line; return the exit code."""
+    made = command(partial(execute, out=out, err=err, open_store=open_store))
+    try:
+        made.main(None if argv is None else list(argv), prog_name="quire operations")
+    except SystemExit as end:
+        return int(end.code or 0)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
 
 
 if __name__ == "__main__":

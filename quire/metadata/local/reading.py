@@ -83,9 +83,8 @@ class RowReads:
     async def fetch(self, wanted: Iterable[str]) -> None:
         """Read these nodes, so that they are known. MalformedMetadataError."""
         reads = [self._wanted(path) for path in wanted]
-        for read in reads:
-            # Of a parent that is missing, nothing below it has to be read.
-            folder = paths.parent(read.path)
+        # Of a parent that is missing, nothing below it has to be read.
+        for folder in dict.fromkeys([paths.parent(read.path) for read in reads]):
             if isinstance(self._visible.find(folder), Unknown):
                 self._wanted(folder)
         await self._hand_over()
@@ -167,7 +166,7 @@ class RowReads:
                 read.error = error
             if isinstance(read, _NodeRead):
                 del self._nodes[read.path]
-                if read.error is None and not read.outdated and isinstance(visible.find(read.path), Unknown):
+                if read.error is None and not read.outdated and visible.is_unknown(read.path):
                     visible.learn(read.path, read.node)
             else:
                 del self._names[read.folder, read.count_max]

@@ -26,19 +26,22 @@ from functools import partial
 
 import trio
 
-from quire.metadata import paths
 from quire.metadata.errors import (
+    InvalidPathError,
     MetadataError,
     MetadataUnavailableError,
     NoNodeError,
     SessionExpiredError,
 )
+from quire.metadata.local import planning
+from quire.metadata.local.planning import LatestNodes, NotInMemoryError, Row, StepwisePlan, row_of
 from quire.metadata.local.reading import RowReads
-from quire.metadata.local.rows import prepare, row_key, row_value
+from quire.metadata.local.rows import prepare
 from quire.metadata.local.tree import NOBODY, Effects, Plan, Znode, plan
 from quire.metadata.local.visible import Unknown, VisibleNodes
 from quire.metadata.local.watches import TreeWatch, WatchTable
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
+from quire.metadata.times import MetadataTimes, bytes_put
 from quire.service.log import get_logger
 from quire.world.doors import KeyValue, NotSyncedError, World
 
@@ -52,6 +55,9 @@ WRITE_BUFFER_BYTES = 2 << 20
 READS_IN_STEP = 16
 """Nodes read, by any tasks, before other tasks run: reads are answered from memory, and a task switch costs more."""
 
+STEPWISE_MAX = 3
+"""Attempts to plan very many ops in steps: if others write the same nodes each time, they are planned in one."""
+
 _SESSION = 1
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -61,7 +67,7 @@ class _Write:
 
     __slots__ = ("effects", "epoch", "error", "finished", "kept", "rows")
 
-    def __init__(self, effects: Effects, kept: dict[str, None], rows: list[tuple[bytes, bytes | None]], epoch: int):
+    def __init__(self, effects: Effects, kept: dict[str, None], rows: list[Row], epoch: int):
         self.effects = effects
         self.kept = kept
         self.rows = rows
@@ -69,55 +75,6 @@ class _Write:
         self.epoch = epoch
         self.finished = trio.Event()
         self.error: BaseException | None = None
-
-
-class _NotInMemoryError(Exception):
-    """A node, or the number of its children, has to be read before the ops can be planned."""
-
-    def __init__(self, path: str, *, children: bool = False) -> None:
-        super().__init__(path)
-        self.path = path
-        self.children = children
-
-
-class _Latest:
-    """Nodes as they will be when pending writes are durable."""
-
-    __slots__ = ("_overlay", "_visible", "deletes")
-
-    def __init__(self, visible: VisibleNodes, overlay: dict[str, tuple[Znode | None, _Write]]) -> None:
-        self._visible = visible
-        self._overlay = overlay
-        self.deletes = 0
-        """Number of deletions among the ops that are planned now: of more children than that, some are left."""
-
-    def get(self, path: str) -> Znode | None:
-        pending = self._overlay.get(path)
-        if pending is not None:
-            return pending[0]
-        node = self._visible.find(path)
-        if isinstance(node, Unknown):
-            raise _NotInMemoryError(path)
-        return node
-
-    def child_count(self, path: str) -> int:
-        """Return the number of children, or one that is above `deletes` and not above theirs."""
-        visible = self._visible.find(path)
-        names = {} if visible is None else self._visible.names(path)
-        start = f"{path}/"
-        if names is None:
-            found = 0
-            for name in self._visible.some_names.get(path, ()):
-                pending = self._overlay.get(start + name)
-                found += pending is None or pending[0] is not None
-            if found > self.deletes:
-                return found
-            raise _NotInMemoryError(path, children=True)
-        count = len(names)
-        for each, (node, _) in self._overlay.items():
-            if each.startswith(start) and "/" not in each[len(start) :]:
-                count += (node is not None) - (each[len(start) :] in names)
-        return count
 
 
 class KeyValueStore:
@@ -133,7 +90,9 @@ class KeyValueStore:
         self._broken: BaseException | None = None
         self._overlay: dict[str, tuple[Znode | None, _Write]] = {}
         """Effects of pending writes on nodes, by path, from the last such write."""
-        self._latest = _Latest(self._visible, self._overlay)
+        self._latest = LatestNodes(self._visible, self._overlay)
+        self._plans: dict[StepwisePlan, None] = {}
+        """Plans that are being made in steps."""
         self._tail: _Write | None = None
         """Last pending write."""
         self._epoch = 0
@@ -141,6 +100,7 @@ class KeyValueStore:
         self._unsure: dict[str, None] = {}
         """Paths whose rows a failed batch may have changed."""
         self._reads = 0
+        self.times = MetadataTimes()
         self._failed_epoch = -1  # used by the lane, only inside its job
         self._gathered: list[_Write] = []
         """Planned writes of this turn of the event loop, which are not with the lane yet."""
@@ -160,7 +120,8 @@ class KeyValueStore:
         await self._read_turn()
         node = self._visible.find(path)
         while isinstance(node, Unknown):
-            await self._rows.fetch((path,))
+            with self.times.of("get"):  # what is in memory takes no time
+                await self._rows.fetch((path,))
             self._require()
             node = self._visible.find(path)
         if node is None:
@@ -232,15 +193,24 @@ class KeyValueStore:
 
     async def _commit(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
         """Plan a write, queue it, and wait until it is durable and visible."""
-        planned = await self._planned(ops)
+        with self.times.of("del" if len(ops) == 1 and isinstance(ops[0], Delete) else "put"):
+            self.times.put_bytes += bytes_put(ops)
+            return await self._committed(ops)
+
+    async def _committed(self, ops: Sequence[Op]) -> tuple[list[str], Effects]:
+        planned, rows = await self._planned(ops)
         effects, kept = planned.effects, planned.kept
         if self._unsure:
             # Their rows are written again, and they stay in memory until that is done.
             effects = {**{path: self._latest.get(path) for path in self._unsure}, **effects}
             kept = {**self._unsure, **kept}
             self._unsure = {}
-        write = _Write(effects, kept, [_row(path, effects) for path in kept], self._epoch)
+            rows = None
+        rows = [row_of(path, effects) for path in kept] if rows is None else rows
+        write = _Write(effects, kept, rows, self._epoch)
         self._rows.planned(effects)
+        for plan_under_way in self._plans:
+            plan_under_way.disturbed.update(effects)
         for path, node in effects.items():
             self._visible.hold(path)
             self._overlay[path] = (node, write)
@@ -254,21 +224,26 @@ class KeyValueStore:
             raise MetadataUnavailableError(f"the metadata could not be written: {write.error}") from write.error
         return planned.results, planned.effects
 
-    async def _planned(self, ops: Sequence[Op]) -> Plan:
-        """Plan a write; nothing changes between the plan and the return."""
+    async def _planned(self, ops: Sequence[Op]) -> tuple[Plan, list[Row] | None]:
+        """Plan a write; nothing changes between the plan and the return. Of very many ops the rows are made too."""
         deletes = sum([isinstance(op, Delete) for op in ops])
+        left = STEPWISE_MAX if len(ops) > planning.OPS_IN_STEP else 0
         while True:
             self._require()
             self._latest.deletes = deletes
             try:
-                return plan(self._latest, ops, _SESSION)
-            except _NotInMemoryError as missing:
+                if not left:
+                    return plan(self._latest, ops, _SESSION), None
+                left -= 1
+                if (found := await self._planned_in_steps(ops, deletes)) is not None:
+                    return found
+            except NotInMemoryError as missing:
                 if missing.children:
                     # Twice as many as needed, since some may be about to be deleted.
                     known = len(self._visible.some_names.get(missing.path, ()))
                     await self._rows.names(missing.path, max(16, 2 * deletes, 4 * known))
                 else:
-                    await self._rows.fetch(self._unknown(missing.path, ops))
+                    await self._rows.fetch(await self._unknown(missing.path, ops))
             except MetadataError:
                 tail = self._tail
                 if tail is None:
@@ -279,16 +254,39 @@ class KeyValueStore:
                 if tail.error is None:
                     raise
 
-    def _unknown(self, missing: str, ops: Sequence[Op]) -> list[str]:
+    async def _planned_in_steps(self, ops: Sequence[Op], deletes: int) -> tuple[Plan, list[Row]] | None:
+        """Return the plan of very many ops, and its rows; None if others have written the same nodes meanwhile. Raises
+        as `plan`."""
+        latest = LatestNodes(self._visible, self._overlay)
+        latest.deletes = deletes
+        stepwise = StepwisePlan(self._visible, latest, ops, _SESSION)
+        self._plans[stepwise] = None
+        try:
+            for _ in stepwise.steps():
+                await trio.lowlevel.checkpoint()
+        finally:
+            del self._plans[stepwise]
+        self._require()
+        return stepwise.result()
+
+    async def _unknown(self, missing: str, ops: Sequence[Op]) -> dict[str, None]:
         """Return what has to be read to plan these ops, as far as it can be told now; at least the missing node."""
         wanted = {missing: None}
-        for op in ops if len(ops) > 1 else ():
-            if isinstance(op, Create) and op.sequential:
-                continue  # its parent is asked for
-            known = op.path in self._overlay or not paths.is_valid(op.path)
-            if not known and isinstance(self._visible.find(op.path), Unknown):
+        for number, op in enumerate(ops if len(ops) > 1 else ()):
+            if number and not number % planning.OPS_IN_STEP:
+                await trio.lowlevel.checkpoint()
+            # Of a sequential one, the parent is asked for.
+            if not (isinstance(op, Create) and op.sequential) and self._is_unknown(op.path):
                 wanted[op.path] = None
-        return list(wanted)
+        return wanted
+
+    def _is_unknown(self, path: str) -> bool:
+        if path in self._overlay:
+            return False
+        try:
+            return isinstance(self._visible.find(path), Unknown)
+        except InvalidPathError:
+            return False
 
     def _unsettled(self) -> list[str]:
         """Return the paths of nodes whose rows may differ from what readers see."""
@@ -349,6 +347,8 @@ class KeyValueStore:
 
     def _fail(self, writes: list[_Write], error: BaseException) -> None:
         self._epoch = writes[-1].epoch + 1
+        for plan_under_way in self._plans:
+            plan_under_way.disturbed.update(self._overlay)
         self._overlay.clear()
         self._tail = None
         if isinstance(error, NotSyncedError) or not (isinstance(error, OSError) and error.errno in _NO_SPACE):
@@ -381,11 +381,6 @@ async def open_store(world: World, directory: str, *, create: bool = True) -> Ke
     """
     key_value = await world.offload.run(partial(_open, world, directory, create), name="metadata open")
     return KeyValueStore(world, key_value)
-
-
-def _row(path: str, effects: Effects) -> tuple[bytes, bytes | None]:
-    node = effects[path]
-    return row_key(path), None if node is None or node.owner != NOBODY else row_value(node)
 
 
 def _open(world: World, directory: str, create: bool) -> KeyValue:

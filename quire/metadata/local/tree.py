@@ -68,21 +68,15 @@ def plan(view: NodesView, ops: Sequence[Op], session: int) -> Plan:
 
     `session` owns the ephemeral ones. Raises the first failing op's error with its `.index`.
     """
-    draft = _Draft(view, session)
-    results: list[str] = []
-    for index, op in enumerate(ops):
-        try:
-            results.append(draft.do(op))
-        except MetadataError as error:
-            error.index = index
-            raise
-    return Plan(draft.effects, draft.kept, results)
+    draft = Draft(view, session)
+    draft.do_all(ops)
+    return draft.plan()
 
 
-class _Draft:
+class Draft:
     """Effects of the ops so far, on top of the original nodes."""
 
-    __slots__ = ("_born", "_session", "_view", "effects", "kept")
+    __slots__ = ("_born", "_results", "_session", "_view", "effects", "kept")
 
     def __init__(self, view: NodesView, session: int) -> None:
         self._view = view
@@ -91,8 +85,23 @@ class _Draft:
         """Children created less those deleted by the ops so far, by the path of their parent."""
         self.effects: Effects = {}
         self.kept: dict[str, None] = {}
+        self._results: list[str] = []
 
-    def do(self, op: Op) -> str:
+    def plan(self) -> Plan:
+        """Return the plan of all ops so far."""
+        return Plan(self.effects, self.kept, self._results)
+
+    def do_all(self, ops: Sequence[Op]) -> None:
+        """Add ops. Raises the first failing op's error with its `.index` among all so far."""
+        results = self._results
+        for op in ops:
+            try:
+                results.append(self._do(op))
+            except MetadataError as error:
+                error.index = len(results)
+                raise
+
+    def _do(self, op: Op) -> str:
         if isinstance(op, Create):
             return self._create(op)
         path = op.path

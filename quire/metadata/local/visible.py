@@ -11,6 +11,7 @@ its parent are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as SetOf
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -68,6 +69,15 @@ class VisibleNodes:
                 return None
         return node
 
+    def is_unknown(self, path: str) -> bool:
+        """Return whether `find` returns UNKNOWN for a path that a node can have."""
+        known = path in self._nodes or path in self._old_nodes
+        return not known and (path == paths.ROOT or not self._is_absent(path))
+
+    def holds(self, found: SetOf[str]) -> bool:
+        """Return whether all these nodes are kept themselves; see `hold`."""
+        return self._nodes.keys() >= found
+
     def _is_absent(self, path: str) -> bool:
         folder = paths.parent(path)
         above: Found = self._nodes.get(folder, UNKNOWN)
@@ -106,34 +116,38 @@ class VisibleNodes:
         """Make `effects`, on nodes that are known, visible; return the paths whose node, or whose list of children,
         changed: watches report these."""
         changed: dict[str, None] = {}
+        nodes = self._nodes
         for path, node in effects.items():
-            old = self.find(path)
-            assert not isinstance(old, Unknown), f"{path} was planned, so it is known"
+            old: Found = nodes.get(path, UNKNOWN)
+            if old is UNKNOWN:
+                old = self.find(path)
+            assert old is not UNKNOWN, f"{path} was planned, so it is known"
             if node == old:
                 continue
             changed[path] = None
             self._keep(path, node)
             if (old is None) != (node is None):
-                changed[paths.parent(path)] = None
-                self._exists(path, node is not None)
+                changed[self._exists(path, node is not None)] = None
             if node is None or node.owner == NOBODY:
                 self.ephemerals.pop(path, None)
             else:
                 self.ephemerals[path] = None
         return list(changed)
 
-    def _exists(self, path: str, exists: bool) -> None:
-        """Change the list of children that the node is in, and begin or end its own."""
+    def _exists(self, path: str, exists: bool) -> str:
+        """Change the list of children that the node is in, and begin or end its own. Return the parent."""
         self._old_names.pop(path, None)
         if exists:
-            self._keep_names(path, {})
+            self._names[path] = {}
+            self._room -= NODE_COST + len(path)
         else:
             self._names.pop(path, None)
-        folder, name = paths.parent(path), paths.name(path)
+        at = path.rindex("/")  # `paths` would be five calls more, for each of thousands of nodes
+        folder, name = path[:at] or paths.ROOT, path[at + 1 :]
         if not exists and (some := self.some_names.get(folder)) is not None:
             some.pop(name, None)
         if self.names(folder) is None:
-            return
+            return folder
         siblings = self._names[folder]
         if not exists:
             siblings.pop(name, None)
@@ -142,6 +156,7 @@ class VisibleNodes:
             self._room -= NODE_COST
         else:
             del self._names[folder]
+        return folder
 
     def _keep(self, path: str, node: Znode | None) -> None:
         self._nodes[path] = node

@@ -34,6 +34,7 @@ from quire.metadata import paths
 from quire.metadata.errors import MetadataError, MetadataUnavailableError, NoNodeError
 from quire.metadata.local.watches import TreeWatch
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
+from quire.metadata.times import MetadataTimes, Operation, bytes_put
 from quire.metadata.zookeeper.config import (
     ConnectString,
     SessionExpiredPolicy,
@@ -69,6 +70,7 @@ class ZooKeeperStore:
         self._session = Session(config, world.faults)
         self._transactions = Transactions(self._session)
         self._requests = self._session.requests
+        self.times = MetadataTimes()
 
     @property
     def expired(self) -> trio.Event:
@@ -76,7 +78,7 @@ class ZooKeeperStore:
 
     async def get(self, path: str) -> Node | None:
         paths.check(path)
-        return await self._bounded(self._get, path)
+        return await self._bounded("get", self._get, path)
 
     async def create(
         self,
@@ -89,24 +91,26 @@ class ZooKeeperStore:
     ) -> str:
         op = Create(path=path, value=value, kind=kind, sequential=sequential, make_parents=make_parents)
         check_op(op)
-        return await self._bounded(self._transactions.create, op)
+        self.times.put_bytes += len(value)
+        return await self._bounded("put", self._transactions.create, op)
 
     async def put(self, path: str, value: bytes, version: int) -> int:
         op = Put(path=path, value=value, version=version)
+        self.times.put_bytes += len(value)
         check_op(op)
-        stat = await self._bounded(self._transactions.write, op)
+        stat = await self._bounded("put", self._transactions.write, op)
         new_version: int = stat.version
         return new_version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         op = Delete(path=path, version=version)
         check_op(op)
-        await self._bounded(self._transactions.write, op)
+        await self._bounded("del", self._transactions.write, op)
         self._session.orphans.forget(path)
 
     async def children(self, path: str) -> list[str]:
         paths.check(path)
-        names: list[str] = await self._bounded(self._transactions.read, self._requests.children(path), path)
+        names: list[str] = await self._bounded("get", self._transactions.read, self._requests.children(path), path)
         return sorted(names)
 
     async def multi(self, ops: Sequence[Op]) -> list[str]:
@@ -120,7 +124,8 @@ class ZooKeeperStore:
             await trio.lowlevel.checkpoint()
             self._session.require()
             return []
-        return await self._bounded(self._transactions.commit, ops, False)
+        self.times.put_bytes += bytes_put(ops)
+        return await self._bounded("put", self._transactions.commit, ops, False)
 
     def watch(self, path: str) -> TreeWatch:
         watch = self._session.watches.add(path)
@@ -148,7 +153,7 @@ class ZooKeeperStore:
     async def sync(self, path: str = paths.ROOT) -> None:
         """Wait until later reads see everything written before this call, by any client."""
         paths.check(path)
-        await self._bounded(self._transactions.read, self._requests.sync(path), path)
+        await self._bounded("get", self._transactions.read, self._requests.sync(path), path)
 
     def on_new_session(self, listener: Callable[[int], None]) -> Callable[[], None]:
         """Call `listener(session)`, which must not raise or wait, when a new session has begun, before watches report
@@ -180,13 +185,14 @@ class ZooKeeperStore:
                 )
             await self._transactions.make_chroot(chroot, secure=self._config.secure)
 
-    async def _bounded(self, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+    async def _bounded(self, operation: Operation, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a call within its time limit."""
         self._session.require()
-        with trio.move_on_after(self._config.call_timeout_s):
-            return await call(*args)
-        self._session.require()
-        raise MetadataUnavailableError(f"ZooKeeper did not answer within {self._config.call_timeout_s:g} s")
+        with self.times.of(operation):
+            with trio.move_on_after(self._config.call_timeout_s):
+                return await call(*args)
+            self._session.require()
+            raise MetadataUnavailableError(f"ZooKeeper did not answer within {self._config.call_timeout_s:g} s")
 
     async def _get(self, path: str) -> Node | None:
         try:

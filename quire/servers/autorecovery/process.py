@@ -125,8 +125,9 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
                 from quire.service.http import serve_web
 
                 address = config.http.host, config.http.port
-                app = web_app(world, store, stats, root=root, name=name)
-                web = partial(serve_web, app, *address, stop=stop, tls=await config.http.side(world))
+                side = await config.http.side(world)
+                app = web_app(world, store, stats, side, root=root, name=name)
+                web = partial(serve_web, app, *address, stop=stop, tls=side)
                 scheme = "https" if config.http.tls_enabled else "http"
                 with naming("httpServerPort", *address):
                     http = f"{scheme}://{host_port(await nursery.start(web, name='web'))}"

@@ -31,8 +31,10 @@ from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.world.doors import World
@@ -112,11 +114,15 @@ def _route(path: str, **handlers: Handler) -> Route:
     return original_route(path, (MetadataError, AutoRecoveryError), **handlers)
 
 
-def web_app(world: World, store: MetadataStore, stats: RecoveryStats, *, root: str, name: str) -> Starlette:
-    """Return the site of auto recovery."""
+def web_app(
+    world: World, store: MetadataStore, stats: RecoveryStats, side: Certified | None, *, root: str, name: str
+) -> Starlette:
+    """Return the site of auto recovery. `side`: TLS of its port."""
     metrics = Metrics()
+    watch_loop(metrics)
     worker_metrics.register(metrics, stats.worker)
     auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
+    register_machine(metrics, {"httpServerPort": side})
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
     return make_original_app(metrics, AutorecoveryResources(store, marks, root).routes())
 

@@ -201,12 +201,14 @@ async def serve(
         counts = ConnectionCounts()
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
+        offered = await _offered(world, config.tls)
         if config.http.enabled:
             from quire.servers.bookie.web import web_app
             from quire.service.http import serve_web
 
-            app = web_app(bookie, metadata, counts, config, nursery)
             side = await config.http.side(world)
+            certificates = {"bookiePort": None if offered is None else offered.side, "httpServerPort": side}
+            app = web_app(bookie, metadata, counts, config, nursery, certificates)
             web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
             with naming("httpServerPort", config.http.host, config.http.port):
                 _, http_port = await nursery.start(web, name="web")
@@ -222,7 +224,7 @@ async def serve(
             counts=counts,
             endpoints=endpoints,
             register_wait_s=2 * config.metadata.timeout_ms / 1000,
-            tls=await _offered(world, config.tls),
+            tls=offered,
             authentication=await bookie_authentication(world, config.auth),
         )
         async with trio.open_nursery() as outer:

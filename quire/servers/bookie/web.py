@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -34,10 +35,12 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
 from quire.service.log import get_logger
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 from quire.service.serve import ConnectionCounts
@@ -262,10 +265,14 @@ def web_app(
     counts: ConnectionCounts,
     config: BookieServerConfig,
     nursery: trio.Nursery,
+    certificates: Mapping[str, Certified | None],
 ) -> Starlette:
-    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for."""
+    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
+    TLS by port."""
     metrics = Metrics()
     register(metrics, bookie, counts)
+    register_machine(metrics, certificates)
+    watch_loop(metrics)
     return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 

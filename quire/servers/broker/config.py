@@ -10,6 +10,8 @@ from broker.console.config import ConsoleOptions
 from broker.ownership.config import OwnershipOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
+from broker.series.config import MetricsOptions
+from broker.tracing.config import TracingOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -42,6 +44,8 @@ class BrokerConfig:
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
     deletion: DeletionKeys
+    metrics: MetricsOptions
+    tracing: TracingOptions
     console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys
@@ -75,10 +79,6 @@ BROKER: Final = Process(
         "advertisedAddress": Change(
             doc="Host at which clients and other brokers reach this broker; with webServicePort it is the "
             "broker's name. Empty: bindAddress, or this host's name if that is every address."
-        ),
-        "brokerShutdownTimeoutMs": Change(
-            default=60_000,
-            doc="Maximum time for a stopping broker to unload its bundles and to end its connections.",
         ),
     },
 )

@@ -61,10 +61,11 @@ class ListenConfig(AddressKeys):
     )
     shutdown_timeout_s: float = conf_key(
         "brokerShutdownTimeoutMs",
-        10_000,
+        60_000,
         unit=MS_IN_S,
         minimum=0,
-        doc="Maximum time for connections to end when the server stops.",
+        doc="Maximum time for a stopping server to close its topics and to end its connections. Topics that are not "
+        "closed then are recovered at their next use.",
     )
 
     def __post_init__(self) -> None:

@@ -29,6 +29,10 @@ class Ports:
     secure: ServerTls | None
     secure_web: ServerTls | None
 
+    def certificates(self) -> dict[str, ServerTls | None]:
+        """Return the sides of TLS by the keys of their ports."""
+        return {"brokerServicePortTls": self.secure, "webServicePortTls": self.secure_web}
+
     def addresses(self, host: str) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
         """Return the addresses without TLS and with it, for clients that know this machine as `host`."""
         plain = None if self.plain is None else (host, self.plain.address[1])

@@ -44,6 +44,7 @@ from quire.servers.errors import CliError
 from quire.servers.late_imports import load_late
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
 from quire.servers.standalone.metadata import next_incarnation
+from quire.servers.tracing import open_tracing
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
@@ -140,6 +141,7 @@ async def run_broker_on(
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         ownership = Ownership(world, metadata, me, config.ownership, tls=client_tls, own=own)
+        tracing = await stack.enter_async_context(open_tracing(world, config.tracing))
         broker = Broker(
             world,
             metadata,
@@ -156,6 +158,7 @@ async def run_broker_on(
         )
         broker.context.service_url_tls = me.broker_url_tls
         broker.context.client_tls = client_tls
+        broker.context.tracing = tracing
         broker.context.credentials = credentials
         others = OtherBrokers(ownership, world.network, client_tls, own)
         broker.administration.others = broker.change_events.elsewhere = others
@@ -196,6 +199,7 @@ async def run_broker_on(
                     me,
                     stop=stop,
                     ledgers_root=ledgers_root,
+                    certificates=ports.certificates(),
                     ledgers=cast("LedgerAccess", ledger_client),
                 )
                 for key, port, secure in (

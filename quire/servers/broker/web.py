@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import trio
@@ -21,12 +22,16 @@ from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
+from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import Health, make_app
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -43,15 +48,23 @@ def web_app(
     *,
     stop: trio.Event,
     ledgers_root: str,
+    certificates: Mapping[str, Certified | None],
     ledgers: LedgerAccess,
 ) -> Starlette:
-    """Return the site of a broker; it is ready until `stop` is set. `ledgers`: its ledger client."""
+    """Return the site of a broker; it is ready until `stop` is set.
+
+    Args:
+        certificates: sides of TLS by port.
+        ledgers: its ledger client.
+    """
     http_client.load()
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
-    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", lambda: len(ownership.owned()))
-    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(session.is_up()))
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    watch_loop(metrics)
+    register_machine(metrics, certificates)
+    register_tracing(metrics, broker.context.tracing)
+    register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
     health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
@@ -79,6 +92,7 @@ def web_app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=partial(seen_bookies, ledgers, broker.metadata, ledgers_root),
         ),
     )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
@@ -96,6 +110,12 @@ def web_app(
     console = config.console
     own_routes = [*routes(service), *console_routes(console, service, parts)]
     return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
+
+
+def register_cluster(metrics: Metrics, bundles: Callable[[], int], is_up: Callable[[], bool]) -> None:
+    """Add the families of a broker of a cluster."""
+    metrics.gauge("quire_bundles_owned", "Bundles that this broker serves", bundles)
+    metrics.gauge("quire_metadata_connected", "1 while ZooKeeper can be reached", lambda: float(is_up()))
 
 
 async def check_health(broker: Broker, session: MetadataSession, ledgers_root: str, ensemble_size: int) -> None:

@@ -14,6 +14,8 @@ from broker.config import BrokerOptions
 from broker.console.config import ConsoleOptions
 from broker.security.authentication.config import AuthenticationOptions
 from broker.security.authorization.config import AuthorizationOptions
+from broker.series.config import MetricsOptions
+from broker.tracing.config import TracingOptions
 from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
@@ -38,6 +40,8 @@ class StandaloneConfig:
     cursors: CursorConfig
     bookie: BookieConfig
     deletion: DeletionKeys
+    metrics: MetricsOptions
+    tracing: TracingOptions
     console: ConsoleOptions
     authentication: AuthenticationOptions
     log: LogKeys

@@ -42,6 +42,7 @@ from quire.servers.process import cut_after_faults, end_when, ending_at_faults
 from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
 from quire.servers.standalone.metadata import initialize, next_incarnation
+from quire.servers.tracing import open_tracing
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
@@ -125,6 +126,7 @@ async def run_standalone(
             no_room=disks.room.why_full,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
+        tracing = await stack.enter_async_context(open_tracing(world, config.tracing))
         broker = Broker(
             world,
             metadata,
@@ -144,6 +146,7 @@ async def run_standalone(
         addresses = Addresses(plain, None, tls)
         broker.context.service_url = addresses.broker_url
         broker.context.service_url_tls = addresses.broker_url_tls
+        broker.context.tracing = tracing
         dynamic.on_change = lambda names: broker.options_changed(config.logs)
         nursery.start_soon(dynamic.run, name="configuration")
         groups = GroupFollowing(metadata, broker.topics.rates.groups, broker.topics.following.everything)
@@ -155,7 +158,18 @@ async def run_standalone(
             if http:
                 from quire.servers.standalone.web import Site
 
-                site = Site(broker, bookie, policies, counts, config, dynamic, addresses, stop=stop, ledgers=client)
+                site = Site(
+                    broker,
+                    bookie,
+                    policies,
+                    counts,
+                    config,
+                    dynamic,
+                    addresses,
+                    stop=stop,
+                    certificates=ports.certificates(),
+                    ledgers=client,
+                )
                 addresses = await site.serve(serving, ports.secure_web)
                 serving.start_soon(load_late, world.offload, name="late imports")
             ready(addresses)

@@ -3,7 +3,7 @@ served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,11 @@ import trio
 from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
+from bookie.metrics import register as register_bookie
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.admin.top.bookies import SeenBookie
 from broker.console.cluster_disks import BookieFacts, DiskSpace
 from broker.console.cluster_ports import ClusterParts, LedgerAccess
 from broker.console.site import console_door, console_routes
@@ -25,11 +27,14 @@ from broker.ownership.local import OwnEverything
 from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
+from broker.tracing.metrics import register_tracing
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
+from quire.servers.machine_metrics import Certified, register_machine
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
+from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
@@ -51,6 +56,7 @@ class Site:
         addresses: Addresses,
         *,
         stop: trio.Event,
+        certificates: Mapping[str, Certified | None],
         ledgers: LedgerAccess,
     ) -> None:
         """`ledgers`: the ledger client of the broker."""
@@ -67,6 +73,7 @@ class Site:
             config,
             configuration,
             self._urls,
+            certificates,
             stop=stop,
             ledgers=ledgers,
         )
@@ -109,21 +116,24 @@ def _app(
     config: StandaloneConfig,
     configuration: DynamicConfiguration,
     addresses: Callable[[], Addresses],
+    certificates: Mapping[str, Certified | None],
     *,
     stop: trio.Event,
     ledgers: LedgerAccess,
 ) -> Starlette:
     metrics = Metrics()
-    register(metrics, broker, counts, config.broker.cluster_name)
-    stats = bookie.stats
-    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
-    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
-    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
-    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)
-    metrics.gauge(
-        "quire_disk_full", "1: the disk is full, nothing is published; 0: it is not", lambda: int(broker.no_room != "")
-    )
+    register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_bookie(metrics, bookie, ConnectionCounts())
+    watch_loop(metrics)
+    register_machine(metrics, certificates)
+    register_tracing(metrics, broker.context.tracing)
+    register_embedded(metrics, bookie)
     health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
+
+    async def bookies() -> list[SeenBookie]:
+        total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
+        return [SeenBookie(bookie.config.id, "writable", free=free, total=total)]
+
     service = Service(
         administration=broker.administration,
         client_partitions=broker.client_partitions,
@@ -148,6 +158,7 @@ def _app(
             started_ms=broker.context.world.clock.wall_ms(),
             wall_ms=broker.context.world.clock.wall_ms,
             configuration=configuration,
+            bookies=bookies,
         ),
     )
 
@@ -200,3 +211,12 @@ async def _facts(bookie: Bookie) -> BookieFacts:
         },
         reason=bookie.disks.reason,
     )
+
+
+def register_embedded(metrics: Metrics, bookie: Bookie) -> None:
+    """Add the families that only a standalone server has: the first names of what its bookie does."""
+    stats = bookie.stats
+    metrics.counter("bookie_adds", "Entries added", lambda: stats.adds)
+    metrics.counter("bookie_add_bytes", "Bytes of entries added", lambda: stats.add_bytes)
+    metrics.counter("bookie_reads", "Read requests served", lambda: stats.reads)
+    metrics.counter("bookie_journal_syncs", "Commit groups written and synced", lambda: bookie.journal.groups)

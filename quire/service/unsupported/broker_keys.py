@@ -26,12 +26,15 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "maxSecondsToClearTopicNameCache topicsPatternRegexImplementation autoShrinkForConsumerPendingAcksMap",
     "bounded otherwise: loads and lookups by connection, lists by their answers": "maxConcurrentTopicLoadRequest "
     "maxConcurrentLookupRequest maxTopicListInFlight*",
-    "metrics are always served, at /metrics": "exposePublisherStats exposeTopicLevelMetricsInPrometheus "
-    "exposeConsumerLevelMetricsInPrometheus exposeProducerLevelMetricsInPrometheus exposePreciseBacklogInPrometheus "
-    "exposeManagedLedgerMetricsInPrometheus exposeManagedCursorMetricsInPrometheus exposeBundlesMetricsInPrometheus "
-    "exposeSubscriptionBacklogSizeInPrometheus exposeCustomTopicMetricLabelsEnabled allowedTopicPropertyKeysForMetrics "
-    "splitTopicAndPartitionLabelInPrometheus replicationMetricsEnabled aggregatePublisherStatsByProducerName "
-    "statsUpdateInitialDelayInSecs metricsServletTimeoutMs metricsBufferResponse "
+    "backlogs are always exact": "exposePreciseBacklogInPrometheus",
+    "statistics of producers are always served": "exposePublisherStats",
+    "metrics of bundles are in the load reports": "exposeBundlesMetricsInPrometheus",
+    "there is no replication between clusters": "replicationMetricsEnabled",
+    "metrics have the labels of docs/metrics.md": "exposeCustomTopicMetricLabelsEnabled "
+    "allowedTopicPropertyKeysForMetrics aggregatePublisherStatsByProducerName",
+    "a scrape is made in steps, and shared by all that ask at about the same time": "metricsServletTimeoutMs "
+    "metricsBufferResponse",
+    "rates and buckets are those of statsUpdateFrequencyInSecs": "statsUpdateInitialDelayInSecs "
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
     "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
     "healthCheckMetricsUpdateTimeInSeconds",

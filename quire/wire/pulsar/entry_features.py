@@ -9,10 +9,11 @@ entries of one size with the pattern repeated (0.23 us for each entry).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
@@ -62,6 +63,8 @@ _FREE_TEXTS = frozenset((6, 18))
 """partition_key, ordering_key: any bytes of that length."""
 
 _Match = Callable[[Buffer, int], Any]
+_NONE: Final[Mapping[int, Any]] = MappingProxyType({})
+"""Patterns of all producers that have published little: there are thousands, and an empty dict each is memory."""
 
 
 def _never(entry: Buffer, at: int) -> None:
@@ -117,9 +120,9 @@ class EntryFeatures:
     def __init__(self, may_match: int = _ALIKE) -> None:
         """Take the features of entries that a pattern may match, which `unusual` does not see then."""
         self._may_match = may_match
-        self._patterns: dict[int, _Match] = {}
+        self._patterns: Mapping[int, _Match] = _NONE
         """Patterns by the lowest byte of the metadata's size."""
-        self._runs: dict[int, _RunPattern] | None = {}
+        self._runs: Mapping[int, _RunPattern] | None = _NONE
         """Patterns of runs, by the same byte. None after a run that did not match: this producer's entries vary."""
         self._alike = 0
         """Features of entries that some pattern matches."""
@@ -192,9 +195,9 @@ class EntryFeatures:
             self._patience = min(2 * self._patience, _LEARN_AFTER_MAX)
         self._alike |= features_of(entry)
         pattern = _pattern(entry)
-        self._patterns[key] = re.compile(pattern).match
+        self._patterns = {**self._patterns, key: re.compile(pattern).match}
         if self._runs is not None:
-            self._runs[key] = _RunPattern(pattern, metadata_span(entry)[1])
+            self._runs = {**self._runs, key: _RunPattern(pattern, metadata_span(entry)[1])}
 
 
 class _RunPattern:

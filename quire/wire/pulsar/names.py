@@ -46,7 +46,9 @@ _ENTITY = re.compile(ENTITY_PATTERN)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _PLAIN = re.compile(r"[A-Za-z0-9.\-_*]+")
 _ESCAPE = re.compile("%(?:[01][0-9a-f]|2[5ef]|5c|7f)", re.IGNORECASE)
-_PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,8})\Z", re.ASCII)
+PARTITION_NUMBER = re.compile("0|[1-9][0-9]{0,8}", re.ASCII)
+"""Expression for the number of a partition, at the end of its local name."""
+_PARTITION = re.compile(rf"-partition-({PARTITION_NUMBER.pattern})\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)

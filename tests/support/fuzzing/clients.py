@@ -68,7 +68,11 @@ def encrypted(port: int, context: ssl.SSLContext) -> Connect:
         raw = await trio.open_tcp_stream("127.0.0.1", port)
         if rng.random() < 0.05:
             return raw
-        return await _Encrypted.begin(raw, context, rng if rng.random() < 0.125 else None)
+        try:
+            return await _Encrypted.begin(raw, context, rng if rng.random() < 0.125 else None)
+        except BaseException:
+            await trio.aclose_forcefully(raw)
+            raise
 
     return connect
 

@@ -179,7 +179,9 @@ class Stage:
         self.dropped: list[Subscription] = []
         self.delayed_delivery = of_broker(BrokerOptions(**options))
         served: Any = SimpleNamespace(
+            published=None,
             context=SimpleNamespace(
+                tracing=None,
                 options=BrokerOptions(**options),
                 output=OutputBudget(0),
                 measures=Measures(60.0),

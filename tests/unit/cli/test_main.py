@@ -75,11 +75,11 @@ def test_a_command_loads_only_what_it_needs(words: str, unwanted: set[str], tmp_
 def test_operations_are_commands_of_quire(tmp_path: Path) -> None:
     shown = quire("operations", "--help", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("usage: quire operations ")
+    assert " operations [OPTIONS] COMMAND [ARGS]..." in shown.stdout
     for name in ("verify-replicas", "recover-bookie", "decommission-bookie", "replace-disk", "rolling-restart"):
         assert name in shown.stdout
     wrong = quire("operations", "recover-bookie", "--dry-run", cwd=tmp_path)
-    assert (wrong.returncode, wrong.stderr.splitlines()[0][:38]) == (2, "usage: quire operations recover-bookie")
+    assert (wrong.returncode, "Missing argument" in wrong.stderr) == (2, True)
 
 
 def test_a_wrong_configuration_is_one_line_and_code_2(tmp_path: Path) -> None:

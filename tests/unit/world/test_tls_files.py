@@ -27,6 +27,16 @@ def pair(authority: Authority) -> Pair:
     return authority.issue("localhost")
 
 
+def test_the_end_of_the_own_certificate_is_known_and_changes_with_its_file(authority, pair):
+    files = TlsFiles(authority.server(pair), server_side=True)
+    first = load_pem_x509_certificates(pair.certificate.read_bytes())[0].not_valid_after_utc.timestamp()
+    assert files.expires_at_s == first > 1_700_000_000
+    authority.issue("localhost", expired=True)
+    assert files.refresh()
+    assert files.expires_at_s == 1577836800.0, "2020-01-01"
+    assert TlsFiles(authority.client(), server_side=False).expires_at_s == 0
+
+
 def test_a_store_of_type_pkcs12_has_key_certificate_and_trust(tmp_path, authority, pair):
     key: Any = serialization.load_pem_private_key(pair.key.read_bytes(), None)
     chain = load_pem_x509_certificates(pair.certificate.read_bytes())

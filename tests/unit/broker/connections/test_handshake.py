@@ -17,6 +17,7 @@ from broker.security.authentication.credentials import DATA_BYTES_MAX
 from broker.security.principal import Principal
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.credentials import TLS, authentication, certificate, token
+from tests.support.effort import effort
 from tests.support.pulsar_frames import C, frame
 from tests.support.waiting import until
 from tests.unit.broker.peers import Peer, Room, in_broker
@@ -296,8 +297,9 @@ async def test_fuzzed_connects_are_refused_without_an_error_in_the_log(log_event
     good = token().encode()
     methods = ("token", "token", "basic", "basic", "tls", "none", "", "x" * 300, "sasl", "\u20ac")
     connected = ended = 0
+    connects = effort(quick=3000, full=10_000)
     async with secured(proxy_roles=("proxy",), verify_original=True) as room:
-        for count in range(10_000):
+        for count in range(connects):
             data = bytearray(rng.choice((good, b"admin:123456", b"", rng.randbytes(rng.randrange(200)))))
             if data and rng.random() < 0.5:
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -323,9 +325,9 @@ async def test_fuzzed_connects_are_refused_without_an_error_in_the_log(log_event
             if count % 500 == 0:
                 await trio.testing.wait_all_tasks_blocked()
         await trio.testing.wait_all_tasks_blocked()
-        assert connected + ended == 10_000
-        assert connected > 100
-        assert ended > 2000
+        assert connected + ended == connects
+        assert connected > connects // 100
+        assert ended > connects // 5
         assert not room.broker.connections
     shown = repr(log_events)
     assert good.decode() not in shown

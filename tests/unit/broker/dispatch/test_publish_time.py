@@ -26,10 +26,10 @@ async def test_an_entry_is_found_by_time_with_few_reads_however_many_ledgers_the
         assert len(log.ledgers) > 300
         for number in (0, 1, 2, 300, 301, 599, 600):
             for early_ms in (0, 9):
-                before = log.ledger_reads
+                before = log.ledger_reads[0]
                 found = await first_published_at(log, 1000 + 10 * number - early_ms)
                 assert found == Position(*ids[number])
-                assert log.ledger_reads - before <= 12
+                assert log.ledger_reads[0] - before <= 12
         assert await first_published_at(log, 0) == Position(*ids[0])
         assert await first_published_at(log, 1 << 62) == LATEST
 
@@ -81,11 +81,11 @@ async def test_more_unreadable_entries_than_are_looked_around_deliver_too_much_r
         log = await factory.open(NAME)
         entries = [b"junk" if 100 <= each < 500 else entry(b"m", publish_time=1000 + each) for each in range(600)]
         ids = [Position(*each) for each in await publish(log, *entries)]
-        reads = log.ledger_reads
+        reads = log.ledger_reads[0]
         for wanted in (0, 50, 99, 500, 550, 599):
             assert await first_published_at(log, 1000 + wanted) <= ids[wanted]
         assert await first_published_at(log, 1000 + 550) >= ids[0]
-        assert log.ledger_reads - reads <= 7 * 12 * 3
+        assert log.ledger_reads[0] - reads <= 7 * 12 * 3
 
 
 async def test_the_time_that_a_broker_has_added_goes_before_the_producers(cluster: Cluster) -> None:
@@ -104,9 +104,9 @@ async def test_the_search_for_expired_entries_mostly_reads_the_oldest_alone(clus
     async with cluster.broker(entries_max=10) as factory:
         log = await factory.open(NAME)
         ids = [Position(*each) for each in await publish(log, *[entry(b"m", publish_time=each) for each in range(200)])]
-        before = log.ledger_reads
+        before = log.ledger_reads[0]
         assert await last_published_before(log, 50, ids[60]) is None
-        assert log.ledger_reads - before <= 1
+        assert log.ledger_reads[0] - before <= 1
         assert await last_published_before(log, 50, ids[20]) == ids[49]
         assert await last_published_before(log, 999, ids[20]) == ids[199]
         assert await last_published_before(log, 999, Position(ids[199].ledger_id, 999)) is None

@@ -291,3 +291,23 @@ async def test_redelivery_counts_outlive_the_last_consumer() -> None:
         again = stage.join("again")
         stage.subscription.flow(again, 1)
         assert counts(again) == [(b"0", 2)]
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_a_count_that_was_stored_is_delivered_although_nothing_waits(kind: Any) -> None:
+    async with on_stage(kind) as stage:
+        [first, _] = stage.publish(b"0", b"1")
+        stage.subscription.cursor.redeliveries.increment(first)  # before the topic was loaded
+        consumer = stage.join(permits=10)
+        assert counts(consumer) == [(b"0", 1), (b"1", 0)]
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_a_consumer_to_which_nothing_is_delivered_again_needs_no_redelivery(kind: Any) -> None:
+    async with on_stage(kind) as stage:
+        consumer = stage.join(permits=10)
+        stage.publish(b"0", b"1")
+        assert delivered(consumer) == [b"0", b"1"]
+        assert stage.subscription._replay is NOTHING_WAITS
+        stage.subscription.redeliver(consumer, [])
+        assert stage.subscription._replay is not NOTHING_WAITS

@@ -26,6 +26,7 @@ async def test_backlogs_quotas_and_held_publishers_are_shown() -> None:
         }
         assert found == {
             "pulsar_storage_backlog_size": size,
+            "pulsar_storage_backlog_age_seconds": -1,
             "pulsar_storage_backlog_quota_limit": 2000,
             "pulsar_storage_backlog_quota_limit_time": 60,
             "pulsar_publish_rate_limit_times": (await room.topic()).rates.times_limited,

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from quire.metadata import paths
 from quire.metadata.errors import MalformedMetadataError, MetadataError, NoNodeError, NotEmptyError
-from quire.metadata.local import reading, visible
+from quire.metadata.local import planning, reading, visible
 from quire.metadata.local.rocksdb import KeyValueStore, open_store
 from quire.metadata.local.rows import row_key
 from quire.metadata.local.tree import Tree, plan
@@ -21,10 +21,10 @@ from quire.metadata.local.visible import UNKNOWN, VisibleNodes
 from quire.metadata.store import ANY_VERSION, Create, Delete, Kind, Node, Op, Put
 from quire.world.doors import World
 from simulation.machines.world import Universe, run
+from tests.support.effort import effort
 from tests.support.refusals import raises
 from tests.unit.metadata.local.by_hand import ByHand
 
-SEEDS = 40
 OPS = 60
 NAMES = ["/a", "/b", "/a/x", "/a/y", "/a/x/z", "/b/x", "/b/y"]
 
@@ -93,7 +93,13 @@ async def compare_with_a_tree(universe: Universe) -> None:
 
 
 def test_a_store_that_forgets_whatever_it_may_answers_as_a_tree_in_memory() -> None:
-    for seed in range(SEEDS):
+    for seed in range(effort(quick=12, full=40)):
+        run(seed, compare_with_a_tree)
+
+
+def test_it_does_so_when_each_op_is_planned_in_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "OPS_IN_STEP", 1)
+    for seed in range(effort(quick=3, full=10)):
         run(seed, compare_with_a_tree)
 
 
@@ -133,7 +139,7 @@ async def writers_beside_readers(universe: Universe) -> None:
 
 
 def test_what_was_answered_is_seen_beside_writes_of_others() -> None:
-    for seed in range(SEEDS):
+    for seed in range(effort(quick=12, full=40)):
         run(seed, writers_beside_readers)
 
 

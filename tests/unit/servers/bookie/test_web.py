@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.unit.bookie.build import Client
 pytestmark = pytest.mark.real_clock
 
 GOLDEN = Path(__file__).parents[3] / "golden/bookkeeper/http"
+ROOT = Path(__file__).parents[4]
 OF_ONE = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(first_entry_id=0, bookies=("b:1",)),)
 )
@@ -70,7 +72,7 @@ async def with_web(
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
             counts = ConnectionCounts()
-            app = web_app(bookie, store, counts, config, nursery)
+            app = web_app(bookie, store, counts, config, nursery, {})
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
         address = await nursery.start(serve)
@@ -229,3 +231,18 @@ async def test_calls_that_were_made_to_the_original_are_answered_with_the_same_s
         for call in calls:
             if call["path"].startswith(NOT_SERVED):
                 assert (await ask(call["path"], call["method"]))[0] == 404
+
+
+async def test_every_name_that_the_page_has_of_a_bookie_is_exposed_under_traffic(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
+        client = Client(bookie)
+        await client.add(7, 0, 5)
+        await client.read(7, 0)
+        await bookie.checkpoint()
+        _, text = await ask("/metrics")
+        # (chunks of HTTP stand between the lines)
+        seen = {line.partition("{")[0].split()[0] for line in text.splitlines() if line[:1] not in ("#", "")}
+        listed = re.findall(r"^\| `(\w+)` ", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+        of_bookies = [name for name in listed if name.startswith(("bookie_", "bookkeeper_server_", "quire_bookie_"))]
+        ours = ("bookie_adds", "bookie_add_bytes", "bookie_reads", "bookie_journal_syncs")
+        assert [name for name in of_bookies if name not in seen and name not in ours] == ["quire_bookie_job_failures"]

@@ -1,0 +1,1 @@
+"""Calls of `quire admin backup` and `restore`: raw entries, places of subscriptions, nodes of the metadata."""

@@ -1,0 +1,25 @@
+"""Routes of the calls of backups and of `quire top`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from starlette.routing import BaseRoute
+
+from broker.admin.backup import entries, nodes, subscriptions, topics
+from broker.admin.resource import Resource
+from broker.admin.top import handler as top
+
+
+def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
+    """Yield the routes. `topic`: path of a topic."""
+    yield at(f"{topic}/quireBackup", GET=topics.get, PUT=topics.begin, POST=topics.end)
+    yield at(f"{topic}/quireEntries", GET=entries.read, POST=entries.append)
+    yield at(
+        f"{topic}/subscription/{{subscription}}/quireState",
+        GET=subscriptions.get,
+        PUT=subscriptions.put,
+        POST=subscriptions.post,
+    )
+    yield at("/admin/v2/quireNodes", GET=nodes.get)
+    yield at("/admin/v2/quireTop", GET=top.get)

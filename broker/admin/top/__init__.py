@@ -1,0 +1,1 @@
+"""The first topics of a cluster by rate, lag or age, for `quire top`."""

@@ -1,0 +1,209 @@
+"""GET /admin/v2/quireTop?sort=rate|lag|age&count=30&filter=&local=: what is going on, for `quire top`.
+
+{"brokers":[{"broker","topics","msgRateIn","msgThroughputIn","msgRateOut","msgThroughputOut"}],
+ "topics":[{"topic","broker","msgRateIn","msgThroughputIn","msgRateOut","msgThroughputOut","backlog","backlogSize",
+            "ageSeconds","producers","consumers","subscriptions"}],
+ "stuck":[{"topic","broker","subscription","backlog","cause","state","sentence","remedy"}],
+ "bookies":[{"bookie","state","latencyMs","pendingReads","free","total"}],
+ "repairs":{"underReplicated","more","disabled"}, "silent":[broker ids]}
+
+The broker that is asked asks the others, with `local`, and joins their answers: one request for each look, whatever the
+number of topics. Topics are looked at in short steps, and only the first rows are read from ledgers, for their age.
+
+`backlog` is that of the slowest subscription, in entries. `age` ranks by when the ledger was closed that the slowest
+subscription reads: the time of an entry is only read of the rows that are answered. A subscription stands still
+(`stuck`) if it has a backlog and nothing was delivered in the last statsUpdateFrequencyInSecs. `state` of a bookie:
+writable, readonly, lost (it has a cookie and is not registered). -1: unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import trio
+from starlette.responses import Response
+
+from broker.admin.cluster.brokers import living
+from broker.admin.requests import AdminCall
+from broker.admin.resource import answer
+from broker.admin.top.ranking import SORTS, FirstRows, joined
+from broker.background import AT_ONCE_MAX
+from broker.dispatch.publish_time import time_of
+from broker.dispatch.subscription import Subscription
+from broker.errors import BrokerError, translated
+from broker.measures import Rates
+from broker.ownership.brokers import BROKERS
+from broker.ownership.values import decode_report
+from broker.slices import sliced
+from broker.topics.backlog_size import size_behind
+from broker.topics.topic import Topic
+from managed_ledger.errors import ManagedLedgerError
+from quire.metadata.errors import NoNodeError
+from quire.metadata.store import MetadataStore
+from quire.service.web.parameters import Flag, OneOf, Parameter, WholeNumber
+from quire.wire.pulsar.errors import PulsarWireError
+from quire.world.tasks import for_each
+
+TOPICS_IN_STEP: Final = 50
+COUNT: Final = 30
+COUNT_MAX: Final = 200
+MARKS_MAX: Final = 1000
+"""Marks of ledgers that lack copies that are counted."""
+UNKNOWN: Final = -1
+_SORT: Final = OneOf("sort", "Order of the topics.", SORTS, "rate")
+_COUNT: Final = WholeNumber("count", "Topics and subscriptions that are wanted.", 1, COUNT_MAX)
+_FILTER: Final = Parameter("filter", "Text that the names of the topics have.")
+_LOCAL: Final = Flag("local", "Answer what this broker serves only.")
+
+
+async def get(call: AdminCall) -> Response:
+    sort, count, text = call.choice(_SORT), call.whole(_COUNT) or COUNT, call.given(_FILTER) or ""
+    own = await _own(call, sort, count, text)
+    if call.flag(_LOCAL):
+        return answer(own)
+    answers, silent = await _others(call, urlencode({"sort": sort, "count": count, "filter": text, "local": "true"}))
+    found = joined([own, *answers], sort, count)
+    found["silent"] = silent
+    found["bookies"] = [each.as_json() for each in await call.cluster.bookies()]
+    found["repairs"] = await repairs(call.cluster.metadata, call.cluster.ledgers_root)
+    return answer(found)
+
+
+async def _others(call: AdminCall, query: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the answers of the other brokers, and the ids of those that gave none."""
+    answers: list[dict[str, Any]] = []
+    silent: list[str] = []
+    others = call.cluster.others
+    if others is None:
+        return answers, silent
+
+    async def ask(broker: str) -> None:
+        try:
+            with translated(broker):
+                node = await call.cluster.metadata.get(f"{BROKERS}/{broker}")
+            if node is not None:
+                url = others.url_of(decode_report(broker, node.value).broker)
+                answers.append(await others.call(url, "GET", f"/admin/v2/quireTop?{query}"))
+        except BrokerError:
+            silent.append(broker)
+
+    asked = [each for each in await living(call) if each != call.broker_id]
+    await for_each(asked, ask, at_once=AT_ONCE_MAX, name=call.line)
+    return answers, sorted(silent)
+
+
+async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, Any]:
+    """Return the rows of this broker."""
+    first, stuck = FirstRows[Topic](count), FirstRows[tuple[Topic, Subscription]](count)
+    now_ms = call.cluster.wall_ms()
+    total, number = Rates(), 0
+    async for topic in sliced(list(call.cluster.loaded()), TOPICS_IN_STEP):
+        number += 1
+        measures = topic.context.measures
+        rates = measures.of(topic)
+        total = total._replace(
+            messages_in=total.messages_in + rates.messages_in, bytes_in=total.bytes_in + rates.bytes_in
+        )
+        backlog, out = 0, 0.0
+        shown = not text or text in topic.name.full
+        for subscription in topic.subscriptions.values():
+            behind, rate = subscription.cursor.backlog(), measures.of(subscription)
+            backlog, out = max(backlog, behind), out + rate.messages_out
+            total = total._replace(
+                messages_out=total.messages_out + rate.messages_out, bytes_out=total.bytes_out + rate.bytes_out
+            )
+            if behind and not rate.messages_out and shown:
+                stuck.add(behind, (topic, subscription))
+        if shown:
+            key = backlog if sort == "lag" else rates.messages_in + out
+            first.add(_waiting_s(topic, now_ms) if sort == "age" else key, topic)
+    rows = [await _row(topic, call.broker_id, now_ms) for topic in first.rows()]
+    broker = {"broker": call.broker_id, "topics": number, **_rates(total)}
+    return {"brokers": [broker], "topics": rows, "stuck": [_stuck(call, *each) for each in stuck.rows()]}
+
+
+def _rates(rates: Rates) -> dict[str, float]:
+    return {
+        "msgRateIn": rates.messages_in,
+        "msgThroughputIn": rates.bytes_in,
+        "msgRateOut": rates.messages_out,
+        "msgThroughputOut": rates.bytes_out,
+    }
+
+
+def _slowest(topic: Topic) -> Subscription | None:
+    """Return the durable subscription with the first entry that is not acknowledged; None: nothing waits."""
+    waiting = [each for each in topic.subscriptions.values() if each.durable and each.cursor.backlog()]
+    return min(waiting, key=lambda each: each.cursor.mark_delete, default=None)
+
+
+def _waiting_s(topic: Topic, now_ms: int) -> float:
+    """Return about how long the oldest message waits, from memory; -1: none does."""
+    slowest = _slowest(topic)
+    if slowest is None:
+        return UNKNOWN
+    ledger_id = slowest.cursor.next_unacked(slowest.cursor.mark_delete).ledger_id
+    closed = next(
+        (each.closed_ms for each in topic.ledger.ledgers if each.ledger_id >= ledger_id and each.closed_ms), 0
+    )
+    return max(0, now_ms - closed) / 1000 if closed else 0.0
+
+
+async def _row(topic: Topic, broker: str, now_ms: int) -> dict[str, Any]:
+    measures = topic.context.measures
+    out = [measures.of(each) for each in topic.subscriptions.values()]
+    slowest, age = _slowest(topic), UNKNOWN
+    if slowest is not None:
+        try:
+            at = await time_of(topic.ledger, slowest.cursor.next_unacked(slowest.cursor.mark_delete))
+            age = UNKNOWN if at is None else max(0, now_ms - at) // 1000
+        except (ManagedLedgerError, PulsarWireError):
+            age = UNKNOWN  # closed since, or the bookies are away: the next look shows it
+    rates = measures.of(topic)._replace(
+        messages_out=sum(each.messages_out for each in out), bytes_out=sum(each.bytes_out for each in out)
+    )
+    return {
+        "topic": topic.name.full,
+        "broker": broker,
+        **_rates(rates),
+        "backlog": max((each.cursor.backlog() for each in topic.subscriptions.values()), default=0),
+        "backlogSize": 0 if slowest is None else size_behind(topic.ledger, slowest.cursor.mark_delete),
+        "ageSeconds": age,
+        "producers": len(topic.producers),
+        "consumers": sum(len(each.consumers) for each in topic.subscriptions.values()),
+        "subscriptions": len(topic.subscriptions),
+    }
+
+
+def _stuck(call: AdminCall, topic: Topic, subscription: Subscription) -> dict[str, Any]:
+    told = call.administration.explain.told.delivery(topic, subscription)
+    return {
+        "topic": topic.name.full,
+        "broker": call.broker_id,
+        "subscription": subscription.name,
+        "backlog": subscription.cursor.backlog(),
+        "cause": told.code,
+        "state": told.cause.state.value,
+        "sentence": told.sentence,
+        "remedy": told.remedy,
+    }
+
+
+async def repairs(metadata: MetadataStore, root: str) -> dict[str, Any]:
+    """Return how many ledgers lack copies, counted up to MARKS_MAX, and whether auto recovery is disabled. Raises
+    MetadataUnavailableError."""
+    place = f"{root}/underreplication"
+    with translated("repairs"):
+        count, waiting = 0, [f"{place}/ledgers"]
+        while waiting and count < MARKS_MAX:
+            path = waiting.pop()
+            if path.rpartition("/")[2].startswith("urL"):
+                count += 1
+                continue
+            try:
+                waiting += [f"{path}/{name}" for name in await metadata.children(path)]
+            except NoNodeError:
+                await trio.lowlevel.checkpoint()
+        disabled = await metadata.get(f"{place}/disable") is not None
+    return {"underReplicated": count, "more": bool(waiting), "disabled": disabled}

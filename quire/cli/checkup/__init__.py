@@ -1,0 +1,1 @@
+"""The examination of a machine, a configuration and a running server by `quire doctor`."""

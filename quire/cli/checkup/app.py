@@ -1,0 +1,40 @@
+"""The command line of `quire doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Data directory of a standalone server; it need not exist yet.")
+    ] = None,
+    conf: Annotated[
+        Path | None, typer.Option(help="Configuration file of a broker, a standalone server or a bookie.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Web address of a running server.")] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="Server that --conf is for: standalone, broker or bookie.", show_default="by the name of the file"
+        ),
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="With --url: file of a token.")] = None,
+    trust_file: Annotated[Path | None, typer.Option(help="With --url: PEM file of trusted authorities.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")] = False,
+) -> None:
+    """Examine a machine, a configuration and the folders of a stopped server, or a running server, and print remedies.
+
+    Before a start: --conf, or --data-dir, or both. A running server: --url. Nothing is changed. Exit codes: 0 nothing
+    is bad, 1 something is bad or damaged, 2 not examined (a server uses the folders).
+    """
+    from quire.cli.checkup.command import run
+
+    if server not in (None, "standalone", "broker", "bookie"):
+        raise typer.BadParameter(f"{server!r} is none of standalone, broker, bookie", param_hint="--server")
+    raise SystemExit(
+        run(data_dir, conf, url, server=server, token_file=token_file, trust_file=trust_file, as_json=as_json)
+    )

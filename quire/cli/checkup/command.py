@@ -1,0 +1,212 @@
+"""`quire doctor`: the machine, the configuration, the folders of a stopped server; or a running server.
+
+    --url URL                      a running server, over its web port
+    --conf FILE                    the configuration of a broker, a standalone server or a bookie, its machine, and a
+                                   bookie's folders
+    --data-dir FOLDER              a standalone server's folder, which need not be there yet, and its machine
+
+Exit codes: 0 nothing is bad, 1 something is, 2 not examined: the command line or a server that uses the folders.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from quire import installed_version
+from quire.cli.checkup import machine, verdicts
+from quire.cli.checkup.verdicts import CheckResult, Grade
+from quire.cli.doctor import DAMAGED, HEALTHY, USAGE, run_doctor
+from quire.servers.standalone.data_directory import FORMAT_NAME, LOCK_NAME
+
+if TYPE_CHECKING:
+    from quire.cli.checkup.configured import Configured
+
+LOCKS: Final = (LOCK_NAME, "quire.lock")
+_WORDS: Final = {Grade.OK: "ok     ", Grade.WARNING: "WARNING", Grade.BAD: "BAD    "}
+
+
+def run(
+    data_dir: Path | None,
+    conf: Path | None,
+    url: str | None,
+    *,
+    server: str | None = None,
+    token_file: Path | None = None,
+    trust_file: Path | None = None,
+    as_json: bool = False,
+) -> int:
+    """Run the command; return the exit code."""
+    if url is not None:
+        if data_dir is not None or conf is not None:
+            return _refused("give --url alone: it asks a running server; --conf and --data-dir are about files")
+        from quire.cli.checkup.running import examine
+
+        try:
+            return _tell(examine(url, token_file, trust_file), sys.stdout, as_json=as_json)
+        except (OSError, ValueError) as error:
+            return _refused(str(error))
+    if data_dir is None and conf is None:
+        return _refused("give --data-dir (of a standalone server), --conf (a configuration file) or --url (a server)")
+    from quire.cli.checkup.configured import Server, kind_of, read
+    from quire.service.errors import ConfigError
+
+    configured: Configured | None = None
+    checks: list[Iterator[CheckResult]] = [_versions()]
+    if conf is not None:
+        kind = Server(server) if server is not None else Server.STANDALONE if data_dir is not None else kind_of(conf)
+        try:
+            configured = read(conf, kind)
+        except (ConfigError, ValueError, OSError) as error:
+            found = verdicts.bad("configuration", str(error), "quire config explain KEY prints what a key takes")
+            return _tell(chain(_versions(), [found]), sys.stdout, as_json=as_json)
+        checks += [iter([verdicts.ok("configuration", f"{conf} can be used by quire {kind.value}")])]
+    standalone = data_dir is not None
+    folders = _folders(data_dir, configured)
+    taken = _taken([*folders, *([] if data_dir is None else [data_dir])])
+    if taken:
+        return _refused(taken)
+    checks += [_folder_checks(folders, standalone=standalone), iter([verdicts.descriptors(machine.open_files_max())])]
+    if configured is not None:
+        checks += [_configured(configured)]
+    code = _tell(chain.from_iterable(checks), sys.stdout, as_json=as_json)
+    files = _files(data_dir, configured, conf, as_json=as_json)
+    return code if files is None else max(code, files)
+
+
+def _files(data_dir: Path | None, configured: Configured | None, conf: Path | None, *, as_json: bool) -> int | None:
+    """Examine the files of a server that has run; return the exit code, None if there are none."""
+    from quire.cli.checkup.configured import Server
+
+    if data_dir is not None:
+        names = {each.name for each in data_dir.iterdir()} if data_dir.is_dir() else set()
+        if not names - {LOCK_NAME}:
+            return None
+        if FORMAT_NAME not in names and "metadata" not in names:
+            return _refused(f"{data_dir} is not a data directory of quire, and not empty: use another folder")
+        return run_doctor(data_dir, None, as_json=as_json)
+    assert configured is not None
+    if configured.server is not Server.BOOKIE or not Path(configured.ledgers, "current").is_dir():
+        return None
+    return run_doctor(None, conf, as_json=as_json)
+
+
+def _refused(text: str) -> int:
+    print(f"quire doctor: {text}", file=sys.stderr)
+    return USAGE
+
+
+# --- checks
+
+
+def _versions() -> Iterator[CheckResult]:
+    what = f"quire {installed_version()}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
+    yield verdicts.ok("versions", what)
+
+
+def _folders(data_dir: Path | None, configured: Configured | None) -> list[Path]:
+    if data_dir is not None:
+        return [data_dir / "bookie/journal", data_dir / "bookie/ledgers"]
+    assert configured is not None
+    return [Path(each) for each in (configured.journal, configured.ledgers) if each]
+
+
+def _taken(folders: Iterable[Path]) -> str:
+    """Return why a server uses the folders; empty: none does."""
+    from quire.world.real_disk import RealDisk
+
+    disk = RealDisk()
+    for folder in folders:
+        for path in (folder / name for name in LOCKS):
+            if not path.exists():
+                continue
+            try:
+                disk.lock(str(path)).release()
+            except BlockingIOError:
+                holder = machine.lock_holder(path)
+                by = f" by {holder}" if holder else ""
+                return f"{path} is locked{by}: a server runs on these folders. Stop it first, or ask it with --url"
+            except OSError:
+                continue  # not writable here: the examination of the files says so
+    return ""
+
+
+def _folder_checks(folders: list[Path], *, standalone: bool) -> Iterator[CheckResult]:
+    mounts = []
+    seen: set[str] = set()
+    for folder in folders:
+        at = machine.existing(folder)
+        found = machine.mount_of(at)
+        mounts.append(found)
+        if found is not None:
+            if found.point in seen:
+                continue
+            seen.add(found.point)
+            yield verdicts.mount(str(folder), found)
+        yield from _disk(folder, at)
+    if len(mounts) == 2 and mounts[0] is not None and mounts[1] is not None:
+        journal, ledgers = map(str, folders)
+        yield verdicts.devices(journal, ledgers, mounts[0], mounts[1], standalone=standalone)
+    yield verdicts.leftovers(
+        list(chain.from_iterable(map(machine.temporary_files, _all(folders, standalone=standalone))))
+    )
+
+
+def _all(folders: list[Path], *, standalone: bool) -> list[Path]:
+    """Return the folders in which temporary files may be, each once."""
+    roots = [folders[0].parent.parent] if standalone and folders else []
+    return list(dict.fromkeys([*roots, *folders]))
+
+
+def _disk(folder: Path, at: Path) -> Iterator[CheckResult]:
+    try:
+        free, total, files, files_total = machine.space(at)
+        yield verdicts.free_space(str(folder), free, total)
+        if (inodes := verdicts.files_free(str(folder), files, files_total)) is not None:
+            yield inodes
+        yield verdicts.sync_speed(str(folder), machine.sync_times(at))
+    except OSError as error:
+        yield verdicts.bad("space", f"{folder} cannot be written: {error}", f"Create {folder}, owned by Quire's user")
+
+
+def _configured(configured: Configured) -> Iterator[CheckResult]:
+    from quire.cli.checkup import certificates, store
+
+    for key, host, number in configured.ports:
+        yield verdicts.port(key, host, number, machine.holder(host, number))
+    yield from certificates.examine(configured.values, datetime.datetime.now(datetime.UTC))
+    yield from store.examine(configured)
+
+
+# --- output
+
+
+def _tell(checks: Iterable[CheckResult], out: TextIO, *, as_json: bool) -> int:
+    """Print each verdict as it comes, and their number; return the exit code."""
+    counts = dict.fromkeys(Grade, 0)
+    for check in checks:
+        counts[check.verdict] += 1
+        if as_json:
+            value = {"check": check.name, "verdict": check.verdict.value, "what": check.what, "remedy": check.remedy}
+            _line(json.dumps(value), out)
+            continue
+        _line(f"{_WORDS[check.verdict]} {check.name} {check.what}", out)
+        if check.remedy:
+            _line(f"        {check.remedy}", out)
+    total = sum(counts.values())
+    warnings, wrong = counts[Grade.WARNING], counts[Grade.BAD]
+    if as_json:
+        _line(json.dumps({"checks": total, "warnings": warnings, "bad": wrong}), out)
+    else:
+        _line(f"{total} checks: {warnings} warnings, {wrong} bad", out)
+    return DAMAGED if wrong else HEALTHY
+
+
+def _line(text: str, out: TextIO) -> None:
+    print(text, file=out, flush=True)

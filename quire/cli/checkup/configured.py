@@ -1,0 +1,94 @@
+"""The parts of a configuration file that `quire doctor` examines: folders, ports, certificates, the metadata store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from quire.metadata.zookeeper.config import ZooKeeperConfig
+from quire.service.properties import Grammar, read_properties
+
+
+class Server(Enum):
+    """A kind of server, by its configuration file."""
+
+    STANDALONE = "standalone"
+    BROKER = "broker"
+    BOOKIE = "bookie"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """One configuration."""
+
+    server: Server
+    journal: str = ""
+    ledgers: str = ""
+    """Folders of a bookie; empty: it has none."""
+    ports: tuple[tuple[str, str, int], ...] = ()
+    """Key, address and number of each."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Values of the file by key, as they stand in it."""
+    metadata: ZooKeeperConfig | None = None
+    metadata_name: str = ""
+
+
+def kind_of(conf: Path) -> Server:
+    """Return the kind of server that a file is for, by its name: broker.conf, standalone.conf, else a bookie's."""
+    for kind in (Server.STANDALONE, Server.BROKER):
+        if kind.value in conf.name:
+            return kind
+    return Server.BOOKIE
+
+
+def read(conf: Path, server: Server) -> Configured:
+    """Read a configuration file with the rules of a start. Raises ConfigError, ValueError."""
+    if server is Server.BOOKIE:
+        return _bookie(conf)
+    from quire.servers.broker.config import BROKER
+    from quire.servers.standalone.config import STANDALONE
+
+    values = {each.name: each.value for each in read_properties(conf, Grammar.JAVA)}
+    if server is Server.STANDALONE:
+        listen = STANDALONE.load(conf).listen
+        metadata = None
+    else:
+        config = BROKER.load(conf)
+        listen = config.listen
+        metadata = config.metadata.stores()[0]
+    named = (
+        ("brokerServicePort", listen.broker_port),
+        ("brokerServicePortTls", listen.broker_port_tls),
+        ("webServicePort", listen.web_port),
+        ("webServicePortTls", listen.web_port_tls),
+    )
+    return Configured(
+        server=server,
+        ports=tuple((key, listen.bind_address, number) for key, number in named if number),
+        values=values,
+        metadata=metadata,
+        metadata_name=values.get("metadataStoreUrl", values.get("zookeeperServers", "")),
+    )
+
+
+def _bookie(conf: Path) -> Configured:
+    from quire.servers.bookie.config import BOOKIE
+    from quire.servers.bookie.process import located, zookeeper_config
+
+    loaded = BOOKIE.load(conf)
+    metadata, root = zookeeper_config(loaded)
+    config = located(loaded, root)
+    ports = [("bookiePort", "0.0.0.0", loaded.bookie.port)]
+    if config.http.enabled:
+        ports.append(("httpServerPort", config.http.host, config.http.port))
+    return Configured(
+        server=Server.BOOKIE,
+        journal=config.bookie.journal_directory,
+        ledgers=config.bookie.ledger_directory,
+        ports=tuple(each for each in ports if each[2]),
+        values={each.name: each.value for each in read_properties(conf, Grammar.COMMONS)},
+        metadata=metadata if loaded.metadata.metadata_service else None,
+        metadata_name=loaded.metadata.metadata_service,
+    )

@@ -1,0 +1,1 @@
+"""`quire salvage`: messages of deleted ledgers, from the entry logs of a stopped bookie."""

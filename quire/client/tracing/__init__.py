@@ -1,0 +1,1 @@
+"""Spans of the messages of producers and consumers. Needs the extra `otel`."""

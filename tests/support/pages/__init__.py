@@ -1,0 +1,1 @@
+"""Pages of docs/ whose commands are run by tests."""

@@ -1,0 +1,100 @@
+"""raise-copies: closed ledgers get copies on further bookies, byte for byte; others keep theirs."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from quire.cli.operations.context import OperationContext
+from quire.cli.operations.raise_copies import raise_copies
+from quire.cli.shell.errors import ShellError
+from quire.cli.shell.output import Output
+from quire.ledger.client import LedgerClient
+from quire.ledger.errors import FragmentChangedError
+from quire.ledger.metadata_updates import add_members
+from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from tests.unit.autorecovery.live import all_copies_are_good, client_of, write
+from tests.unit.cli.shell.build import LiveCluster, with_bookies
+
+COUNT = 20
+CLOSED = LedgerMetadata(
+    ensemble_size=1,
+    write_quorum=1,
+    ack_quorum=1,
+    fragments=(Fragment(0, ("b1",)), Fragment(5, ("b2",))),
+    state=LedgerState.CLOSED,
+    last_entry_id=9,
+    length=100,
+)
+WIDE = {0: ("b1", "b2", "b3"), 5: ("b2", "b1", "b3")}
+
+
+async def a_ledger(
+    client: LedgerClient, *, size: int = 1, quorum: int = 1, close: bool = True, count: int = COUNT
+) -> int:
+    return await write(client, count, quorums=(size, quorum, quorum), close=close)
+
+
+def operation_on(cluster: LiveCluster, out: io.StringIO, *, dry_run: bool = False) -> OperationContext:
+    shell = cluster.shell(Output(out, out, as_json=True))
+    return OperationContext(shell=shell, store=cluster.store(), dry_run=dry_run, timeout_s=60.0)
+
+
+@pytest.mark.seeded
+async def test_closed_ledgers_get_more_copies_and_all_of_them_are_good() -> None:
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        one, two, empty = (
+            await a_ledger(client),
+            await a_ledger(client, size=2, quorum=2),
+            await a_ledger(client, count=0),
+        )
+        out = io.StringIO()
+        assert await raise_copies(operation_on(cluster, out, dry_run=True), 3, 2) == 0
+        assert (await client.read_metadata(one)).write_quorum == 1, "a dry run changes nothing"
+        assert await raise_copies(operation_on(cluster, out), 3, 2) == 0
+        for ledger_id in (one, two, empty):
+            metadata = await client.read_metadata(ledger_id)
+            assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
+            assert all(set(each.bookies) == {"b1", "b2", "b3"} for each in metadata.fragments)
+        for ledger_id in (one, two):
+            await all_copies_are_good(cluster, client, ledger_id, COUNT)
+        again = io.StringIO()
+        assert await raise_copies(operation_on(cluster, again), 3, 2) == 0
+        assert json.loads(again.getvalue().splitlines()[-1])["raised"] == 0
+
+
+@pytest.mark.seeded
+async def test_open_and_striped_ledgers_keep_theirs_and_the_exit_code_tells() -> None:
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        left_open, striped = await a_ledger(client, close=False), await a_ledger(client, size=3, quorum=2)
+        out = io.StringIO()
+        assert await raise_copies(operation_on(cluster, out), 3, 2) == 1
+        assert "1 open ledgers have fewer than 3 copies: unload their topics" in out.getvalue()
+        assert "1 striped ledgers were left as they are" in out.getvalue()
+        assert (await client.read_metadata(left_open)).write_quorum == 1
+        assert (await client.read_metadata(striped)).write_quorum == 2
+
+
+@pytest.mark.seeded
+async def test_more_copies_than_bookies_and_quorums_that_cannot_be_are_refused() -> None:
+    async with with_bookies(count=2) as cluster:
+        operation = operation_on(cluster, io.StringIO())
+        for copies, ack_quorum, text in ((3, 2, "2 are running"), (1, 1, "at least 2"), (2, 3, "--ack-quorum: 1 to 2")):
+            with pytest.raises(ShellError, match=text):
+                await raise_copies(operation, copies, ack_quorum)
+
+
+def test_the_rule_names_all_members_once_and_refuses_a_ledger_that_has_changed() -> None:
+    wide = add_members(CLOSED, CLOSED, WIDE, 2)
+    assert wide is not None
+    assert (wide.ensemble_size, wide.write_quorum, wide.ack_quorum, wide.last_entry_id) == (3, 3, 2, 9)
+    assert add_members(wide, CLOSED, WIDE, 2) is None
+    for changed in (
+        replace(CLOSED, fragments=(Fragment(0, ("b4",)), Fragment(5, ("b2",)))),
+        replace(CLOSED, state=LedgerState.OPEN, last_entry_id=-1, length=0),
+    ):
+        with pytest.raises(FragmentChangedError):
+            add_members(changed, CLOSED, WIDE, 2)
