@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pulsar
@@ -42,7 +42,7 @@ REPAIRED_S = 90.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("console") / "cluster"
-    conf = {Kind.RECOVERY: RECOVERY, Kind.BOOKIE: PORTS, Kind.BROKER: QUORUMS}
+    conf: Mapping[Kind, Mapping[str, object]] = {Kind.RECOVERY: RECOVERY, Kind.BOOKIE: PORTS, Kind.BROKER: QUORUMS}
     made = LocalCluster.make(folder, Plan(bookies=4, brokers=2, session_timeout_ms=2000, conf=conf))
     try:
         made.up()
