@@ -41,6 +41,7 @@ from broker.console.cluster_survey import Survey, Surveys
 from broker.console.cluster_warnings import WarningFeed
 from broker.errors import TopicNotFoundError, translated
 from managed_ledger import ledger_list
+from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
@@ -73,7 +74,7 @@ class ClusterPages:
         self._root = cluster.ledgers_root
         self._surveys = Surveys(parts.ledgers, parts.nursery, cluster.wall_ms)
         fetch = partial(fetched, parts.network)
-        self._disks = Disks(cluster.metadata, parts.ledgers, fetch, parts.cluster, self._root, parts.own_bookies)
+        self._disks = Disks(cluster.metadata, self._disk_space, fetch, parts.cluster, self._root, parts.own_bookies)
         self._repairs = Repairs(cluster.metadata, parts.ledgers, self._root)
         self._streams = Streams()
         self._shares: tuple[Survey, int, dict[int, BookieShare]] | None = None
@@ -216,7 +217,7 @@ class ClusterPages:
             locations=now.locations,
             groups=now.groups,
         )
-        policy, room = self._parts.ledgers.placement_in(without), Room()
+        policy, room = self._parts.placement_in(without), Room()
         for key, count in loss.ensembles.items():
             room.examine(key, count, table.bookies, survivors, policy)
             await trio.lowlevel.checkpoint()
@@ -224,6 +225,9 @@ class ClusterPages:
         return room
 
     # Bookies
+
+    async def _disk_space(self, bookie_id: str) -> tuple[int, int]:
+        return await ask_disk_space(self._parts.ledgers.bookies, bookie_id)
 
     async def bookies(self, call: AdminCall) -> Response:
         """Answer the bookies with their disks."""

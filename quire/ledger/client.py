@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 
 import trio
 
+from quire.ledger import metadata_updates
 from quire.ledger.bookies.deadlines import DeadlineWheel
-from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.bookies.watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
-from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, make_plain, random_placement
+from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, random_placement
+from quire.ledger.reading.copies import LedgerCopies
 from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
 from quire.ledger.reading.reader import LedgerReader
 from quire.ledger.recovery.recovery import recover as recover_ledger
-from quire.ledger.repairs import LedgerRepairs
 from quire.ledger.writing import creation as ledger_creation
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from quire.ledger.writing.creation import NewLedger
 from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
 from quire.metadata.store import Op, Versioned
-from quire.wire.bookkeeper.entry import DigestType, digest_of
+from quire.wire.bookkeeper.entry import DigestType, digest_of, master_key
 from quire.world.doors import World
 
 TICKS_PER_TIMEOUT = 16
@@ -35,7 +36,7 @@ def no_ops(ledger_id: int) -> Sequence[Op]:
     return ()
 
 
-class LedgerClient(LedgerRepairs):
+class LedgerClient:
     """Client of a ledger cluster: creates, opens, lists and deletes ledgers.
 
     Its handles share the connections to bookies.
@@ -223,7 +224,7 @@ class LedgerClient(LedgerRepairs):
             LedgerReadError: Without `recover`: too few bookies of an open ledger answer.
             MetadataError: The metadata service failed.
         """
-        return await self._opened(ledger_id, await self._stored(ledger_id), password, digest_type, recover=recover)
+        return await self._opened(ledger_id, await self.read_stored(ledger_id), password, digest_type, recover=recover)
 
     async def _opened(
         self,
@@ -309,30 +310,72 @@ class LedgerClient(LedgerRepairs):
         """Health of the bookies as seen from their answers."""
         return self._context.health
 
-    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy:
-        """Return the configured policy for another cluster, such as this one without a bookie. It logs nothing.
+    def copies(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        *,
+        password: bytes = b"",
+        digest_type: DigestType = DigestType.CRC32C,
+    ) -> LedgerCopies:
+        """Give access to the copies of a ledger on single bookies, for checks and repair.
 
         Args:
-            cluster: Bookies to choose from.
+            ledger_id: Id of the ledger.
+            metadata: Metadata of the ledger.
+            password: Used if the metadata has no password.
+            digest_type: Used if the metadata has no password.
 
         Returns:
-            A policy of its own.
+            Reads and writes of single copies.
         """
-        return make_plain(self._context.config.placement, lambda: cluster, self._context.rng)
+        if metadata.password_known:
+            password, digest_type = metadata.password, metadata.digest_type
+        return LedgerCopies(self._context, ledger_id, digest_of(digest_type, password), master_key(password))
 
-    async def disk_space(self, bookie_id: str) -> tuple[int, int]:
-        """Ask a bookie for the size of its disks.
+    async def replace_members(
+        self, ledger_id: int, first: int, last: int, members: Mapping[int, tuple[str, str]]
+    ) -> LedgerMetadata:
+        """Replace members of a closed fragment in the metadata. Call it after the copies were written.
 
         Args:
-            bookie_id: Id of the bookie.
+            ledger_id: Id of the ledger.
+            first: First entry of the fragment.
+            last: Last entry of the fragment, inclusive.
+            members: Old and new bookie by index. The new one must have every entry of that index on its disk.
 
         Returns:
-            All bytes, and the free ones.
+            The metadata as stored afterwards.
 
         Raises:
-            BookieUnavailableError: The bookie gives no answer.
+            FragmentChangedError: The fragment has other entries or members by now.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed.
         """
-        return await ask_disk_space(self._context.bookies, bookie_id)
+        rule = partial(metadata_updates.replace_members, first=first, last=last, members=members)
+        return (await metadata_updates.update(self._context, ledger_id, rule)).value
+
+    async def add_members(
+        self, ledger_id: int, known: LedgerMetadata, ensembles: Mapping[int, tuple[str, ...]], *, ack_quorum: int
+    ) -> LedgerMetadata:
+        """Add members to all fragments of a closed ledger that is not striped. Call it after the copies were written.
+
+        Args:
+            ledger_id: Id of the ledger.
+            known: Metadata by which the entries were copied.
+            ensembles: Members by first entry of the fragment, the present ones first; as many for each fragment.
+            ack_quorum: Ack quorum that the ledger then has; 1 to the number of members.
+
+        Returns:
+            The metadata as stored afterwards; ensemble and write quorum are the number of members.
+
+        Raises:
+            FragmentChangedError: The ledger has other members by now.
+            NoSuchLedgerError: The ledger is deleted.
+            MetadataError: The metadata service failed.
+        """
+        rule = partial(metadata_updates.add_members, known=known, ensembles=ensembles, ack_quorum=ack_quorum)
+        return (await metadata_updates.update(self._context, ledger_id, rule)).value
 
     # --- ledgers as a whole
 
@@ -349,7 +392,7 @@ class LedgerClient(LedgerRepairs):
             NoSuchLedgerError: The ledger has no metadata.
             MetadataError: The metadata service failed.
         """
-        return (await self._stored(ledger_id)).value
+        return (await self.read_stored(ledger_id)).value
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         """Read a ledger's metadata with its version and its time of storage.
@@ -364,9 +407,6 @@ class LedgerClient(LedgerRepairs):
             NoSuchLedgerError: The ledger has no metadata.
             MetadataError: The metadata service failed.
         """
-        return await self._stored(ledger_id)
-
-    async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         return _existing(ledger_id, await self._context.ledgers.read(ledger_id))
 
     async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:

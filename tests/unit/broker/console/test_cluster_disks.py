@@ -14,11 +14,11 @@ quire_bookie_journal_write_failures_total 1
 bookie_ledgers_count 7
 """
 ORIGINAL = """
-bookie_journal_JOURNAL_SYNC{journalIndex="0",success="false",quantile="0.5"} NaN
 bookie_journal_JOURNAL_SYNC{journalIndex="0",success="true",quantile="0.5"} 1.25
 bookie_journal_JOURNAL_SYNC{journalIndex="0",success="true",quantile="0.99"} 8.5
 bookie_journal_JOURNAL_SYNC{journalIndex="0",success="true",quantile="1.0"} Infinity
 bookie_journal_JOURNAL_ADD_ENTRY{success="true",quantile="0.99"} NaN
+bookie_journal_JOURNAL_SYNC{journalIndex="0",success="false",quantile="0.5"} 99
 nonsense{
 """
 HISTOGRAM = """
