@@ -16,7 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -62,6 +62,8 @@ _LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Request a URL; return the body of a 200. Raises OSError."""
+AskSpace = Callable[[str], Awaitable[tuple[int, int]]]
+"""Ask a bookie for the bytes of its disks, all and free ones. Raises BookieUnavailableError."""
 Facts = Callable[[], Awaitable["BookieFacts"]]
 
 
@@ -70,12 +72,6 @@ class DiskSpace(NamedTuple):
 
     total: int
     free: int
-
-
-class DiskAsker(Protocol):
-    """Part of the ledger client used here."""
-
-    async def disk_space(self, bookie_id: str) -> tuple[int, int]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,7 +196,7 @@ class Disks:
     def __init__(
         self,
         store: MetadataStore,
-        asker: DiskAsker,
+        ask_space: AskSpace,
         fetch: Fetch,
         cluster: Callable[[], Cluster],
         root: str,
@@ -208,7 +204,7 @@ class Disks:
     ) -> None:
         """`own`: facts about bookies in this process, by id, which are not registered."""
         self._store = store
-        self._asker = asker
+        self._space_of = ask_space
         self._fetch = fetch
         self._cluster = cluster
         self._root = root
@@ -282,7 +278,7 @@ class Disks:
 
     async def _ask_space(self, facts: BookieFacts) -> None:
         start = trio.current_time()
-        facts.space = DiskSpace(*await self._asker.disk_space(facts.bookie_id))
+        facts.space = DiskSpace(*await self._space_of(facts.bookie_id))
         facts.answer_ms = round((trio.current_time() - start) * 1000, 2)
 
     async def _ask_config(self, facts: BookieFacts) -> None:

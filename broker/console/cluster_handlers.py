@@ -30,7 +30,7 @@ from broker.admin.requests import AdminCall, Service
 from broker.admin.resource import answer
 from broker.console.cluster_bundles import brokers_of, ring_of
 from broker.console.cluster_disks import Disks
-from broker.console.cluster_events import Streams
+from broker.console.cluster_events import EventStream, Streams
 from broker.console.cluster_ledgers import BookieShare, LedgerTable, shares
 from broker.console.cluster_loss import Harm, Loss, Room, loss_json
 from broker.console.cluster_ports import ClusterParts
@@ -41,6 +41,7 @@ from broker.console.cluster_survey import Survey, Surveys
 from broker.console.cluster_warnings import WarningFeed
 from broker.errors import TopicNotFoundError, translated
 from managed_ledger import ledger_list
+from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
@@ -73,7 +74,7 @@ class ClusterPages:
         self._root = cluster.ledgers_root
         self._surveys = Surveys(parts.ledgers, parts.nursery, cluster.wall_ms)
         fetch = partial(fetched, parts.network)
-        self._disks = Disks(cluster.metadata, parts.ledgers, fetch, parts.cluster, self._root, parts.own_bookies)
+        self._disks = Disks(cluster.metadata, self._disk_space, fetch, parts.cluster, self._root, parts.own_bookies)
         self._repairs = Repairs(cluster.metadata, parts.ledgers, self._root)
         self._streams = Streams()
         self._shares: tuple[Survey, int, dict[int, BookieShare]] | None = None
@@ -86,7 +87,7 @@ class ClusterPages:
         """Answer the brokers with their load, and the bundles of all."""
         return answer(await brokers_of(call))
 
-    async def brokers_events(self, call: AdminCall) -> Response:
+    async def brokers_events(self, call: AdminCall) -> EventStream:
         """Follow the brokers and bundles."""
         return self._streams.make(partial(brokers_of, call), EVERY_S)
 
@@ -100,7 +101,7 @@ class ClusterPages:
         """Begin to read the metadata of all ledgers, unless that is under way."""
         return answer(self._surveys.start().as_json())
 
-    async def survey_events(self, call: AdminCall) -> Response:
+    async def survey_events(self, call: AdminCall) -> EventStream:
         """Follow the survey."""
 
         async def ask() -> Any:
@@ -216,7 +217,7 @@ class ClusterPages:
             locations=now.locations,
             groups=now.groups,
         )
-        policy, room = self._parts.ledgers.placement_in(without), Room()
+        policy, room = self._parts.placement_in(without), Room()
         for key, count in loss.ensembles.items():
             room.examine(key, count, table.bookies, survivors, policy)
             await trio.lowlevel.checkpoint()
@@ -224,6 +225,9 @@ class ClusterPages:
         return room
 
     # Bookies
+
+    async def _disk_space(self, bookie_id: str) -> tuple[int, int]:
+        return await ask_disk_space(self._parts.ledgers.bookies, bookie_id)
 
     async def bookies(self, call: AdminCall) -> Response:
         """Answer the bookies with their disks."""
@@ -235,7 +239,7 @@ class ClusterPages:
         with translated("repairs"):
             return answer(await self._look_at_repairs())
 
-    async def repairs_events(self, call: AdminCall) -> Response:
+    async def repairs_events(self, call: AdminCall) -> EventStream:
         """Follow the progress of auto recovery."""
         return self._streams.make(self._look_at_repairs, EVERY_S)
 
@@ -257,7 +261,7 @@ class ClusterPages:
             await self._feed.refresh()
         return answer(self._feed.after(call.whole(_AFTER) or 0))
 
-    async def warnings_events(self, call: AdminCall) -> Response:
+    async def warnings_events(self, call: AdminCall) -> EventStream:
         """Follow the latest warnings: each event has the new lines."""
         last, before = call.whole(_AFTER) or 0, list[Any]()
 

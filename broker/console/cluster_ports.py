@@ -9,6 +9,7 @@ from typing import Protocol
 import trio
 
 from broker.console.cluster_disks import BookieFacts
+from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.world.doors import Network
@@ -24,9 +25,8 @@ class LedgerAccess(Protocol):
 
     async def read_metadata(self, ledger_id: int) -> LedgerMetadata: ...
 
-    async def disk_space(self, bookie_id: str) -> tuple[int, int]: ...
-
-    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy: ...
+    @property
+    def bookies(self) -> BookieClient: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,5 +39,7 @@ class ClusterParts:
     """Owner of background work."""
     cluster: Callable[[], Cluster]
     """Return the bookies as the ledger client knows them."""
+    placement_in: Callable[[Cluster], EnsemblePlacementPolicy]
+    """Return the placement policy of the ledger client for another cluster; it logs nothing."""
     own_bookies: Mapping[str, Callable[[], Awaitable[BookieFacts]]] = field(default_factory=dict)
     """Facts about bookies in this process, by id."""

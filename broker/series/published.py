@@ -18,13 +18,14 @@ SIZE_BOUNDS: Final = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 
 LATENCIES: Final = len(LATENCY_MS) + 3
 SIZES: Final = len(SIZE_BOUNDS) + 3
 NOTHING: Final = (0,) * (LATENCIES + SIZES)
+_NO_LATENCIES: Final = [0] * (len(LATENCY_MS) + 1)
+_NO_SIZES: Final = [0] * (len(SIZE_BOUNDS) + 1)
 
 
 class Published:
     """Distributions of one topic, made with its first entry."""
 
     __slots__ = (
-        "_before",
         "_latencies",
         "_latency_us",
         "_size",
@@ -36,11 +37,11 @@ class Published:
     )
 
     def __init__(self) -> None:
-        self._latencies = [0] * (len(LATENCY_MS) + 1)
+        self._latencies: list[int] | None = None
+        """Counts of this round; None while nothing was stored in it, so that an idle topic keeps no lists."""
         self._latency_us = 0.0
-        self._sizes = [0] * (len(SIZE_BOUNDS) + 1)
+        self._sizes: list[int] | None = None
         self._size = 0
-        self._before: tuple[float, ...] = NOTHING
         self.last_round: tuple[float, ...] = NOTHING
         """Latency buckets, their count and sum in microseconds, size buckets, their count and sum in bytes, of the last
         round."""
@@ -56,7 +57,10 @@ class Published:
         self.last_arrived_at = arrived_at
         index = bisect_left(LATENCY_MS, latency_ms)
         total = latency_ms * count
-        self._latencies[index] += count
+        latencies = self._latencies
+        if latencies is None:
+            latencies = self._latencies = [0] * (len(LATENCY_MS) + 1)
+        latencies[index] += count
         self._latency_us += 1000 * total
         everywhere.counts[index] += count
         everywhere.total += total
@@ -65,6 +69,8 @@ class Published:
         """Note entries of `size` bytes together."""
         self._size += size
         sizes = self._sizes
+        if sizes is None:
+            sizes = self._sizes = [0] * (len(SIZE_BOUNDS) + 1)
         if len(payloads) == 1:
             sizes[bisect_left(SIZE_BOUNDS, size)] += 1
             return
@@ -84,9 +90,13 @@ class Published:
     def end_round(self) -> None:
         """Let what was recorded since the last call be `last_round`."""
         latencies, sizes = self._latencies, self._sizes
-        now = (*latencies, sum(latencies), self._latency_us, *sizes, sum(sizes), self._size)
-        self.last_round = tuple(one - other for one, other in zip(now, self._before, strict=True))
-        self._before = now
+        if latencies is None and sizes is None:
+            self.last_round = NOTHING
+            return
+        latencies, sizes = latencies or _NO_LATENCIES, sizes or _NO_SIZES
+        self.last_round = (*latencies, sum(latencies), self._latency_us, *sizes, sum(sizes), self._size)
+        self._latencies = self._sizes = None
+        self._latency_us, self._size = 0.0, 0
 
 
 def arrived(published: Published | None, payloads: Sequence[Buffer], size: int) -> Published:

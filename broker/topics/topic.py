@@ -111,8 +111,7 @@ class Topic:
         self.transactions: TopicTransactions | None = None
         self.subscriptions: Mapping[str, Subscription] = EMPTY
         self.closing = False
-        self.next_owner = ""
-        """While it is closed: the URL of the next broker, if known, which clients are sent to."""
+        self.next_owner = ""  # while it is closed: the URL of the next broker, if known, to which clients are sent
         self.screen = EntryScreen(name, ledger.last_confirmed, context.passed_over)
         self.policies = policies
         self.rates: TopicRates | None = None  # those that it is held to, if there are any

@@ -9,14 +9,13 @@ import trio
 
 from quire.ledger import metadata_updates
 from quire.ledger.bookies.deadlines import DeadlineWheel
-from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.bookies.watcher import BookieWatcher
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
 from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
-from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, make_plain, random_placement
+from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, random_placement
 from quire.ledger.reading.copies import LedgerCopies
 from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
 from quire.ledger.reading.reader import LedgerReader
@@ -225,7 +224,7 @@ class LedgerClient:
             LedgerReadError: Without `recover`: too few bookies of an open ledger answer.
             MetadataError: The metadata service failed.
         """
-        return await self._opened(ledger_id, await self._stored(ledger_id), password, digest_type, recover=recover)
+        return await self._opened(ledger_id, await self.read_stored(ledger_id), password, digest_type, recover=recover)
 
     async def _opened(
         self,
@@ -311,31 +310,6 @@ class LedgerClient:
         """Health of the bookies as seen from their answers."""
         return self._context.health
 
-    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy:
-        """Return the configured policy for another cluster, such as this one without a bookie. It logs nothing.
-
-        Args:
-            cluster: Bookies to choose from.
-
-        Returns:
-            A policy of its own.
-        """
-        return make_plain(self._context.config.placement, lambda: cluster, self._context.rng)
-
-    async def disk_space(self, bookie_id: str) -> tuple[int, int]:
-        """Ask a bookie for the size of its disks.
-
-        Args:
-            bookie_id: Id of the bookie.
-
-        Returns:
-            All bytes, and the free ones.
-
-        Raises:
-            BookieUnavailableError: The bookie gives no answer.
-        """
-        return await ask_disk_space(self._context.bookies, bookie_id)
-
     def copies(
         self,
         ledger_id: int,
@@ -418,7 +392,7 @@ class LedgerClient:
             NoSuchLedgerError: The ledger has no metadata.
             MetadataError: The metadata service failed.
         """
-        return (await self._stored(ledger_id)).value
+        return (await self.read_stored(ledger_id)).value
 
     async def read_stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         """Read a ledger's metadata with its version and its time of storage.
@@ -433,9 +407,6 @@ class LedgerClient:
             NoSuchLedgerError: The ledger has no metadata.
             MetadataError: The metadata service failed.
         """
-        return await self._stored(ledger_id)
-
-    async def _stored(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         return _existing(ledger_id, await self._context.ledgers.read(ledger_id))
 
     async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:

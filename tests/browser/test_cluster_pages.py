@@ -15,6 +15,8 @@ from tests.browser.looking import Look
 from tests.support import web
 from tests.support.server import StandaloneProcess
 
+pytestmark = pytest.mark.cluster
+
 TOPICS = [f"persistent://public/default/orders-{number}" for number in range(4)]
 ADMIN = "/admin/v2/namespaces/public/default"
 
@@ -37,17 +39,12 @@ def bundles(server: StandaloneProcess) -> int:
     return count
 
 
-def checked(look: Look, name: str) -> None:
-    """Check a page with axe in light and dark, and that it fits a narrow screen; write pictures of all."""
+def checked(look: Look) -> None:
+    """Check a page with axe in light and dark, and that it fits a narrow screen."""
     look.accessible()
-    look.picture(f"{name}-light")
     look.page.emulate_media(color_scheme="dark")
     look.accessible()
-    look.picture(f"{name}-dark")
     look.narrow()
-    look.picture(f"{name}-narrow-dark")
-    look.page.emulate_media(color_scheme="light")
-    look.picture(f"{name}-narrow-light")
 
 
 def test_a_bundle_is_split_and_unloaded_from_the_ring(look: Look, server: StandaloneProcess) -> None:
@@ -74,7 +71,7 @@ def test_a_bundle_is_split_and_unloaded_from_the_ring(look: Look, server: Standa
     look.confirm("Unload")
     look.shows("unloaded", "#toasts")
     slices.nth(1).press("Enter")
-    checked(look, "brokers")
+    checked(look)
 
 
 def test_a_split_that_is_refused_says_why_and_changes_nothing(look: Look, server: StandaloneProcess) -> None:
@@ -106,7 +103,7 @@ def test_the_map_has_each_ledger_and_says_that_all_were_examined(look: Look) -> 
         expect(table.get_by_role("link", name=topic.removeprefix("persistent://"), exact=True).first).to_be_visible()
     expect(table.get_by_text("copies", exact=True).first).to_be_attached()
     look.shows("Auto recovery never ran on this cluster.")
-    checked(look, "ledgers")
+    checked(look)
 
 
 def test_the_ledgers_of_one_topic_are_shown(look: Look) -> None:
@@ -121,7 +118,7 @@ def test_the_bookie_has_its_disk(look: Look, server: StandaloneProcess) -> None:
     expect(look.page.get_by_role("meter")).to_have_attribute("aria-valuetext", re.compile("of .* used, .* free"))
     look.page.get_by_text("Folders and thresholds").click()
     look.shows(str(server.data / "bookie" / "ledgers"))
-    checked(look, "bookies")
+    checked(look)
 
 
 def test_the_loss_of_the_one_bookie_would_lose_everything(look: Look) -> None:
@@ -129,7 +126,7 @@ def test_the_loss_of_the_one_bookie_would_lose_everything(look: Look) -> None:
     look.page.get_by_role("link", name="What if it went?").click()
     look.shows("Some entries could not be read any more")
     look.shows("New ledgers could not be made")
-    checked(look, "bookie")
+    checked(look)
 
 
 def test_a_warning_appears_while_the_page_is_open(look: Look, server: StandaloneProcess) -> None:
@@ -138,7 +135,7 @@ def test_a_warning_appears_while_the_page_is_open(look: Look, server: Standalone
     with socket.create_connection(("127.0.0.1", server.port)) as garbage:
         garbage.sendall(b"\xff" * 64)
         look.shows("connection closed: protocol violation")
-    checked(look, "logs")
+    checked(look)
     look.page.get_by_label("Search").fill("no such text")
     look.shows("No line matches.")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pulsar
@@ -42,7 +42,7 @@ REPAIRED_S = 90.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("console") / "cluster"
-    conf = {Kind.RECOVERY: RECOVERY, Kind.BOOKIE: PORTS, Kind.BROKER: QUORUMS}
+    conf: Mapping[Kind, Mapping[str, object]] = {Kind.RECOVERY: RECOVERY, Kind.BOOKIE: PORTS, Kind.BROKER: QUORUMS}
     made = LocalCluster.make(folder, Plan(bookies=4, brokers=2, session_timeout_ms=2000, conf=conf))
     try:
         made.up()
@@ -84,15 +84,14 @@ def look(browser: Browser, cluster: LocalCluster, client: pulsar.Client) -> Iter
 
 
 def checked(look: Look, name: str) -> None:
-    """Check a page with axe in light and dark, and that it fits a narrow screen; write pictures of all."""
-    for scheme in ("light", "dark"):
-        look.page.emulate_media(color_scheme=scheme)
-        look.accessible()
-        look.picture(f"{name}-{scheme}")
-    look.narrow()
+    """Check a page with axe in light and dark, and that it fits a narrow screen; write two pictures of it."""
     for scheme in ("dark", "light"):
         look.page.emulate_media(color_scheme=scheme)
-        look.picture(f"{name}-narrow-{scheme}")
+        look.accessible()
+    look.picture(f"cluster-{name}")
+    look.narrow()
+    look.page.emulate_media(color_scheme="dark")
+    look.picture(f"cluster-{name}-narrow")
 
 
 def test_a_bundle_of_another_broker_is_unloaded_to_this_one(look: Look, cluster: LocalCluster) -> None:
@@ -104,7 +103,7 @@ def test_a_bundle_of_another_broker_is_unloaded_to_this_one(look: Look, cluster:
     arc = look.page.locator("svg.ring g[role=button]").nth(found["bundles"].index(elsewhere))
     expect(arc).to_have_attribute("aria-label", re.compile(f"served by {elsewhere['broker']}"))
     arc.press("Enter")
-    checked(look, "cluster-brokers")
+    checked(look, "brokers")
     look.page.set_viewport_size({"width": 1440, "height": 900})
     detail = look.page.locator(".ring-detail")
     detail.get_by_role("button", name="Unload…").click()
@@ -126,7 +125,7 @@ def test_bookies_have_disks_and_thresholds_of_their_web_ports(look: Look) -> Non
     look.page.get_by_text("Folders and thresholds").first.click()
     look.shows("quireDiskReserveMb")
     look.shows(re.compile(r"\d ms"))  # type: ignore[arg-type]
-    checked(look, "cluster-bookies")
+    checked(look, "bookies")
 
 
 def test_a_killed_bookie_is_seen_as_missing_copies_until_they_are_made_again(look: Look, cluster: LocalCluster) -> None:
@@ -141,7 +140,7 @@ def test_a_killed_bookie_is_seen_as_missing_copies_until_they_are_made_again(loo
     assert before["verdict"] == "repairable"
     assert before["copyBytes"] > 0
     assert before["examined"] == before["total"]
-    checked(look, "cluster-loss")
+    checked(look, "loss")
     look.page.set_viewport_size({"width": 1440, "height": 900})
     look.page.emulate_media(color_scheme="light")
     look.go("ledgers")
@@ -164,7 +163,7 @@ def test_a_killed_bookie_is_seen_as_missing_copies_until_they_are_made_again(loo
     expect(fact("Being repaired now")).to_have_text(re.compile(r"^[1-9]\d*$"))
     expect(fact("Rate")).to_have_text(re.compile(r"^[\d.]*[1-9][\d.]*/s$"))
     expect(fact("Time left, estimated")).to_have_text(re.compile(r"\d (?:ms)|\ds|\dm"))
-    checked(look, "cluster-repairs")
+    checked(look, "repairs")
     wait_until(lambda: web.get(f"{look.base}{BASE}/repairs").json()["marked"] == 0, within=REPAIRED_S)
     look.shows("nothing is marked")
 
@@ -185,4 +184,4 @@ def test_warnings_of_other_processes_are_shown(look: Look, cluster: LocalCluster
     expect(processes.get_by_text(other)).to_be_visible()
     expect(processes.locator(".badge.good")).to_have_count(5)  # two brokers, three bookies
     expect(look.page.locator(".lines .badge").first).to_be_visible()
-    checked(look, "cluster-logs")
+    checked(look, "logs")

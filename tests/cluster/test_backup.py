@@ -393,6 +393,11 @@ def kill(words: list[str], after_s: float) -> None:
         process.wait()
 
 
+async def next_id(zookeeper: ZooKeeperProcess) -> int:
+    async with opened(zookeeper.config("/copy")) as restored:
+        return await SequenceLedgerIds(restored).next_id()
+
+
 @pytest.mark.full
 @pytest.mark.real_clock(seconds=180)
 def test_a_topic_and_metadata_are_restored_on_a_cluster_of_processes(
@@ -417,16 +422,12 @@ def test_a_topic_and_metadata_are_restored_on_a_cluster_of_processes(
         ledgers = [path for path in before if path.rpartition("/")[2].startswith("L") and "/ledgers/" in path]
         assert len(ledgers) > 3
 
-        async def next_id() -> int:
-            async with opened(zookeeper.config("/copy")) as restored:
-                return await SequenceLedgerIds(restored).next_id()
-
         numbers = [
             int("".join(path.removeprefix("/ledgers/").replace("L", "").split("/")))
             for path in ledgers
             if path[-1].isdigit()
         ]
-        assert trio.run(next_id) > max(numbers), "an id of a restored ledger is never given again"
+        assert trio.run(next_id, zookeeper) > max(numbers), "an id of a restored ledger is never given again"
     finally:
         cluster.end()
         zookeeper.kill()

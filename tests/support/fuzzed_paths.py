@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 NAMES: Mapping[str, Sequence[str]] = {
     "tenant": ("public",),
@@ -63,3 +64,8 @@ HOSTILE = (
 )
 """Parts of paths: dot segments, escapes of escapes, bytes that are no UTF-8, control characters, long names, numbers
 that are out of range."""
+
+
+def ends(operation: Mapping[str, Any]) -> bool:
+    """Decide whether the answer of an operation ends by itself: streams of events do not."""
+    return "text/event-stream" not in operation["responses"].get("200", {}).get("content", {})

@@ -15,13 +15,14 @@ case " $* " in
   *" --ignore-glob "*) exit "$(cat cluster-2)" ;;
   *tests/cluster/test_a*) exit "$(cat cluster)" ;;
   *tests/conformance*) exit "$(cat conformance)" ;;
+  *tests/browser*) exit "$(cat browser)" ;;
   *tests/simulation*) exit "$(cat simulation)" ;;
 esac
 exit 99
 """
 
 
-RUNS = ("others", "spark", "cluster", "cluster-2", "conformance", "simulation")
+RUNS = ("others", "spark", "cluster", "cluster-2", "conformance", "browser", "simulation")
 
 
 @pytest.mark.parametrize("failing", [(), *((run,) for run in RUNS), RUNS], ids=" ".join)

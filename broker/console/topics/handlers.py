@@ -23,7 +23,7 @@ from starlette.responses import Response
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
 from broker.config import SERVER_VERSION
-from broker.console.cluster_events import Streams
+from broker.console.cluster_events import EventStream, Streams
 from broker.console.topics.sampler import EVERY_S, PART, Sampler
 from broker.console.topics.table import COLUMNS, ONLY, Wish
 from broker.slices import run_through
@@ -54,7 +54,7 @@ class TopicPages:
         """Answer a part of the topics."""
         return answer(await self._part(call, _wish(call)))
 
-    async def events(self, call: AdminCall) -> Response:
+    async def events(self, call: AdminCall) -> EventStream:
         """Follow a part of the topics."""
         return self._streams.make(partial(self._part, call, _wish(call)), EVERY_S)
 

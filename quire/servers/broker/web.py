@@ -24,6 +24,7 @@ from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.tracing.metrics import register_tracing
 from managed_ledger.session import MetadataSession
+from quire.ledger.placement import make_plain
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
 from quire.servers.broker.bookies_seen import seen_bookies
@@ -108,11 +109,13 @@ def web_app(
     middleware = middleware_of(
         context.authentication, security, context.world.clock, context.rare_lines, context.neighbours
     )
+    placement = config.ledger_client.client.placement
     parts = ClusterParts(
         ledgers=ledgers,
         network=context.world.network,
         nursery=context.nursery,
         cluster=lambda: ledgers.cluster or Cluster(writable=()),
+        placement_in=lambda others: make_plain(placement, lambda: others, context.world.rng),
     )
     console = config.console
     own_routes = [*routes(service), *console_routes(console, service, parts)]

@@ -28,6 +28,7 @@ from broker.ownership.namespaces import Namespaces
 from broker.server import Broker
 from broker.topics.policies import TopicPolicies
 from broker.tracing.metrics import register_tracing
+from quire.ledger.placement import PlacementConfig, RandomPolicy
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.broker.security import middleware_of
@@ -175,6 +176,7 @@ def _app(
         network=context.world.network,
         nursery=context.nursery,
         cluster=lambda: Cluster(writable=() if bookie.read_only else (own,), read_only=_only(own, bookie.read_only)),
+        placement_in=lambda others: RandomPolicy(PlacementConfig(), lambda: others, context.world.rng),
         own_bookies={own: partial(_facts, bookie)},
     )
     console = config.console

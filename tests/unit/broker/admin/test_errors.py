@@ -45,7 +45,8 @@ def test_every_error_of_the_broker_has_a_status_of_its_own_kind() -> None:
         for each in _subclasses(BrokerError)
         if not each.__name__.startswith("_") and status_of(each("x"), {}) == 500
     }
-    assert without == NEVER_OF_ADMINISTRATION | _subclasses_in("broker.transactions.errors")
+    elsewhere = (_subclasses_in(each) for each in ("broker.transactions.errors", "broker.console.messages.entries"))
+    assert without == NEVER_OF_ADMINISTRATION.union(*elsewhere)
 
 
 def test_the_nearest_class_decides() -> None:

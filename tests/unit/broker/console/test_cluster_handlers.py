@@ -17,12 +17,15 @@ from broker.console.cluster_loss import Loss
 from broker.console.cluster_ports import ClusterParts
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker, encode_leader, encode_report
 from managed_ledger.ledger_list import LedgerInfo, LedgerList, encode
+from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.errors import BookieUnavailableError, NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.placement.rack_aware import RackAwarePolicy
 from quire.metadata.bookies import BookieServiceInfo, Cookie, Endpoint, register, write_cookie
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.service.latest.warnings import LATEST
+from quire.wire.bookkeeper.v2 import Rc
+from quire.wire.bookkeeper.v3 import BookieInfo
 from tests.unit.broker.admin.cluster_fakes import OTHER, ClusterRest, on_cluster
 from tests.unit.broker.admin.fakes import BROKER_URL, WEB_URL
 
@@ -45,14 +48,27 @@ class FakeLedgerAccess:
             raise NoSuchLedgerError(f"ledger {ledger_id} has no metadata")
         return self.metadata[ledger_id]
 
-    async def disk_space(self, bookie_id: str) -> tuple[int, int]:
-        await trio.lowlevel.checkpoint()
+    @property
+    def bookies(self) -> BookieClient:
+        return cast(BookieClient, self)
+
+    def connection(self, bookie_id: str) -> FakeLedgerAccess:
         if bookie_id not in self.space:
             raise BookieUnavailableError(f"bookie {bookie_id} does not answer")
-        return self.space[bookie_id]
+        self.asked = bookie_id
+        return self
 
-    def placement_in(self, cluster: Cluster) -> EnsemblePlacementPolicy:
-        return RackAwarePolicy(PlacementConfig(), lambda: cluster, random.Random(1))
+    def bookie_info(self, bits: int) -> FakeLedgerAccess:
+        return self
+
+    async def wait(self) -> BookieInfo:
+        await trio.lowlevel.checkpoint()
+        total, free = self.space[self.asked]
+        return BookieInfo(Rc.OK, total, free)
+
+
+def placement_in(cluster: Cluster) -> EnsemblePlacementPolicy:
+    return RackAwarePolicy(PlacementConfig(), lambda: cluster, random.Random(1))
 
 
 class Pages:
@@ -66,6 +82,7 @@ class Pages:
             network=cast(Any, None),
             nursery=nursery,
             cluster=lambda: cast(Cluster, self.ledgers.cluster),
+            placement_in=placement_in,
         )
         rest.show(parts)
 

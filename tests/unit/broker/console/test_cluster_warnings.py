@@ -102,6 +102,7 @@ async def test_a_process_that_cannot_be_reached_is_named_until_it_can(error: Exc
 
 
 def test_an_answer_of_another_shape_is_refused() -> None:
+    wrong: Any
     for wrong in ([], {"lines": [{}], "newest": 1}, {"lines": None, "newest": 1}, None):
         with pytest.raises(ValueError, match="no list of warnings"):
             lines_in(wrong)
