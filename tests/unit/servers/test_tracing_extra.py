@@ -19,11 +19,13 @@ from tests.support.waiting import wait_until
 
 TOPIC = "persistent://public/default/t"
 TRACED = [pb.KeyValue(key="traceparent", value="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+LATE = "broker.topics.topic_policies.events"
+"""One of the modules that a server imports once it serves, through the last ones of `quire.servers.late_imports`."""
 ON = TracingOptions(namespaces=("public/default",))
 
 
 def imported(server: StandaloneProcess) -> set[str]:
-    """Return the modules that the process has imported; Python writes a line for each."""
+    """Return the modules that import statements of the process have loaded; Python writes a line for each."""
     return set(re.findall(r"^import time: +\d+ \| +\d+ \| +(\S+)$", server.log(), re.MULTILINE))
 
 
@@ -39,7 +41,7 @@ def test_a_server_without_tracing_imports_nothing_of_opentelemetry(tmp_path: Pat
             client.producer(TOPIC)
             client.publish(b"a", properties=TRACED)
             client.message()
-        wait_until(lambda: "broker.explain.explanations" in imported(server), "late imports are done")
+        wait_until(lambda: LATE in imported(server), f"{LATE} is imported")
         assert server.stop() == 0
     finally:
         server.kill()
