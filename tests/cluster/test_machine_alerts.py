@@ -34,6 +34,9 @@ DISK = 128 << 20
 FILLING = 0.1
 """Part of the disk that stays free when it is filling; it is enough for the server to take messages."""
 FULL = 0.02
+NO_ROOM = ("QuireDiskFilling", "QuireDiskFull", "QuireBrokerNotReady", "QuireBookieReadOnly")
+PLANTED = {*NO_ROOM, "QuireCertificateExpiresSoon", "QuireMemoryNearBound"}
+"""Alerts of these faults; a slow machine may make others fire."""
 SMALL = 1.25
 """Memory of the machine, as a multiple of what a server without traffic needs."""
 
@@ -89,7 +92,10 @@ def used_memory(folder: Path, conf: dict[str, object]) -> int:
 def handshake(port: int, authority: Authority) -> None:
     """Connect once: servers look at the files of certificates when a connection is made."""
     context = ssl.create_default_context(cafile=str(authority.trust))
-    with socket.create_connection(("127.0.0.1", port), 10) as raw, context.wrap_socket(raw, server_hostname="localhost"):
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as raw,
+        context.wrap_socket(raw, server_hostname="localhost"),
+    ):
         pass
 
 
@@ -104,10 +110,10 @@ def put(pair: Pair, found: Pair) -> None:
 
 
 async def only(server: Prometheus, *names: str) -> None:
-    """Wait until the last of the names fires; nothing else does."""
+    """Wait until the alerts of the names fire, and check that those of the other faults do not."""
     for name in names:
         await fires(server, name)
-    assert await firing(server) <= set(names)
+    assert await firing(server) & PLANTED <= set(names)
 
 
 async def test_certificate_disk_and_memory_have_alerts_that_fire_on_their_faults_only(tmp_path: Path) -> None:
@@ -145,14 +151,12 @@ async def test_certificate_disk_and_memory_have_alerts_that_fire_on_their_faults
             server.leave_free(FILLING)
             await only(prometheus, "QuireDiskFilling")
             server.leave_free(FULL)
-            await only(
-                prometheus, "QuireDiskFilling", "QuireDiskFull", "QuireBrokerNotReady", "QuireBookieReadOnly"
-            )
+            await only(prometheus, *NO_ROOM)
             server.free_again()
-            for name in ("QuireDiskFilling", "QuireDiskFull", "QuireBrokerNotReady", "QuireBookieReadOnly"):
+            for name in NO_ROOM:
                 await ends(prometheus, name)
 
-            assert await firing(prometheus) == set()
+            assert await firing(prometheus) & PLANTED == set()
             async with open_client(real_world(), server.url) as client, trio.open_nursery() as load:
 
                 async def publish() -> None:
