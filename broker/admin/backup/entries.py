@@ -25,7 +25,7 @@ from broker.errors import NoRoomError, ServiceNotReadyError, TopicExistsError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import restored_from
-from quire.ledger.position import Position
+from quire.ledger.position import EARLIEST, Position
 from quire.service.web.parameters import WholeNumber
 
 READ_BYTES: Final = 4 << 20
@@ -60,7 +60,8 @@ class _Stored:
 
 async def read(call: AdminCall) -> Payload:
     ledger, entry = call.whole(_LEDGER), call.whole(_ENTRY)
-    start = Position(-1 if ledger is None else ledger, -1 if entry is None else entry)
+    first = ledger is None or ledger < 0  # no entry is before the first ledger
+    start = EARLIEST if first else Position(ledger, -1 if entry is None else entry)
 
     async def work(topic: Topic) -> Payload:
         topic.check_open()
