@@ -6,10 +6,14 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
+from broker.admin.errors import Statuses
 from broker.admin.requests import Service
 from broker.admin.resource import Resource
 from broker.console.cluster_handlers import BASE, ClusterPages
 from broker.console.cluster_ports import ClusterParts
+from broker.errors import InvalidTopicError, TopicNotFoundError
+
+LEDGERS_OF_TOPIC_ANSWERS: Statuses = {TopicNotFoundError: 404, InvalidTopicError: 412}
 
 
 def cluster_routes(service: Service, parts: ClusterParts) -> list[BaseRoute]:
@@ -23,7 +27,7 @@ def cluster_routes(service: Service, parts: ClusterParts) -> list[BaseRoute]:
         at(f"{BASE}/bundles/{{tenant}}/{{namespace}}", GET=pages.ring),
         at(f"{BASE}/survey", POST=pages.survey),
         at(f"{BASE}/survey/events", GET=pages.survey_events),
-        at(f"{BASE}/ledgers", GET=pages.ledgers),
+        at(f"{BASE}/ledgers", statuses={"GET": LEDGERS_OF_TOPIC_ANSWERS}, GET=pages.ledgers),
         at(f"{BASE}/loss/{{bookie}}", GET=pages.loss),
         at(f"{BASE}/bookies", GET=pages.bookies),
         at(f"{BASE}/repairs", GET=pages.repairs),

@@ -308,6 +308,12 @@ def whole(server: StandaloneProcess, name: str, wanted: list[Any]) -> bool:
     return not any(each.json()["restoring"] for each in states)
 
 
+@pytest.mark.parametrize("begin", ["ledger=-1&entry=0", "ledger=-1&entry=7", "entry=3", "ledger=0&entry=-1"])
+def test_entries_before_the_first_ledger_are_those_from_the_first_on(first: StandaloneProcess, begin: str) -> None:
+    path = f"{first.web}{TOPIC}/a/quireEntries"
+    assert web.get(f"{path}?{begin}").content == web.get(path).content != b""
+
+
 def test_a_restore_refuses_a_topic_that_exists(saved: Path, second: StandaloneProcess) -> None:
     code, _, err = admin(f"restore topic {saved} --topic other --url {second.web}")
     assert code == 1

@@ -25,7 +25,7 @@ from broker.errors import NoRoomError, ServiceNotReadyError, TopicExistsError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import restored_from
-from quire.ledger.position import Position
+from quire.ledger.position import EARLIEST, Position
 from quire.service.web.parameters import WholeNumber
 
 READ_BYTES: Final = 4 << 20
@@ -33,6 +33,8 @@ READ_ENTRIES: Final = 1000
 """Entries that are packed in one step of the event loop."""
 BODY_BYTES_MAX: Final = 8 << 20
 """Bytes of a body, beside those of the largest message."""
+APPENDED_MAX: Final = 1000
+"""Entries of a body: appended together, they hold the event loop for some ms."""
 _PLACED: Final = Struct("!qqI")
 _SIZE: Final = Struct("!I")
 _LEDGER: Final = WholeNumber("ledger", "Ledger of the first entry that is wanted.", -1, INT64_MAX)
@@ -60,7 +62,8 @@ class _Stored:
 
 async def read(call: AdminCall) -> Payload:
     ledger, entry = call.whole(_LEDGER), call.whole(_ENTRY)
-    start = Position(-1 if ledger is None else ledger, -1 if entry is None else entry)
+    first = ledger is None or ledger < 0  # no entry is before the first ledger
+    start = EARLIEST if first else Position(ledger, -1 if entry is None else entry)
 
     async def work(topic: Topic) -> Payload:
         topic.check_open()
@@ -124,6 +127,9 @@ def unpacked(body: bytes) -> Sequence[bytes]:
 
     >>> unpacked(b"\\0\\0\\0\\2ab\\0\\0\\0\\1c")
     [b'ab', b'c']
+    >>> unpacked(b"\\0\\0\\0\\1c" * (APPENDED_MAX + 1))
+    Traceback (most recent call last):
+    broker.admin.errors.MalformedRequestError: the body has more than 1000 entries
     """
     found: list[bytes] = []
     at = 0
@@ -133,6 +139,8 @@ def unpacked(body: bytes) -> Sequence[bytes]:
         at = start + size
         if start > len(body) or at > len(body) or size == 0:
             raise MalformedRequestError("the body is no run of entries with their sizes")
+        if len(found) == APPENDED_MAX:
+            raise MalformedRequestError(f"the body has more than {APPENDED_MAX} entries")
         found.append(body[start:at])
     if not found:
         raise MalformedRequestError("the body has no entries")

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from starlette.routing import BaseRoute
 
 from broker.admin.backup import entries, nodes, subscriptions, topics
+from broker.admin.errors import STATUSES
 from broker.admin.resource import Resource
 from broker.admin.top import handler as top
+from broker.errors import PartitionCountError
 
 
 def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
     """Yield the routes. `topic`: path of a topic."""
-    yield at(f"{topic}/quireBackup", GET=topics.get, PUT=topics.begin, POST=topics.end)
+    begin = {"PUT": {PartitionCountError: STATUSES[PartitionCountError]}}
+    yield at(f"{topic}/quireBackup", statuses=begin, GET=topics.get, PUT=topics.begin, POST=topics.end)
     yield at(f"{topic}/quireEntries", GET=entries.read, POST=entries.append)
     yield at(
         f"{topic}/subscription/{{subscription}}/quireState",

@@ -98,6 +98,8 @@ async def messages(call: AdminCall) -> Response:
     key = given_key.encode() if given_key else None
     search = MessageSearch(key, (call.given(_TEXT) or "").encode(), limit, call.whole(_SHOWN) or 2000)
     begin, back = call.given(_FROM) or "latest", call.choice(_DIRECTION) == "back"
+    if begin not in ("earliest", "latest") and not _PLACE.fullmatch(begin) and not _TIME.fullmatch(begin):
+        raise MalformedRequestError(f"from must be earliest, latest, ledger:entry or a time, not {begin[:100]!a}")
 
     async def work(topic: Topic) -> dict[str, Any]:
         topic.check_open()
@@ -144,10 +146,8 @@ class _Viewing:
             return Spot(places.count, 0), True
         if place := _PLACE.fullmatch(begin):
             return Spot(places.number(Position(int(place[1]), int(place[2]))), int(place[3] or 0)), back
-        if _TIME.fullmatch(begin):
-            at = await self._call.administration.message_id_at(self._topic.name, int(begin))
-            return Spot(places.number(at), 0), back
-        raise MalformedRequestError(f"from must be earliest, latest, ledger:entry or a time, not {begin[:100]!a}")
+        at = await self._call.administration.message_id_at(self._topic.name, int(begin))
+        return Spot(places.number(at), 0), back
 
     async def _forward(self, places: Places, start: Spot) -> tuple[list[dict[str, Any]], Spot, Spot]:
         found: list[dict[str, Any]] = []

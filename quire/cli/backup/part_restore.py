@@ -17,6 +17,8 @@ from quire.wire.pulsar.names import TopicName
 
 BODY_BYTES: Final = 1 << 20
 """Bytes of entries in one request, unless a single entry is larger."""
+ENTRIES_MAX: Final = 1000
+"""Entries in one request: as many as a broker takes at once."""
 ACKS_MAX: Final = 5000
 """Ranges or batches in one request."""
 TRIES_MAX: Final = 10
@@ -134,7 +136,7 @@ class PartRestore:
                     "again"
                 )
             return
-        if self._bytes + len(entry) > BODY_BYTES:
+        if self._bytes + len(entry) > BODY_BYTES or len(self._block) == ENTRIES_MAX:
             self._flush()
         self._block.append(entry)
         self._bytes += len(entry) + _SIZE.size
