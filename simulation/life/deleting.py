@@ -22,7 +22,7 @@ from quire.wire.pulsar.names import TopicName
 from quire.world.doors import World
 from simulation.common.checkers import Place, message
 from simulation.common.pulsar_client import ClientError, Connection
-from simulation.life.part import QUIET_S, SLACK_S, Arriving, Part, receipts
+from simulation.life.part import LOST_S, SLACK_S, Arriving, Part, receipts
 
 ROUNDS = 4
 CLIENTS = 2
@@ -91,7 +91,7 @@ class Deleting(Part):
         await connection.subscribe(topic, "idle", 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found: set[Place] = set()
-        async for got in Arriving(connection, quiet_s=QUIET_S):
+        async for got in Arriving(connection, quiet_s=LOST_S):
             found.add((got.ledger_id, got.entry_id))
             if self.unacked <= found:
                 break

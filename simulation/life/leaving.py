@@ -19,7 +19,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import message
 from simulation.common.pulsar_client import Connection
-from simulation.life.part import SLACK_S, Arriving, Part, receipts
+from simulation.life.part import LOST_S, SLACK_S, Arriving, Part, receipts
 
 LIFE_S = 60.0
 MESSAGES = 5
@@ -81,7 +81,7 @@ class Leaving(Part):
         await connection.subscribe(self.topic("l"), name, 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found = set()
-        async for got in Arriving(connection, quiet_s=0.5):
+        async for got in Arriving(connection, quiet_s=LOST_S):
             found.add((got.ledger_id, got.entry_id))
             if len(found) >= MESSAGES:
                 break

@@ -29,6 +29,8 @@ SLACK_S = 8.0
 """Virtual seconds in which a healed system must notice what is due: several rounds of its checks."""
 QUIET_S = 2.0
 """Virtual seconds without a message after which a consumer counts as having received everything."""
+LOST_S = 10.0
+"""Virtual seconds without a message after which one that has to come counts as lost: faults delay no read as long."""
 SKEW_MS = 200
 """Difference of the clocks of two hosts, and what a message may take on its way."""
 PAUSE_S = 0.05
