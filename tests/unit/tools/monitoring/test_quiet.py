@@ -75,8 +75,8 @@ def run(
         assert all(f"for: {alert.seconds}s" in rules for alert in ALERTS if alert.seconds == 30), "shipped durations"
         yield server
 
-    patch.setattr(quiet.shutil, "which", lambda name: f"/usr/bin/{name}")
-    patch.setattr(quiet.log, "configure", lambda *args: None)
+    patch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    patch.setattr("quire.service.log.configure", lambda *args: None)
     patch.setattr(quiet, "scraped_cluster", lambda folder, plan: (cluster, {}))
     patch.setattr(quiet, "prometheus", started)
     patch.setattr(quiet, "quiet_load", load)
@@ -124,6 +124,6 @@ def test_a_run_that_proves_nothing_is_not_valid(
 def test_a_machine_without_prometheus_is_told_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quiet.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     assert quiet.main(["1"]) == 2
     assert "scripts/debian-packages prometheus" in capsys.readouterr().err
