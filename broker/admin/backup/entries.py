@@ -62,8 +62,9 @@ class _Stored:
 
 async def read(call: AdminCall) -> Payload:
     ledger, entry = call.whole(_LEDGER), call.whole(_ENTRY)
-    first = ledger is None or ledger < 0  # no entry is before the first ledger
-    start = EARLIEST if first else Position(ledger, -1 if entry is None else entry)
+    start = EARLIEST  # no entry is before the first ledger
+    if ledger is not None and ledger >= 0:
+        start = Position(ledger, -1 if entry is None else entry)
 
     async def work(topic: Topic) -> Payload:
         topic.check_open()
