@@ -6,14 +6,15 @@ The exit code is 0 if every file came back byte for byte and its lines arrived i
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from quire.service import log
@@ -95,38 +96,62 @@ def strange(rebuilder: Rebuilder) -> list[str]:
     return [*rebuilder.out_of_order, *(f"{key}: delivered, but never published" for key in rebuilder.strange)]
 
 
+def command(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Tree to publish (default: the files of this checkout that git tracks).",
+            show_default=False,
+        ),
+    ] = None,
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster",
+            help="Use a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie.",
+        ),
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the server's data, its log and the rebuilt tree.")] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Skip the last stage, the archive with Spark.")] = False,
+) -> None:
+    raise typer.Exit(run(folder, cluster=cluster, keep=keep, spark=not no_spark))
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="scripts/demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("dir", nargs="?", help="tree to publish (default: the files of this checkout that git tracks)")
-    parser.add_argument(
-        "--cluster",
-        action="store_true",
-        help="use a cluster of processes, with ZooKeeper (needs Java 17); the kills end a broker and a bookie",
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the server's data, its log and the rebuilt tree")
-    parser.add_argument("--no-spark", action="store_true", help="skip the last stage, the archive with Spark")
-    given = parser.parse_args(argv)
+    """Run the command line; return the exit code, also of help and of what is refused."""
+    app = typer.Typer(add_completion=False)
+    app.command(help=(__doc__ or "").splitlines()[0])(command)
+    try:
+        app(sys.argv[1:] if argv is None else argv, prog_name="scripts/demo")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(bool(end.code))
+    return 0
+
+
+def run(given: str | None, *, cluster: bool, keep: bool, spark: bool) -> int:
+    """Run the demo with the tree at `given`; return the exit code."""
     log.configure("error", sys.stderr)
     console = Console()
     progress: Progress = TerminalProgress(console) if console.is_terminal else PlainProgress(console)
-    root = os.fsencode(Path(given.dir).absolute() if given.dir else Path(__file__).resolve().parents[2])
+    root = os.fsencode(Path(given).absolute() if given else Path(__file__).resolve().parents[2])
     if not os.path.isdir(root):
-        print(f"scripts/demo: {given.dir} is not a directory", file=sys.stderr)
+        print(f"scripts/demo: {given} is not a directory", file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="quire-demo-"))
-    server = ClusterServer(folder) if given.cluster else Server(folder)
+    server = ClusterServer(folder) if cluster else Server(folder)
     problems = 1
     try:
-        tree = scan(root, walk(root) if given.dir else tracked(root))
+        tree = scan(root, walk(root) if given else tracked(root))
         messaging = PulsarMessaging(server.url, folder / "client.log")
-        archiving = make_archive(server, folder, progress, wanted=not given.no_spark)
+        archiving = make_archive(server, folder, progress, wanted=spark)
         problems = demo(tree, server, messaging, folder, console, progress, archiving)
     except DemoError as error:
         progress.end()
         print(f"scripts/demo: {error}", file=sys.stderr)
     finally:
         server.abandon()
-        if problems or given.keep:
+        if problems or keep:
             print(f"kept: {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder)

@@ -33,3 +33,18 @@ def test_a_tree_that_git_does_not_know_is_taken_whole(tmp_path: Path, monkeypatc
 def test_what_is_no_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none")]) == 2
     assert "is not a directory" in capsys.readouterr().err
+
+
+def test_help_has_the_form_of_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: scripts/demo [OPTIONS] [DIR]" in shown
+    for option in ("--cluster", "--keep", "--no-spark"):
+        assert option in shown
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--kep"]) == 2
+    refused = capsys.readouterr().err
+    assert "No such option: --kep" in refused
+    assert "--keep" in refused
