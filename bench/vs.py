@@ -292,6 +292,10 @@ def main() -> None:
     parser.add_argument("--no-pulsar", action="store_true")
     parser.add_argument("--picture", type=Path, default=Path("out/bench-vs.png"))
     given = parser.parse_args()
+    workloads = dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle"))
+    wanted = given.only.split(",") if given.only else list(workloads)
+    if unknown := [each for each in wanted if each not in workloads]:
+        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(workloads)}")
     lib = None if given.no_pulsar else pulsar_jars()
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
@@ -308,8 +312,6 @@ def main() -> None:
             for server in servers:
                 once[server.name]["idle"] = {"pss_mb": pss_mb(server.pids)}
             warm(servers, given.warm)
-            workloads = dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle"))
-            wanted = given.only.split(",") if given.only else workloads
             results = compare(servers, [each for each in workloads if each in wanted], given.rounds, given.seconds)
             for name, found in once.items():
                 results[name] |= found
