@@ -93,6 +93,12 @@ class Administration:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""
         await self._topics.namespaces.exists(name)
 
+    async def check_new_topic(self, name: TopicName) -> None:
+        """Raise TopicNotFoundError or NotAllowedError if the namespace can have no further topic. One that exists is
+        none."""
+        await self._topics.namespaces.takes_topics(name)
+        await self._topics.first_use.check_room(name)
+
     @property
     def options(self) -> BrokerOptions:
         """Return the broker's configuration, which holds where no policy says otherwise."""

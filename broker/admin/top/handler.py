@@ -35,7 +35,6 @@ from broker.errors import BrokerError, translated
 from broker.measures import Rates
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import decode_report
-from broker.slices import sliced
 from broker.topics.backlog_size import size_behind
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
@@ -45,7 +44,8 @@ from quire.service.web.parameters import Flag, OneOf, Parameter, WholeNumber
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.world.tasks import for_each
 
-TOPICS_IN_STEP: Final = 50
+PARTS_IN_STEP: Final = 200
+"""Topics and subscriptions."""
 COUNT: Final = 30
 COUNT_MAX: Final = 200
 MARKS_MAX: Final = 1000
@@ -98,7 +98,8 @@ async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, A
     first, stuck = FirstRows[Topic](count), FirstRows[tuple[Topic, Subscription]](count)
     now_ms = call.cluster.wall_ms()
     total, number = Rates(), 0
-    async for topic in sliced(list(call.cluster.loaded()), TOPICS_IN_STEP):
+    left = PARTS_IN_STEP
+    for topic in list(call.cluster.loaded()):
         number += 1
         measures = topic.context.measures
         rates = measures.of(topic)
@@ -107,7 +108,11 @@ async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, A
         )
         backlog, out = 0, 0.0
         shown = not text or text in topic.name.full
-        for subscription in topic.subscriptions.values():
+        for subscription in list(topic.subscriptions.values()):
+            left -= 1
+            if left <= 0:
+                left = PARTS_IN_STEP
+                await trio.lowlevel.checkpoint()
             behind, rate = subscription.cursor.backlog(), measures.of(subscription)
             backlog, out = max(backlog, behind), out + rate.messages_out
             total = total._replace(
@@ -118,6 +123,10 @@ async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, A
         if shown:
             key = backlog if sort == "lag" else rates.messages_in + out
             first.add(_waiting_s(topic, now_ms) if sort == "age" else key, topic)
+        left -= 1
+        if left <= 0:
+            left = PARTS_IN_STEP
+            await trio.lowlevel.checkpoint()
     rows = [await _row(topic, call.broker_id, now_ms) for topic in first.rows()]
     broker = {"broker": call.broker_id, "topics": number, **_rates(total)}
     return {"brokers": [broker], "topics": rows, "stuck": [_stuck(call, *each) for each in stuck.rows()]}
