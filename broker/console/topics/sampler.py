@@ -201,10 +201,13 @@ def _checked(part: object) -> Iterable[tuple[str, Row]]:
     """Return the rows of an answer. Raises ValueError."""
     if not isinstance(part, dict) or not isinstance(part.get("rows"), list) or "next" not in part:
         raise ValueError("its answer has no rows")
-    for name, *numbers in part["rows"]:
-        if len(numbers) != MEASURED:
+    for row in part["rows"]:
+        if not isinstance(row, list) or len(row) != 1 + MEASURED:
             raise ValueError("a row of another version")
-        yield str(name), tuple(map(float, numbers))
+        try:
+            yield str(row[0]), tuple(map(float, row[1:]))
+        except TypeError as error:
+            raise ValueError("a row of another version") from error
 
 
 def _until(start: float) -> float:
