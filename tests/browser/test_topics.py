@@ -247,6 +247,7 @@ def test_namespaces_are_listed_created_and_deleted(look: Look):
     look.page.get_by_label("Namespace", exact=True).fill("public/made")
     look.confirm("Create")
     look.page.get_by_role("link", name="public/made").click()
+    look.shows("Policies of the namespace")  # all were read before it is gone
     look.button("Delete").click()
     look.confirm("Delete", "public/made")
     expect(look.page.locator("main h1")).to_have_text("Namespaces")

@@ -16,7 +16,7 @@ from quire.client.client import open_client
 from quire.client.packing import pack
 from quire.world.real import real_world
 from tests.support import web
-from tests.support.monitoring import ends, every_query_has_a_value, fires, firing, rules_are_healthy, scraping
+from tests.support.monitoring import ends, every_query_has_a_value, fires, firing_by_faults, rules_are_healthy, scraping
 from tests.support.waiting import until
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.plan import Kind, Plan
@@ -95,7 +95,7 @@ async def test_each_query_has_a_value_and_each_alert_of_a_cluster_fires_on_its_f
         await rules_are_healthy(prometheus)
 
         async def quiet() -> bool:
-            return await firing(prometheus) == set()
+            return await firing_by_faults(prometheus) == set()
 
         await until(quiet, "nothing fires", 30)
 

@@ -13,7 +13,7 @@ from quire.client.consumer import Consumer, ConsumerOptions
 from quire.client.packing import pack
 from quire.world.real import RealClock, real_world
 from tests.support import web
-from tests.support.monitoring import every_query_has_a_value, fires, firing, rules_are_healthy, scraping
+from tests.support.monitoring import every_query_has_a_value, fires, firing_by_faults, rules_are_healthy, scraping
 from tests.support.server import StandaloneProcess, standalone
 from tools.monitoring.dashboards import STANDALONE
 from tools.monitoring.load import Counts, quiet_load
@@ -89,7 +89,7 @@ async def test_each_query_of_the_dashboards_has_a_value_and_alerts_about_topics_
             nursery.start_soon(quiet_load, server.url, Counts())
             await every_query_has_a_value(prometheus, [STANDALONE, SPARK])
             await rules_are_healthy(prometheus)
-            assert await firing(prometheus) == set()
+            assert await firing_by_faults(prometheus) == set()
 
             policy(server, "slow", "publishRate", {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1})
             quota = {"limitSize": 1000, "policy": "producer_request_hold"}
@@ -106,6 +106,6 @@ async def test_each_query_of_the_dashboards_has_a_value_and_alerts_about_topics_
                 }
                 for name in sorted(expected):
                     await fires(prometheus, name)
-                assert await firing(prometheus) <= expected
+                assert await firing_by_faults(prometheus) <= expected
                 planted.cancel_scope.cancel()
             nursery.cancel_scope.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ from tools.monitoring.load import Counts, quiet_load
 pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.real_clock]
 
 
+async def load_with_a_kill(made: list[LocalCluster], service_url: str, counts: Counts) -> None:
+    """Kill a bookie of the only cluster made, and go on with the load."""
+    [cluster] = made
+    cluster.kill(cluster.nodes(Kind.BOOKIE)[-1])
+    await quiet_load(service_url, counts)
+
+
 def test_a_bookie_that_is_killed_under_the_load_fails_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -33,15 +41,10 @@ def test_a_bookie_that_is_killed_under_the_load_fails_the_run(
         made.append(cluster)
         return cluster, targets
 
-    async def faulty(service_url: str, counts: Counts) -> None:
-        [cluster] = made
-        cluster.kill(cluster.nodes(Kind.BOOKIE)[-1])
-        await quiet_load(service_url, counts)
-
     program = Path(installed("prometheus", "prometheus"))
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(quiet, "scraped_cluster", kept)
-    monkeypatch.setattr(quiet, "quiet_load", faulty)
+    monkeypatch.setattr(quiet, "quiet_load", partial(load_with_a_kill, made))
     monkeypatch.setattr(quiet, "ALERTS", [replace(alert, seconds=0) for alert in ALERTS])
     assert quiet.main(["0.4", "--folder", str(tmp_path)]) == 1
     assert "QuireBookieDown" in capsys.readouterr().out.splitlines()[-1]
