@@ -9,7 +9,7 @@ taken for one that began again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final, TypeAlias

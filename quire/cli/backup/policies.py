@@ -66,8 +66,8 @@ def check_policies(policies: Any) -> None:
     strange += [each for each in quotas if each not in _QUOTA_KINDS]
     if strange:
         raise CommandLineError(
-            f"the file has {strange[0][:100]!a} among the policies of the topic, which is none: use a newer quire, or do "
-            "not trust the file"
+            f"the file has {strange[0][:100]!a} among the policies of the topic, which is none: use a newer quire, or "
+            "do not trust the file"
         )
 
 

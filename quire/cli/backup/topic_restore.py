@@ -66,7 +66,9 @@ class TopicRestore:
         wanted = {"topic": str, "partitions": int, "properties": dict, "policies": dict, "schemas": list}
         for name, kind in wanted.items():
             if type(header.get(name)) is not kind or (kind is int and header[name] < 0):
-                raise CommandLineError(f"{self._path}: its header has no {name}: `quire admin backup` makes no such file")
+                raise CommandLineError(
+                    f"{self._path}: its header has no {name}: `quire admin backup` makes no such file"
+                )
         if parts != max(header["partitions"], 1):
             raise CommandLineError(f"{self._path} has {parts} topics, but {header['partitions']} partitions")
         check_policies(header["policies"])

@@ -13,10 +13,10 @@ from broker.console.messages import handlers
 from quire.client.compression import compress
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.support.pulsar_frames import entry, send
-from tests.unit.managed_ledger.fake_ledgers import InlineOffload
 from tests.unit.broker.counted_steps import CALLS_MAX, Steps
 from tests.unit.broker.peers import Room, in_broker
 from tests.unit.broker.rest import rest_of
+from tests.unit.managed_ledger.fake_ledgers import InlineOffload
 
 PATH = "/console/api/messages/public/default/orders"
 
@@ -79,9 +79,16 @@ async def test_messages_that_take_long_hold_no_step_of_the_event_loop(workers: l
             room,
             *(entry(deep) for _ in range(3)),
             entry(batch, num_messages_in_batch=9000),
-            entry(compress(pb.LZ4, batch), num_messages_in_batch=9000, compression=pb.LZ4, uncompressed_size=len(batch)),
+            entry(
+                compress(pb.LZ4, batch), num_messages_in_batch=9000, compression=pb.LZ4, uncompressed_size=len(batch)
+            ),
         )
-        for query in ("from=earliest&limit=200", "limit=200", "from=earliest&text=nowhere", "from=earliest&shown=1000000"):
+        for query in (
+            "from=earliest&limit=200",
+            "limit=200",
+            "from=earliest&text=nowhere",
+            "from=earliest&shown=1000000",
+        ):
             found, longest = await looked(room, query)
             assert found["looked"] >= 4
             assert longest <= CALLS_MAX, f"{query}: {longest:.0f} calls in one step"

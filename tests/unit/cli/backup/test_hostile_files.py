@@ -21,6 +21,11 @@ class NotingSender:
     def __init__(self) -> None:
         self.sent: list[Request] = []
 
+    def __enter__(self) -> NotingSender:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
     def send(self, request: Request) -> Any:
         self.sent.append(request)
         return {}

@@ -40,7 +40,15 @@ async def busy() -> AsyncIterator[Room]:
         yield room
 
 
-@pytest.mark.parametrize("path", ["/admin/v2/quireTop?count=200", "/admin/v2/quireTop?sort=age", "/console/api/topics", "/console/api/loaded-topics"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/v2/quireTop?count=200",
+        "/admin/v2/quireTop?sort=age",
+        "/console/api/topics",
+        "/console/api/loaded-topics",
+    ],
+)
 async def test_an_answer_about_all_topics_holds_no_step(busy: Room, path: str) -> None:
     async with rest_of(busy, console=True) as rest:
         steps = Steps(trio.lowlevel.current_task(), real=False)
