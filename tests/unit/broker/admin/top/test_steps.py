@@ -1,4 +1,4 @@
-"""What is read of all topics for people and for scrapes holds no step of the event loop, even where one topic has very
+"""Answers and scrapes about all topics hold no step of the event loop, even where one topic has very
 many subscriptions. Steps are measured in calls."""
 
 from __future__ import annotations
