@@ -12,8 +12,8 @@ Answer: {"messages": [...], "earlier": "ledger:entry" or null, "later": ..., "lo
 "more": true if the search stopped before it had `limit` messages, "schema": type}. Messages are in the order of the
 topic. 404, 405 it is partitioned.
 
-One answer reads at most ENTRIES_MAX entries or READ_BYTES_MAX bytes, as stored and as decompressed together, so a search
-goes on with `later` or `earlier`.
+One answer reads at most ENTRIES_MAX entries or READ_BYTES_MAX bytes, stored and decompressed together, so a search goes
+on with `later` or `earlier`.
 """
 
 from __future__ import annotations
