@@ -93,6 +93,11 @@ class Administration:
         """Raise TopicNotFoundError if the namespace of a topic does not exist."""
         await self._topics.namespaces.exists(name)
 
+    async def check_new_topic(self, name: TopicName) -> None:
+        """Raise TopicNotFoundError or NotAllowedError if a topic that does not exist may not be made."""
+        await self._topics.namespaces.takes_topics(name)
+        await self._topics.first_use.check_room(name)
+
     @property
     def options(self) -> BrokerOptions:
         """Return the broker's configuration, which holds where no policy says otherwise."""
@@ -242,9 +247,7 @@ class Administration:
         return await self._topics.exists(name)
 
     async def create_topic(self, name: TopicName, properties: Pairs = ()) -> None:
-        """Create a topic that is not partitioned, or a missing partition of a partitioned one.
-
-        Raises TopicExistsError, NotAllowedError."""
+        """Create a topic without partitions, or a missing partition. Raises TopicExistsError, NotAllowedError."""
         await self._topics.create(name, properties)
 
     async def delete_topic(self, name: TopicName, force: bool = False) -> None:

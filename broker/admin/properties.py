@@ -35,7 +35,9 @@ from quire.service.web.parameters import Parameter
 
 BYTES_MAX = 32 << 10
 """Bytes of the names and values of the properties of a topic, a subscription or a namespace."""
-RESERVED = frozenset((EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, RESTORING, "PULSAR.SHADOW_SOURCE", "migrated"))
+ELSEWHERE = frozenset(("PULSAR.SHADOW_SOURCE", "migrated"))
+"""Names of properties that bind a topic to another topic or cluster."""
+RESERVED = ELSEWHERE | {EPOCH_PROPERTY, INDEX_PROPERTY, SNAPSHOT_PROPERTY, RESTORING}
 """Names that brokers use for themselves."""
 
 _KEY = Parameter("key", "Name of the property.")

@@ -143,7 +143,9 @@ class WarningFeed:
 
     def after(self, number: int) -> dict[str, Any]:
         """Return the lines after a number of the feed, oldest first, and the sources, as JSON."""
-        lines = [each.as_json() for each in self._lines if each.number > number]
+        # A page that knows a number which was never given has followed an earlier process: it begins again.
+        known = number if number <= self._number else 0
+        lines = [each.as_json() for each in self._lines if each.number > known]
         others = [
             {"kind": kind, "name": name, "problem": state.problem}
             for (kind, name), state in sorted(self._by_name.items())

@@ -9,7 +9,7 @@ taken for one that began again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Final, TypeAlias
@@ -122,10 +122,12 @@ class SeriesReader:
         found = SeriesValues()
         left, parts = READ_IN_STEP, _Parts(self._options.parts_max)
         for topic in list(self._shown):
-            left -= 1 + self._read(topic, found, parts, wall_ms)
-            if left <= 0:
-                left = READ_IN_STEP
-                yield
+            left -= 1
+            for count in self._read(topic, found, parts, wall_ms):
+                left -= count
+                if left <= 0:
+                    left = READ_IN_STEP
+                    yield
         others = len(loaded) - len(self._shown)
         if others > REST_AT_SCRAPE and self._rest is not None:
             found.rest = self._rest
@@ -172,9 +174,13 @@ class SeriesReader:
             sums = rest.get(namespace) or rest.setdefault(namespace, Sums())
             sums.topic(rows.of_topic(topic, self._ages))
             subscriptions: Sequence[AnySubscription] = list(topic.subscriptions.values())
+            left -= 1
             for subscription in subscriptions:
+                if left <= 0:
+                    left = READ_IN_STEP
+                    yield
                 sums.subscription(rows.of_subscription(subscription, wall_ms))
-            left -= 1 + len(subscriptions)
+                left -= 1
             if left <= 0:
                 left = READ_IN_STEP
                 yield
@@ -194,18 +200,18 @@ class SeriesReader:
         """Return the values of `topic_labels` of the rest of a namespace."""
         return (self._cluster, namespace, *(("-1",) if self._options.split_partition else ()), REST)
 
-    def _read(self, topic: AnyTopic, found: SeriesValues, parts: _Parts, wall_ms: int) -> int:
-        """Read one topic with its parts; return the number of those."""
+    def _read(self, topic: AnyTopic, found: SeriesValues, parts: _Parts, wall_ms: int) -> Iterator[int]:
+        """Read one topic with its parts; yield how much was read since the last time."""
         values = self.labels_of(topic)
         namespace = values[1]
         total = found.totals.get(namespace) or found.totals.setdefault(namespace, Sums())
         row = rows.of_topic(topic, self._ages)
         total.topic(row)
         found.topics.append((labels_of(self.topic_labels, values), row))
-        count, others = 0, None
+        others = None
         subscriptions: Sequence[AnySubscription] = list(topic.subscriptions.values())
         for subscription in subscriptions:
-            count += 1
+            yield 1
             row = rows.of_subscription(subscription, wall_ms)
             total.subscription(row)
             if not parts.take("subscriptions"):
@@ -220,19 +226,19 @@ class SeriesReader:
                 if self._options.cursors and (cursor := rows.of_cursor(subscription)) is not None:
                     found.cursors.append((_cursor_labels(self._cluster, topic, subscription), cursor))
             if self._options.consumers:
-                count += _consumers(text, subscription, found, parts)
+                yield _consumers(text, subscription, found, parts)
         if others is not None:
             text = labels_of(self.subscription_labels, (*values[:-1], REST, values[-1]))
             found.subscriptions.append((text, others.of_subscriptions))
         if self._options.producers:
             text = labels_of(self.topic_labels, values)
             for producer in list(topic.producers.values()):
-                count += 1
+                yield 1
                 if not parts.take("producers"):
                     break
                 of_it = labels_of(("producer_id", "producer_name"), (str(producer.producer_id), producer.name))
                 found.producers.append((f"{text},{of_it}", rows.of_producer(topic.context, producer)))
-        return count
+        yield 0
 
 
 class _Parts:

@@ -11,8 +11,11 @@ Left out are ephemeral nodes (registrations, owners of bundles, locks, elections
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Iterator
 from typing import Final
+
+import trio
 
 from quire.metadata import paths
 from quire.metadata.errors import NoNodeError
@@ -20,6 +23,8 @@ from quire.metadata.store import Kind, MetadataStore
 
 RESTORING: Final = "/quire-restoring"
 """Node that exists while a backup is being restored; its value names the backup."""
+SORTED_IN_STEP: Final = 2000
+"""Names that are sorted before other tasks run."""
 _OWN: Final = frozenset(("/zookeeper", RESTORING))
 _LAST: Final = frozenset(("ledgers", "idgen", "idgen-long"))
 """Components that come after the others of their folder."""
@@ -41,24 +46,42 @@ async def walk(store: MetadataStore, after: str = "") -> AsyncGenerator[tuple[st
 
     Raises the errors of the store."""
     start = walk_key(after) if after else ()
-    waiting = [paths.ROOT]
-    while waiting:
-        path = waiting.pop()
-        key = walk_key(path)
-        if path != paths.ROOT:
-            node = await store.get(path)
-            if node is None or node.ephemeral:
-                continue
-            if key > start:
-                yield path, node.value
-        try:
-            names = await store.children(path)
-        except NoNodeError:
-            continue  # deleted meanwhile
-        children = [paths.join(path, name) for name in names]
+    folders = [(paths.ROOT, iter(await _in_order(store, paths.ROOT, start)))]
+    while folders:
+        folder, names = folders[-1]
+        name = next(names, None)
+        if name is None:
+            folders.pop()
+            continue
+        path = paths.join(folder, name)
+        if path in _OWN:
+            continue
+        node = await store.get(path)
+        if node is None or node.ephemeral:
+            continue
+        if walk_key(path) > start:
+            yield path, node.value
+        folders.append((path, iter(await _in_order(store, path, start))))
+
+
+async def _in_order(store: MetadataStore, folder: str, start: _Key) -> list[str]:
+    """Return the names in a folder from the start of the walk on, in its order.
+
+    They are sorted in runs, with other tasks between them, because a namespace may have 100,000 topics."""
+    names = await _names(store, folder)
+    for at in range(0, len(names), SORTED_IN_STEP):
+        names[at : at + SORTED_IN_STEP] = sorted(names[at : at + SORTED_IN_STEP])
+        await trio.lowlevel.checkpoint()
+    names.sort()  # merges the runs
+    if not _LAST.isdisjoint(names):
+        names = [each for each in names if each not in _LAST] + [each for each in names if each in _LAST]
+    key = walk_key(folder)
+    if len(start) > len(key) and start[: len(key)] == key:
         # A folder before the start is entered only if the start is in it.
-        wanted = [each for each in children if each not in _OWN and (k := walk_key(each)) >= start[: len(k)]]
-        waiting += sorted(wanted, key=walk_key, reverse=True)
+        last, name = start[len(key)]
+        first = bisect_left(names, (last, name), key=lambda each: (each in _LAST, each))
+        names = names[first:]
+    return names
 
 
 async def some_nodes(

@@ -10,12 +10,12 @@ from broker.admin.backup import entries, nodes, subscriptions, topics
 from broker.admin.errors import STATUSES
 from broker.admin.resource import Resource
 from broker.admin.top import handler as top
-from broker.errors import PartitionCountError
+from broker.errors import NotAllowedError, PartitionCountError
 
 
 def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
     """Yield the routes. `topic`: path of a topic."""
-    begin = {"PUT": {PartitionCountError: STATUSES[PartitionCountError]}}
+    begin = {"PUT": {PartitionCountError: STATUSES[PartitionCountError], NotAllowedError: 412}}
     yield at(f"{topic}/quireBackup", statuses=begin, GET=topics.get, PUT=topics.begin, POST=topics.end)
     yield at(f"{topic}/quireEntries", GET=entries.read, POST=entries.append)
     yield at(

@@ -13,13 +13,15 @@ producers and consumers, and trim nothing. The last change removes it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from broker.admin.backup.entries import check_being_restored, entry_count
-from broker.admin.errors import MalformedRequestError
+from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.positions.every import on_topic
+from broker.admin.properties import ELSEWHERE, check_size
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
@@ -61,6 +63,7 @@ async def begin(call: AdminCall) -> Response:
     name, given = call.topic(), _BEGIN.check(await call.json(), "a restoration", MalformedRequestError)
     backup, properties = given["backup"], {**given.get("properties", {}), RESTORING: given["backup"]}
     await at_owner(call, name)
+    check_given(given.get("properties", {}))
     await call.administration.check_namespace(name)
     if "partitions" in given:
         await _begin_partitioned(call, name, given["partitions"], properties)
@@ -69,6 +72,7 @@ async def begin(call: AdminCall) -> Response:
     async with call.administration.partitioned.changing(name.partitioned):
         if await call.administration.partitions(name):
             raise TopicExistsError(f"{name.full} exists, and is partitioned")
+        await call.administration.check_new_topic(name)
         with translated(name.full):
             try:
                 await call.administration.metadata.create(path, new_list(tuple(properties.items())), make_parents=True)
@@ -109,6 +113,18 @@ async def end(call: AdminCall) -> None:
         topic.reload()  # what is recovered from entries at loading had none to read
 
     await on_topic(call, work)
+
+
+def check_given(properties: Mapping[str, str]) -> None:
+    """Raise PreconditionError if the properties are too large, or bind the topic to one elsewhere.
+
+    >>> check_given({"PULSAR.SHADOW_SOURCE": "persistent://other/ns/secrets"})
+    Traceback (most recent call last):
+    broker.admin.errors.PreconditionError: the property 'PULSAR.SHADOW_SOURCE' binds a topic to another: not restored
+    """
+    check_size(properties)
+    if bound := sorted(ELSEWHERE & properties.keys()):
+        raise PreconditionError(f"the property {bound[0]!a} binds a topic to another: not restored")
 
 
 def _without(before: dict[str, str]) -> dict[str, str]:

@@ -35,7 +35,6 @@ from broker.errors import BrokerError, translated
 from broker.measures import Rates
 from broker.ownership.brokers import BROKERS
 from broker.ownership.values import decode_report
-from broker.slices import sliced
 from broker.topics.backlog_size import size_behind
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
@@ -45,7 +44,8 @@ from quire.service.web.parameters import Flag, OneOf, Parameter, WholeNumber
 from quire.wire.pulsar.errors import PulsarWireError
 from quire.world.tasks import for_each
 
-TOPICS_IN_STEP: Final = 50
+PARTS_IN_STEP: Final = 200
+"""Topics and subscriptions."""
 COUNT: Final = 30
 COUNT_MAX: Final = 200
 MARKS_MAX: Final = 1000
@@ -98,18 +98,25 @@ async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, A
     first, stuck = FirstRows[Topic](count), FirstRows[tuple[Topic, Subscription]](count)
     now_ms = call.cluster.wall_ms()
     total, number = Rates(), 0
-    async for topic in sliced(list(call.cluster.loaded()), TOPICS_IN_STEP):
+    left = PARTS_IN_STEP
+    for topic in list(call.cluster.loaded()):
         number += 1
         measures = topic.context.measures
         rates = measures.of(topic)
         total = total._replace(
             messages_in=total.messages_in + rates.messages_in, bytes_in=total.bytes_in + rates.bytes_in
         )
-        backlog, out = 0, 0.0
+        backlog, out, slowest = 0, 0.0, None
         shown = not text or text in topic.name.full
-        for subscription in topic.subscriptions.values():
+        for subscription in list(topic.subscriptions.values()):
+            left -= 1
+            if left <= 0:
+                left = PARTS_IN_STEP
+                await trio.lowlevel.checkpoint()
             behind, rate = subscription.cursor.backlog(), measures.of(subscription)
             backlog, out = max(backlog, behind), out + rate.messages_out
+            if behind:
+                slowest = _slower(slowest, subscription)
             total = total._replace(
                 messages_out=total.messages_out + rate.messages_out, bytes_out=total.bytes_out + rate.bytes_out
             )
@@ -117,10 +124,18 @@ async def _own(call: AdminCall, sort: str, count: int, text: str) -> dict[str, A
                 stuck.add(behind, (topic, subscription))
         if shown:
             key = backlog if sort == "lag" else rates.messages_in + out
-            first.add(_waiting_s(topic, now_ms) if sort == "age" else key, topic)
+            first.add(_waiting_s(topic, slowest, now_ms) if sort == "age" else key, topic)
+        left -= 1
+        if left <= 0:
+            left = PARTS_IN_STEP
+            await trio.lowlevel.checkpoint()
     rows = [await _row(topic, call.broker_id, now_ms) for topic in first.rows()]
     broker = {"broker": call.broker_id, "topics": number, **_rates(total)}
-    return {"brokers": [broker], "topics": rows, "stuck": [_stuck(call, *each) for each in stuck.rows()]}
+    waiting: list[dict[str, Any]] = []
+    for each in stuck.rows():
+        waiting.append(_stuck(call, *each))
+        await trio.lowlevel.checkpoint()
+    return {"brokers": [broker], "topics": rows, "stuck": waiting}
 
 
 def _rates(rates: Rates) -> dict[str, float]:
@@ -132,15 +147,15 @@ def _rates(rates: Rates) -> dict[str, float]:
     }
 
 
-def _slowest(topic: Topic) -> Subscription | None:
-    """Return the durable subscription with the first entry that is not acknowledged; None: nothing waits."""
-    waiting = [each for each in topic.subscriptions.values() if each.durable and each.cursor.backlog()]
-    return min(waiting, key=lambda each: each.cursor.mark_delete, default=None)
+def _slower(slowest: Subscription | None, other: Subscription) -> Subscription | None:
+    """Return the durable one of two subscriptions with a backlog whose first unacknowledged entry is older."""
+    if not other.durable or (slowest is not None and slowest.cursor.mark_delete <= other.cursor.mark_delete):
+        return slowest
+    return other
 
 
-def _waiting_s(topic: Topic, now_ms: int) -> float:
+def _waiting_s(topic: Topic, slowest: Subscription | None, now_ms: int) -> float:
     """Return about how long the oldest message waits, from memory; -1: none does."""
-    slowest = _slowest(topic)
     if slowest is None:
         return UNKNOWN
     ledger_id = slowest.cursor.next_unacked(slowest.cursor.mark_delete).ledger_id
@@ -152,26 +167,33 @@ def _waiting_s(topic: Topic, now_ms: int) -> float:
 
 async def _row(topic: Topic, broker: str, now_ms: int) -> dict[str, Any]:
     measures = topic.context.measures
-    out = [measures.of(each) for each in topic.subscriptions.values()]
-    slowest, age = _slowest(topic), UNKNOWN
+    rates, backlog, consumers, slowest, age = measures.of(topic), 0, 0, None, UNKNOWN
+    messages_out = bytes_out = 0.0
+    for number, each in enumerate(list(topic.subscriptions.values()), 1):
+        behind, rate = each.cursor.backlog(), measures.of(each)
+        messages_out, bytes_out = messages_out + rate.messages_out, bytes_out + rate.bytes_out
+        backlog, consumers = max(backlog, behind), consumers + len(each.consumers)
+        if behind:
+            slowest = _slower(slowest, each)
+        if not number % PARTS_IN_STEP:
+            await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()
     if slowest is not None:
         try:
             at = await time_of(topic.ledger, slowest.cursor.next_unacked(slowest.cursor.mark_delete))
             age = UNKNOWN if at is None else max(0, now_ms - at) // 1000
         except (ManagedLedgerError, PulsarWireError):
             age = UNKNOWN  # closed since, or the bookies are away: the next look shows it
-    rates = measures.of(topic)._replace(
-        messages_out=sum(each.messages_out for each in out), bytes_out=sum(each.bytes_out for each in out)
-    )
+    rates = rates._replace(messages_out=messages_out, bytes_out=bytes_out)
     return {
         "topic": topic.name.full,
         "broker": broker,
         **_rates(rates),
-        "backlog": max((each.cursor.backlog() for each in topic.subscriptions.values()), default=0),
+        "backlog": backlog,
         "backlogSize": 0 if slowest is None else size_behind(topic.ledger, slowest.cursor.mark_delete),
         "ageSeconds": age,
         "producers": len(topic.producers),
-        "consumers": sum(len(each.consumers) for each in topic.subscriptions.values()),
+        "consumers": consumers,
         "subscriptions": len(topic.subscriptions),
     }
 

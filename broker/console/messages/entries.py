@@ -19,6 +19,10 @@ UNPACKED_BYTES_MAX: Final = 64 << 20
 """Maximum bytes of an entry after decompression."""
 BATCH_MAX: Final = 10_000
 """Messages of a batch that are taken apart; a larger one is shown as one message."""
+LARGE_BYTES: Final = 64 << 10
+"""Entries above this, before or after decompression, are taken apart in a worker."""
+LARGE_BATCH: Final = 500
+"""Batches of more messages are taken apart in a worker, too."""
 _ACCESS_SHOWN: Final = 200
 
 
@@ -77,12 +81,15 @@ def unpack(position: Position, entry: bytes) -> UnpackedEntry:
     return UnpackedEntry(metadata, one, facts, problem)
 
 
-def unpacked_size(entry: bytes) -> int:
-    """Return the bytes of a compressed payload, as its metadata says; 0 if it is not compressed or not readable."""
+def is_large(entry: bytes) -> bool:
+    """Return whether `unpack` may take longer than a step of the event loop has."""
+    if len(entry) > LARGE_BYTES:
+        return True
     try:
-        return int(read_metadata(entry).uncompressed_size)
+        metadata = read_metadata(entry)
     except PulsarWireError:
-        return 0
+        return False
+    return metadata.uncompressed_size > LARGE_BYTES or metadata.num_messages_in_batch > LARGE_BATCH
 
 
 def _single(position: Position, metadata: pb.MessageMetadata, data: bytes) -> EntryMessage:

@@ -12,12 +12,15 @@ Answer: {"messages": [...], "earlier": "ledger:entry" or null, "later": ..., "lo
 "more": true if the search stopped before it had `limit` messages, "schema": type}. Messages are in the order of the
 topic. 404, 405 it is partitioned.
 
-One answer reads at most ENTRIES_MAX entries or READ_BYTES_MAX bytes, so a search goes on with `later` or `earlier`.
+One answer reads at most ENTRIES_MAX entries or READ_BYTES_MAX bytes, stored and decompressed together, so a search goes
+on with `later` or `earlier`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -27,8 +30,8 @@ from broker.admin.errors import MalformedRequestError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import AdminCall
 from broker.admin.resource import answer
-from broker.console.messages.entries import EntryMessage, UnpackedEntry, unpack, unpacked_size
-from broker.console.messages.values import key_shown, shown
+from broker.console.messages.entries import EntryMessage, UnpackedEntry, is_large, unpack
+from broker.console.messages.values import is_slow, key_shown, shown
 from broker.errors import BrokerError, ServiceNotReadyError
 from broker.topics.schemas.schema import Schema, version_number
 from broker.topics.topic import Topic
@@ -41,12 +44,12 @@ ENTRIES_MAX: Final = 2000
 READ_BYTES_MAX: Final = 16 << 20
 RUN_ENTRIES: Final = 50
 RUN_BYTES: Final = 2 << 20
-LARGE_BYTES: Final = 64 << 10
-"""Entries above this are taken apart in a worker."""
 SCHEMAS_MAX: Final = 50
 """Versions of a schema that one answer looks up."""
 MESSAGES_IN_STEP: Final = 500
 ROWS_IN_STEP: Final = 10
+SHOWN_TOGETHER: Final = 16 << 20
+"""Characters of all values of an answer; each gets its part of them."""
 
 _FROM = Parameter("from", "earliest, latest, ledger:entry, or milliseconds since 1970.")
 _DIRECTION = OneOf("direction", "forward: from there on; back: what is before it.", ("forward", "back"), "forward")
@@ -96,7 +99,8 @@ async def messages(call: AdminCall) -> Response:
     """Answer a part of the messages of a topic."""
     limit, given_key = call.whole(_LIMIT) or 50, call.given(_KEY)
     key = given_key.encode() if given_key else None
-    search = MessageSearch(key, (call.given(_TEXT) or "").encode(), limit, call.whole(_SHOWN) or 2000)
+    shown_max = min(call.whole(_SHOWN) or 2000, SHOWN_TOGETHER // limit)
+    search = MessageSearch(key, (call.given(_TEXT) or "").encode(), limit, shown_max)
     begin, back = call.given(_FROM) or "latest", call.choice(_DIRECTION) == "back"
     if begin not in ("earliest", "latest") and not _PLACE.fullmatch(begin) and not _TIME.fullmatch(begin):
         raise MalformedRequestError(f"from must be earliest, latest, ledger:entry or a time, not {begin[:100]!a}")
@@ -203,15 +207,16 @@ class _Viewing:
         self, position: Position, entry: bytes, wanted: range, have: int, *, back: bool
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return rows of the messages of an entry, and the index at which to go on if not all have room."""
+        offload = self._topic.context.world.offload
         try:
-            # A small entry may be a large one that is compressed.
-            if len(entry) > LARGE_BYTES or unpacked_size(entry) > LARGE_BYTES:
-                offload = self._topic.context.world.offload
+            # A small entry may be a large one that is compressed, or have thousands of messages.
+            if is_large(entry):
                 unpacked = await offload.run(lambda: unpack(position, entry), name="console message")
             else:
                 unpacked = unpack(position, entry)
         except BrokerError as error:
             return [{"ledger": position.ledger_id, "entry": position.entry_id, "problem": str(error)}], None
+        self._bytes += sum(len(each.value or b"") for each in unpacked.messages)
         transactions = self._transactions(position, entry)
         version = unpacked.metadata.schema_version
         schema = await self._schema(version_number(version) if unpacked.metadata.HasField("schema_version") else -1)
@@ -226,11 +231,18 @@ class _Viewing:
             cut = taken[-room].batch_index if back else taken[room].batch_index
             taken = taken[-room:] if back else taken[:room]
         rows: list[dict[str, Any]] = []
-        for number, message in enumerate(taken, 1):
-            rows.append(self._row(message, unpacked, schema, transactions))
-            if not number % ROWS_IN_STEP:
-                await trio.lowlevel.checkpoint()
+        for at in range(0, len(taken), ROWS_IN_STEP):
+            part = taken[at : at + ROWS_IN_STEP]
+            make = partial(self._made, part, unpacked, schema, transactions)
+            slow = any(is_slow(each.value, schema) for each in part)
+            rows += await offload.run(make, name="console rows") if slow else make()
+            await trio.lowlevel.checkpoint()
         return rows, cut
+
+    def _made(
+        self, part: Sequence[EntryMessage], unpacked: UnpackedEntry, schema: Schema | None, more: dict[str, bool]
+    ) -> list[dict[str, Any]]:
+        return [self._row(each, unpacked, schema, more) for each in part]
 
     def _transactions(self, position: Position, entry: bytes) -> dict[str, bool]:
         topic = self._topic

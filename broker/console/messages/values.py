@@ -34,6 +34,9 @@ _NUMBERS: Final = {
     SchemaType.FLOAT: ">f",
     SchemaType.DOUBLE: ">d",
 }
+QUICK_BYTES: Final = 2048
+"""Bytes of a value up to which it is shown in well under 1 ms."""
+_ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LENGTH: Final = struct.Struct(">i")
 
@@ -46,6 +49,8 @@ def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: byt
         schema: None: it is not known.
         shown_max: characters of the text at most.
         key: key of the message, for pairs whose keys are separate.
+
+    Takes up to 100 ms for a value that is hostile to it: run it in a worker (`is_slow`).
     """
     if data is None:
         return {"kind": "null", "text": "", "bytes": 0, "schema": None, "cut": False}
@@ -53,12 +58,13 @@ def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: byt
     found: tuple[str, str] | None = None
     if schema is not None and len(data) <= PARSED_MAX:
         try:
-            found = _decoded(data, schema, key)
+            found = _decoded(data, schema, key, shown_max)
         except (ValueError, struct.error, OverflowError, RecursionError) as error:
-            problem = f"not a value of the schema ({schema.type.name}): {error}"[:300]
+            problem = _encodable(f"not a value of the schema ({schema.type.name}): {error}"[:300])
     elif schema is not None:
         problem = f"larger than {PARSED_MAX} bytes: not decoded by its schema"
     kind, text = found or _guessed(data, shown_max)
+    text = _encodable(text)
     result = {
         "kind": kind,
         "text": text[:shown_max],
@@ -69,16 +75,23 @@ def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: byt
     return {**result, "problem": problem} if problem else result
 
 
-def _decoded(data: bytes, schema: Schema, key: bytes | None) -> tuple[str, str] | None:
+def is_slow(data: bytes | None, schema: Schema | None) -> bool:
+    """Return whether `shown` may take longer than a step of the event loop has."""
+    if schema is not None and schema.type in (SchemaType.AVRO, SchemaType.KEY_VALUE):
+        return True  # a few bytes of Avro may be many values
+    return data is not None and len(data) > QUICK_BYTES
+
+
+def _decoded(data: bytes, schema: Schema, key: bytes | None, shown_max: int) -> tuple[str, str] | None:
     """Return kind and text; None: the schema says nothing. Raises ValueError and struct.error."""
     if schema.type is SchemaType.KEY_VALUE:
         value = _pair(data, schema, key)
-        return "json", _indented(value)
+        return "json", _indented(value, shown_max)
     found = _value(data, schema)
     if found is _NOTHING:
         return None
     structured = schema.type in (SchemaType.JSON, SchemaType.AVRO)
-    return ("json", _indented(found)) if structured else ("text", str(found))
+    return ("json", _indented(found, shown_max)) if structured else ("text", str(found))
 
 
 _NOTHING: Final = object()
@@ -162,7 +175,7 @@ def _guessed(data: bytes, shown_max: int) -> tuple[str, str]:
     """Return kind and text of bytes without a schema: JSON, text, or hexadecimal numbers."""
     if data[:1] in (b"{", b"[") and len(data) <= PARSED_MAX:
         try:
-            return "json", _indented(json.loads(data))
+            return "json", _indented(json.loads(data), shown_max)
         except (ValueError, RecursionError):
             pass
     part = data[: shown_max * 4]
@@ -177,8 +190,22 @@ def _guessed(data: bytes, shown_max: int) -> tuple[str, str]:
     return "text", text
 
 
-def _indented(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+def _indented(value: Any, shown_max: int) -> str:
+    """Return the JSON of a value, as far as it is shown: with its indents, it may be 1000 times as long as the data."""
+    parts: list[str] = []
+    size = 0
+    for part in _ENCODER.iterencode(value):
+        # A part is at most a text of the schema, and the same one may come for each value.
+        parts.append(part[: shown_max + 1])
+        size += len(part)
+        if size > shown_max:
+            break
+    return "".join(parts)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which JSON can have and UTF-8 cannot: they become question marks."""
+    return text.encode(errors="replace").decode()
 
 
 def key_shown(key: bytes | None) -> dict[str, str] | None:

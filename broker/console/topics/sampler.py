@@ -23,13 +23,19 @@ from broker.topics.non_persistent.topic import NonPersistentTopic
 from broker.topics.topic import Topic
 from quire.metadata.errors import MetadataError, NoNodeError
 from quire.service.log import get_logger
+from quire.world.tasks import for_each
 
 EVERY_S: Final = 2.0
 NAMES_EVERY_S: Final = 10.0
 REST: Final = 20
 KEPT_S: Final = 60.0
-TOPICS_IN_STEP: Final = 200
+PARTS_IN_STEP: Final = 400
+"""Topics and subscriptions."""
 BROKERS_MAX: Final = 500
+ASKERS: Final = 16
+"""Brokers that are asked at a time."""
+ASK_S: Final = 5.0
+"""Deadline of one of them: one that hangs must not keep the table from the pages, which wait 30 s."""
 PART: Final = 2000
 """Rows of another broker in one answer."""
 NAMESPACES_MAX: Final = 5000
@@ -96,7 +102,8 @@ class Sampler:
         seconds, before = max(start - self._counted_at, 1e-3), self._counts if fresh else {}
         counts: dict[str, Counts] = {}
         rows: dict[str, Row] = {}
-        for place, topic in enumerate(list(loaded_topics(call)), 1):
+        left = PARTS_IN_STEP
+        for topic in list(loaded_topics(call)):
             name = topic.name.full
             now = counts_of(topic)
             counts[name] = now
@@ -107,7 +114,9 @@ class Sampler:
             else:
                 speed = tuple(max(0.0, (new - old) / seconds) for new, old in zip(now, known, strict=True))
             rows[name] = (*speed, *gauges_of(topic))
-            if not place % TOPICS_IN_STEP:
+            left -= 1 + len(topic.subscriptions)
+            if left <= 0:
+                left = PARTS_IN_STEP
                 await trio.lowlevel.checkpoint()
         self._counts, self._counted_at, self._rows = counts, start, rows
         self._rows_until = _until(start)
@@ -153,17 +162,22 @@ class Sampler:
         others = cluster.others
         if others is None or not cluster.broker_id:
             return found
-        for url in await _others(call, others.url_of):
+
+        async def ask(url: str) -> None:
             rows: dict[str, Row] = {}
             place: int | None = 0
             try:
-                while place is not None:
-                    part = await others.call(url, "GET", f"/console/api/loaded-topics?from={place}&limit={PART}")
-                    rows.update(_checked(part))
-                    place = part["next"]
-            except (BrokerError, ValueError) as error:
-                log.warning("topics of a broker unknown", broker=url, reason=str(error))
+                with trio.fail_after(ASK_S):
+                    while place is not None:
+                        part = await others.call(url, "GET", f"/console/api/loaded-topics?from={place}&limit={PART}")
+                        rows.update(_checked(part))
+                        place = part["next"]
+            except (BrokerError, ValueError, trio.TooSlowError) as error:
+                reason = str(error) or f"no answer within {ASK_S:g} s"
+                log.warning("topics of a broker unknown", broker=url, reason=reason)
             found.append(rows)
+
+        await for_each(await _others(call, others.url_of), ask, at_once=ASKERS, name="topics of others")
         return found
 
 
@@ -187,10 +201,13 @@ def _checked(part: object) -> Iterable[tuple[str, Row]]:
     """Return the rows of an answer. Raises ValueError."""
     if not isinstance(part, dict) or not isinstance(part.get("rows"), list) or "next" not in part:
         raise ValueError("its answer has no rows")
-    for name, *numbers in part["rows"]:
-        if len(numbers) != MEASURED:
+    for row in part["rows"]:
+        if not isinstance(row, list) or len(row) != 1 + MEASURED:
             raise ValueError("a row of another version")
-        yield str(name), tuple(map(float, numbers))
+        try:
+            yield str(row[0]), tuple(map(float, row[1:]))
+        except TypeError as error:
+            raise ValueError("a row of another version") from error
 
 
 def _until(start: float) -> float:

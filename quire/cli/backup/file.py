@@ -192,10 +192,10 @@ class BackupReader:
             if number == 0:
                 if record.kind != HEADER:
                     raise self._damaged(record.offset, "the first record is no header")
-                header = record.json
+                header = self._object(record)
             if record.kind == END:
-                end = record.json
-                if end["records"] != number or end["sha256"] != digest.hexdigest():
+                end = self._object(record)
+                if end.get("records") != number or end.get("sha256") != digest.hexdigest():
                     raise self._damaged(record.offset, "the digest of the file is another")
                 if self._file.read(1):
                     raise self._damaged(self._file.tell() - 1, "something follows the last record")
@@ -248,6 +248,16 @@ class BackupReader:
             raise self._damaged(offset, "the checksum of a record is another")
         self._last = head + payload + check
         return BackupRecord(kind, payload, offset)
+
+    def _object(self, record: BackupRecord) -> dict[str, Any]:
+        """Return the JSON object of a record. Raises BackupDamagedError."""
+        try:
+            found = record.json
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._damaged(record.offset, "a record is no JSON object")
+        return found
 
     def _damaged(self, offset: int, what: str) -> BackupDamagedError:
         return BackupDamagedError(f"{self._path} is damaged at byte {offset}: {what}. Take another copy of the file")

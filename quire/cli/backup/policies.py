@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from quire.cli.admin.connection import RequestSender
-from quire.cli.admin.errors import NOT_FOUND, RequestRefusedError
+from quire.cli.admin.errors import NOT_FOUND, CommandLineError, RequestRefusedError
 from quire.cli.admin.verbs import Request
 
 _POSTED: Final = (
@@ -37,6 +37,7 @@ _POSTED: Final = (
     "schemaValidationEnforced",
 )
 _QUOTAS: Final = "backlogQuotaMap"
+_QUOTA_KINDS: Final = ("destination_storage", "message_age")
 _STRATEGY: Final = "schemaCompatibilityStrategy"
 
 
@@ -57,8 +58,25 @@ def read_policies(sender: RequestSender, base: str) -> dict[str, Any]:
     return found
 
 
+def check_policies(policies: Any) -> None:
+    """Raise CommandLineError if what a file has is not as `read_policies` returns it."""
+    if not isinstance(policies, dict) or not isinstance(quotas := policies.get(_QUOTAS, {}), dict):
+        raise CommandLineError("the policies in the file are no object: it was not made by `quire admin backup`")
+    strange = [each for each in policies if each not in (*_POSTED, _QUOTAS, _STRATEGY)]
+    strange += [each for each in quotas if each not in _QUOTA_KINDS]
+    if strange:
+        raise CommandLineError(
+            f"the file has {strange[0][:100]!a} among the policies of the topic, which is none: use a newer quire, or "
+            "do not trust the file"
+        )
+
+
 def write_policies(sender: RequestSender, base: str, policies: dict[str, Any]) -> None:
-    """Set the policies of a topic. Raises AdminCommandError."""
+    """Set the policies of a topic. Raises AdminCommandError.
+
+    They come from a file: a name that is none of a policy could be any other resource of the topic, such as a
+    permission."""
+    check_policies(policies)
     for resource, value in policies.items():
         if resource == _QUOTAS:
             for kind, quota in value.items():

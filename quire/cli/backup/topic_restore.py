@@ -23,8 +23,9 @@ from quire.cli.admin.errors import NOT_FOUND, AdminCommandError, CommandLineErro
 from quire.cli.admin.verbs import ABSENT, Request
 from quire.cli.backup.file import PART, BackupReader, BackupSummary
 from quire.cli.backup.part_restore import PartRestore, patiently
-from quire.cli.backup.policies import write_policies
+from quire.cli.backup.policies import check_policies, write_policies
 from quire.cli.backup.topic_backup import Progress, partition_count, schemas_path, topic_path
+from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import TopicName
 
 
@@ -53,10 +54,30 @@ class TopicRestore:
             summary = file.verify()
             if summary.header.get("kind") != "topic":
                 raise CommandLineError(f"{self._path} is no backup of a topic: `quire admin restore cluster` takes it")
-            name = self._to or TopicName.parse(summary.header["topic"])
+            self._check(summary)
+            name = self._to or self._name_in(summary)
             if name.domain != "persistent" or name.partition >= 0:
                 raise CommandLineError(f"{name.full}: give a persistent topic, and no single partition of one")
             return name, self._restore(file, summary, name)
+
+    def _check(self, summary: BackupSummary) -> None:
+        """Raise CommandLineError for a file that is whole, and that `quire admin backup` does not make."""
+        header, parts = summary.header, len(summary.parts)
+        wanted = {"topic": str, "partitions": int, "properties": dict, "policies": dict, "schemas": list}
+        for name, kind in wanted.items():
+            if type(header.get(name)) is not kind or (kind is int and header[name] < 0):
+                raise CommandLineError(
+                    f"{self._path}: its header has no {name}: `quire admin backup` makes no such file"
+                )
+        if parts != max(header["partitions"], 1):
+            raise CommandLineError(f"{self._path} has {parts} topics, but {header['partitions']} partitions")
+        check_policies(header["policies"])
+
+    def _name_in(self, summary: BackupSummary) -> TopicName:
+        try:
+            return TopicName.parse(summary.header["topic"])
+        except InvalidNameError as error:
+            raise CommandLineError(f"{self._path}: the topic in its header: {error}") from None
 
     def _restore(self, file: BackupReader, summary: BackupSummary, name: TopicName) -> int:
         header, base, mark = summary.header, topic_path(name), {"backup": summary.id}

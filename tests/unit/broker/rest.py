@@ -11,6 +11,7 @@ import trio
 
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
+from broker.console.topics.routes import topic_routes
 from broker.ownership.config import OwnershipOptions
 from broker.ownership.namespaces import Namespaces
 from quire.service.http import Health, make_app
@@ -40,8 +41,9 @@ class Rest:
 
 
 @asynccontextmanager
-async def rest_of(room: Room, *, cluster: bool = False) -> AsyncIterator[Rest]:
-    """Serve the REST of a broker. `cluster`: also the resources of namespaces and of policies."""
+async def rest_of(room: Room, *, cluster: bool = False, console: bool = False) -> AsyncIterator[Rest]:
+    """Serve the REST of a broker. `cluster`: also the resources of namespaces and of policies; `console`: also the data
+    of its pages of topics."""
     broker, store = room.broker, room.cluster.stores[0]
     whole = ClusterService(
         metadata=store,
@@ -49,6 +51,7 @@ async def rest_of(room: Room, *, cluster: bool = False) -> AsyncIterator[Rest]:
         policies=broker.policies,
         ownership=broker.ownership,
         cluster_name="standalone",
+        loaded=broker.topics.loaded,
     )
     service = Service(
         administration=broker.administration,
@@ -56,8 +59,9 @@ async def rest_of(room: Room, *, cluster: bool = False) -> AsyncIterator[Rest]:
         broker_url=lambda: broker.service_url,
         web_url=lambda: "http://test:8080",
         deadline_s=30.0,
-        cluster=whole if cluster else None,
+        cluster=whole if cluster or console else None,
     )
-    app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), routes(service))
+    served = [*routes(service), *(topic_routes(service) if console else ())]
+    app = make_app(Metrics(), Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint), served)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
         yield Rest(client)

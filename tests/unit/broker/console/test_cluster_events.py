@@ -79,3 +79,40 @@ async def test_no_more_streams_than_the_maximum_are_open() -> None:
     streams.open = STREAMS_MAX
     with pytest.raises(OverloadedError):
         streams.make(answers(1), 1.0)
+
+
+class StuckPage(FakePage):
+    """A page that reads nothing, until it is gone."""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and message.get("more_body"):
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_page_that_reads_nothing_keeps_one_value_and_ends_like_others() -> None:
+    streams, asked = Streams(), list[float]()
+
+    async def ask() -> Any:
+        await trio.lowlevel.checkpoint()
+        asked.append(trio.current_time())
+        return len(asked)
+
+    await StuckPage(100).follow(streams, ask)
+    assert len(asked) == 1, "no value is made for a page that has not read the last one"
+    await StuckPage(float("inf")).follow(streams, ask)
+    assert (len(asked), streams.open) == (2, 0)
+
+
+async def test_streams_that_end_make_room_for_others() -> None:
+    streams = Streams()
+    async with trio.open_nursery() as nursery:
+        for _ in range(STREAMS_MAX):
+            nursery.start_soon(FakePage(3).follow, streams, answers(1))
+        await trio.sleep(1)
+        assert streams.open == STREAMS_MAX
+        with pytest.raises(OverloadedError):
+            streams.make(answers(1), 1.0)
+        await trio.sleep(3)
+        streams.make(answers(1), 1.0)
+        assert streams.open == 0

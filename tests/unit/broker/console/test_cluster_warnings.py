@@ -106,3 +106,10 @@ def test_an_answer_of_another_shape_is_refused() -> None:
     for wrong in ([], {"lines": [{}], "newest": 1}, {"lines": None, "newest": 1}, None):
         with pytest.raises(ValueError, match="no list of warnings"):
             lines_in(wrong)
+
+
+async def test_a_page_that_followed_an_earlier_process_gets_all_lines() -> None:
+    feed, own = feed_of()
+    own.warn("after the restart", "1")
+    await feed.refresh()
+    assert events(feed.after(1000)) == [("me", "after the restart")]

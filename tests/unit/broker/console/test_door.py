@@ -103,3 +103,21 @@ def test_no_file_holds_markup_that_runs_or_an_address_outside():
             assert "<style" not in text
             assert " style=" not in text
             assert text.count("<script ") == text.count("<script")
+
+
+async def test_only_files_of_the_console_are_served_whatever_the_path_says():
+    for path in (
+        "/console/../door.py",
+        "/console/static/app.js",
+        "/console/..%2f..%2fdoor.py",
+        "/console//app.js",
+        "/console/./app.js",
+        "/console/app.js/",
+        "/console/APP.JS",
+        "/console/app.js\0.css",
+        "/console/%61pp.js",
+    ):
+        sent, _ = await call("GET", path, {})
+        assert sent[0]["status"] == 404, path
+    sent, _ = await call("POST", "/console/app.js", {})
+    assert sent[0]["status"] == 404

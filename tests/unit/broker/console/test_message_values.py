@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.console.messages.avro_values import VALUES_MAX, UnreadableAvroError, decode
-from broker.console.messages.values import PARSED_MAX, key_shown, shown
+from broker.console.messages.values import PARSED_MAX, QUICK_BYTES, is_slow, key_shown, shown
 from broker.topics.schemas.key_value import joined
 from broker.topics.schemas.schema import Schema, SchemaType
 
@@ -110,6 +111,36 @@ def test_a_long_value_is_cut_and_a_very_long_one_is_not_parsed():
     assert (len(found["text"]), found["cut"], found["bytes"]) == (100, True, 5000)
     large = shown(b'"' + b"x" * PARSED_MAX + b'"', Schema(SchemaType.JSON), 100)
     assert "not decoded" in large["problem"]
+
+
+def test_a_text_with_a_lone_surrogate_does_not_spoil_the_answer():
+    for found in (
+        shown(b'{"a":"\\ud800"}', None, 1000),
+        shown(b'{"a":"\\ud800"}', Schema(SchemaType.JSON), 1000),
+        shown(b"\0", Schema(SchemaType.AVRO, b'{"type":"enum","name":"e","symbols":["\\ud800"]}'), 1000),
+        shown(b"\0", Schema(SchemaType.AVRO, b'"\\ud800"'), 1000),
+    ):
+        json.dumps(found, ensure_ascii=False).encode()
+
+
+def test_a_value_whose_text_would_be_much_longer_is_made_only_as_far_as_it_is_shown():
+    deep = b"[" * 300 + b"1," * 60_000 + b"1" + b"]" * 300
+    symbols = {"type": "array", "items": {"type": "enum", "name": "e", "symbols": ["x" * 10_000]}}
+    many = Schema(SchemaType.AVRO, json.dumps(symbols).encode())
+    for data, schema in ((deep, None), (b"\x80\x50" + b"\0" * 5121, many)):
+        tracemalloc.start()
+        found = shown(data, schema, 2000)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (len(found["text"]), found["cut"]) == (2000, True), found
+        assert most < 8 << 20
+
+
+def test_a_value_that_takes_long_is_for_a_worker():
+    assert not is_slow(b"x" * QUICK_BYTES, None)
+    assert is_slow(b"x" * (QUICK_BYTES + 1), Schema(SchemaType.STRING))
+    assert is_slow(b"\0", Schema(SchemaType.AVRO, b'"null"'))
+    assert not is_slow(None, None)
 
 
 @given(st.binary(max_size=40), st.sampled_from(SchemaType))

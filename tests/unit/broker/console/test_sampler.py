@@ -1,0 +1,89 @@
+"""Rows of other brokers in the table of topics (`broker.console.topics.sampler`)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+
+from broker.console.topics import sampler
+from broker.console.topics.sampler import ASK_S, PART, Sampler
+from broker.errors import ServiceNotReadyError
+
+TOPIC = "persistent://public/default/"
+
+
+class FakeOthers:
+    """Other brokers: rows by URL; None: it never answers; an error is raised."""
+
+    def __init__(self, **rows: Any) -> None:
+        self.rows = rows
+        self.asked: list[str] = []
+
+    async def call(self, url: str, method: str, path: str) -> Any:
+        self.asked.append(f"{method} {url}{path}")
+        await trio.lowlevel.checkpoint()
+        found = self.rows[url]
+        if found is None:
+            await trio.sleep_forever()
+        if isinstance(found, Exception):
+            raise found
+        return found.pop(0)
+
+
+def one_row(name: str, rate: float) -> list[Any]:
+    return [TOPIC + name, rate, 0, 0, 0, 5, 0, 1, 0, 1]
+
+
+async def elsewhere(monkeypatch: pytest.MonkeyPatch, others: FakeOthers) -> list[dict[str, Any]]:
+    async def urls(call: Any, url_of: Any) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        return list(others.rows)
+
+    monkeypatch.setattr(sampler, "_others", urls)
+    others_of: Any = SimpleNamespace(call=others.call, url_of=str)
+    call: Any = SimpleNamespace(cluster=SimpleNamespace(others=others_of, broker_id="me"))
+    return await Sampler()._elsewhere(call)
+
+
+async def test_rows_of_all_brokers_come_in_parts_and_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = FakeOthers(
+        a=[{"rows": [one_row("x", 1)], "next": PART}, {"rows": [one_row("y", 2)], "next": None}],
+        b=[{"rows": [one_row("z", 3)], "next": None}],
+    )
+    found = await elsewhere(monkeypatch, others)
+    rates = {name: row[0] for rows in found for name, row in rows.items()}
+    assert rates == {TOPIC + "x": 1, TOPIC + "y": 2, TOPIC + "z": 3}
+    path = "/console/api/loaded-topics"
+    assert sorted(others.asked) == [
+        f"GET a{path}?from=0&limit={PART}",
+        f"GET a{path}?from={PART}&limit={PART}",
+        f"GET b{path}?from=0&limit={PART}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ServiceNotReadyError("away"),
+        [[]],
+        [{"rows": [["x", 1]], "next": None}],
+        [{"rows": [7], "next": None}],
+        [{"rows": [["x", *[None] * 9]], "next": None}],
+    ],
+)
+async def test_a_broker_with_an_error_or_a_strange_answer_has_no_rows(
+    monkeypatch: pytest.MonkeyPatch, bad: Any
+) -> None:
+    found = await elsewhere(monkeypatch, FakeOthers(bad=bad, good=[{"rows": [one_row("x", 1)], "next": None}]))
+    assert [list(rows) for rows in found if rows] == [[TOPIC + "x"]]
+
+
+async def test_brokers_that_hang_do_not_keep_the_table_from_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging: dict[str, Any] = {f"h{number}": None for number in range(5)}
+    start = trio.current_time()
+    found = await elsewhere(monkeypatch, FakeOthers(**hanging, good=[{"rows": [one_row("x", 1)], "next": None}]))
+    assert trio.current_time() - start == pytest.approx(ASK_S)
+    assert [list(rows) for rows in found if rows] == [[TOPIC + "x"]]
