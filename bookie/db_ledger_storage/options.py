@@ -66,5 +66,7 @@ class StorageStats:
     """Part of the chosen logs that the last compaction deleted."""
     location_compactions: int = 0
     """Compactions of the location index."""
+    failed_logs: int = 0
+    """Times that a log could not be read or deleted."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""

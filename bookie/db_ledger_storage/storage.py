@@ -58,6 +58,7 @@ class DbLedgerStorage:
         self._options = options or StorageOptions()
         self._current = f"{directory}/current"
         self._index_current = f"{index_directory or directory}/current"
+        self.locations_path = f"{self._index_current}/locations"
         self._cache = WriteCache(self._options.write_cache_bytes_max)
         self._read_cache = ReadCache(self._options.read_cache_bytes_max)
         self._logs = EntryLogs(
@@ -353,6 +354,7 @@ class DbLedgerStorage:
             collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle)
         self.stats.deleted_ledgers += len(collected.ledgers)
         self.stats.reclaimed_bytes += collected.bytes
+        self.stats.failed_logs += len(collected.failed)
         return collected
 
     async def compact(

@@ -261,8 +261,7 @@ async def test_an_unproven_log_is_not_deleted_while_any_row_leads_into_it(host, 
     await fill(storage, {2: range(3)})
     storage._locations.log_ledgers.drop(list(storage._locations.log_ledgers.logs()))
     host.disk.flip(f"{FOLDER}/0.log", 1017, 0)
-    storage._locations._rows  # ledger 3 has a row into log 0 that the map does not list
-    batch = storage._locations._rows.batch()
+    batch = storage._locations._rows.batch()  # ledger 3 has a row into log 0 that the map does not list
     batch.put((3).to_bytes(8, "big") + (0).to_bytes(8, "big"), (1028).to_bytes(8, "big"))
     storage._locations._rows.write(batch, sync=True)
     storage.set_master_key(3, b"k")
