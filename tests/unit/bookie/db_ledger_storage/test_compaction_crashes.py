@@ -68,7 +68,7 @@ def crash_in_compaction(changes: int, seed: int, settings: dict[str, object]) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("settings", [{}, {"outstanding_max": 2}], ids=["whole logs", "two entries at a time"])
+@pytest.mark.parametrize("settings", [{}, {"outstanding_max": 2}], ids=["plain", "two entries at a time"])
 def test_a_crash_at_any_step_of_a_compaction_loses_and_brings_back_nothing(seed, settings):
     for changes in range(400):
         if crash_in_compaction(changes, seed, settings):
