@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
 
 from bookie.db_ledger_storage.compaction.plan import Compacted, CompactionOptions, Kind
 from bookie.db_ledger_storage.options import StorageOptions
@@ -17,9 +18,8 @@ LOG_SIZE = 1024 + 10 * 44
 """Ten entries."""
 
 
-def options(**settings: object) -> StorageOptions:
-    settings.setdefault("rate", 0)
-    compaction = CompactionOptions(**settings)  # type: ignore[arg-type]
+def options(**settings: Any) -> StorageOptions:
+    compaction = CompactionOptions(**{"rate": 0, **settings})
     return StorageOptions(log_size_max=LOG_SIZE, compaction=compaction)
 
 

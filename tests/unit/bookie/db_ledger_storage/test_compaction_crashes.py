@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bookie.db_ledger_storage.storage import DbLedgerStorage
@@ -36,7 +38,7 @@ def everything(storage: DbLedgerStorage) -> dict[int, dict[int, bytes]]:
     return {ledger_id: held(storage, ledger_id, range(15)) for ledger_id in LIVING}
 
 
-def crash_in_compaction(changes: int, seed: int, settings: dict[str, object]) -> bool:
+def crash_in_compaction(changes: int, seed: int, settings: dict[str, Any]) -> bool:
     """Crash after `changes` changes of the disk; check; compact to the end; check. Return whether none was left."""
 
     async def story(universe: Universe) -> bool:

@@ -54,7 +54,12 @@ async def test_a_start_reads_no_log_whose_ledgers_are_in_the_map(monkeypatch, ho
     storage = await restarted(host, storage)
     read = storage._logs.contents.read
     asked: list[int] = []
-    monkeypatch.setattr(storage._logs.contents, "read", lambda log_id: asked.append(log_id) or read(log_id))
+
+    def noted(log_id: int):
+        asked.append(log_id)
+        return read(log_id)
+
+    monkeypatch.setattr(storage._logs.contents, "read", noted)
     await storage.collect_garbage(live(1, 2, 3, 4))
     assert [usage[:4] for usage in storage.log_usages()][:2] == [usage[:4] for usage in usages]
     assert asked == [2], "the log that was written when the bookie stopped"
@@ -77,6 +82,7 @@ async def test_the_map_may_have_a_folder_of_its_own_and_forgets_logs_that_are_go
     world.disk.unlink("/b/current/0.log")
     storage = await open_storage(world, options)
     assert storage._log_map is not None
+    assert storage._log_map._rows is not None
     assert [int.from_bytes(key, "big") for key, _ in storage._log_map._rows.scan(b"", b"\x80")] == [1]
 
 
