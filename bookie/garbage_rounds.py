@@ -12,13 +12,13 @@ from typing import Final
 import trio
 
 from bookie.config import BookieConfig
-from bookie.db_ledger_storage.compaction.plan import Compacted, Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
-from bookie.gc.schedule import Asked, CompactionSchedule
+from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -33,11 +33,11 @@ WAIT_FULL_S: Final = 5.0
 
 @dataclass(slots=True)
 class GcStatus:
-    """What garbage collection did and does. Times of day in milliseconds since 1970."""
+    """State and history of garbage collection. Times of day in milliseconds since 1970."""
 
-    compacting: Kind | None = None
+    compacting: CompactionKind | None = None
     """The compaction that runs."""
-    last_ms: dict[Kind, int] = field(default_factory=dict)
+    last_ms: dict[CompactionKind, int] = field(default_factory=dict)
     """End of the last compaction of each kind, or the start of the bookie."""
     last_locations_ms: int = 0
     """End of the last compaction of the location index."""
@@ -74,7 +74,7 @@ class GarbageRounds:
         self._checkpoint = checkpoint
         self._on_failed = on_failed
         self._hurried = trio.Event()
-        self._asked: Asked | None = None
+        self._asked: AskedCompactions | None = None
         self._scopes: set[trio.CancelScope] = set()
         self._stopping = False
         self._ended = trio.Event()
@@ -82,13 +82,13 @@ class GarbageRounds:
         self.schedule = CompactionSchedule(config, now)
         self._locations_due = self._next_locations(now)
         wall = world.clock.wall_ms()
-        self.status = GcStatus(last_ms=dict.fromkeys(Kind, wall), last_locations_ms=wall)
+        self.status = GcStatus(last_ms=dict.fromkeys(CompactionKind, wall), last_locations_ms=wall)
 
     def hurry(self) -> None:
         """A disk is full: the next round comes soon."""
         self._hurried.set()
 
-    def force(self, asked: Asked) -> None:
+    def force(self, asked: AskedCompactions) -> None:
         """Begin a round at once, with the compactions that are asked for."""
         self._asked = asked
         self._hurried.set()
@@ -151,7 +151,7 @@ class GarbageRounds:
         """Collect and compact; return whether nothing failed."""
         asked = self._asked
         if asked is None and self._disks.reason and self._config.force_when_full:
-            asked = Asked()
+            asked = AskedCompactions()
         began = trio.current_time()
         try:
             collected = await self.collect(metadata, instance_id)
@@ -179,7 +179,7 @@ class GarbageRounds:
             return False
         return True
 
-    async def _compact(self, asked: Asked | None) -> None:
+    async def _compact(self, asked: AskedCompactions | None) -> None:
         schedule, status = self.schedule, self.status
         began = trio.current_time()
         kind = schedule.due(began, asked=asked, full=self._disks.reason != "")
@@ -187,7 +187,7 @@ class GarbageRounds:
             return
         threshold, max_s = schedule.bounds(kind)
         status.compacting = kind
-        done: list[Compacted] = []
+        done: list[CompactionResult] = []
         try:
             for storage in self.storages:
                 left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
@@ -196,7 +196,7 @@ class GarbageRounds:
             status.compacting = None
             schedule.ran(kind, trio.current_time())
             wall = self._world.clock.wall_ms()
-            for each in (Kind.MINOR, Kind.MAJOR) if kind is Kind.MAJOR else (kind,):
+            for each in (CompactionKind.MINOR, CompactionKind.MAJOR) if kind is CompactionKind.MAJOR else (kind,):
                 status.last_ms[each] = wall
         self._observe(status.compactions, began)
         if any(each.chosen for each in done):
@@ -209,7 +209,7 @@ class GarbageRounds:
                 bytes=sum([each.reclaimed_bytes for each in done]),
             )
 
-    def _goes_on(self, kind: Kind, asked: Asked | None) -> bool:
+    def _goes_on(self, kind: CompactionKind, asked: AskedCompactions | None) -> bool:
         return self.schedule.goes_on(kind, asked=asked is not None, full=self._disks.reason != "")
 
     async def compact_locations(self, paths: Sequence[str] = ()) -> None:

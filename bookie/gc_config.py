@@ -85,12 +85,6 @@ class GcConfig:
         minimum=1,
         doc="Entries that a compaction copies before it syncs them and changes the index.",
     )
-    compaction_transactional: bool = conf_key(
-        "useTransactionalCompaction",
-        False,
-        doc="true: a compaction copies each entry log into one of its own, which counts only when it is complete. "
-        "false: the copies of many share a log.",
-    )
     target_log_size: bool = conf_key(
         "useTargetEntryLogSizeForGc",
         False,
@@ -160,6 +154,5 @@ class GcConfig:
             rate=self.compaction_rate_bytes if self.throttle_by_bytes else entries,
             by_bytes=self.throttle_by_bytes,
             outstanding_max=self.compaction_outstanding_max,
-            transactional=self.compaction_transactional,
             target_size=log_size_max if self.target_log_size else 0,
         )

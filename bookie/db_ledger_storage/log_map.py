@@ -1,4 +1,4 @@
-"""What each entry log still holds: the ledgers that live, their bytes, and how full of them the log is. Blocking.
+"""Usage of entry logs: the ledgers that each one holds and that live, their bytes, and their part of the log. Blocking.
 
 A log's figures are worked out when it is first seen, and again after ledgers were forgotten. They are kept in memory, a
 few numbers a log; the ledgers themselves, if asked for, in an ordered map `metadata-cache`, so that a start need not
@@ -37,7 +37,7 @@ _LEDGERS_PER_STEP: Final = 5000
 
 
 class LogUsage(NamedTuple):
-    """How much of a log is needed. `total` and `remaining`: bytes of records, of ledgers that exist for the latter.
+    """Usage of one log. `total` and `remaining`: bytes of records, of ledgers that exist for the latter.
 
     `proven`: as of LogMetadata. `epoch`: of the storage's ledgers when this was worked out.
     """

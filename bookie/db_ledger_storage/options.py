@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bookie.db_ledger_storage.compaction.plan import CompactionOptions, Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
 from quire.service.measuring.summaries import Times
 
 
@@ -61,7 +61,7 @@ class StorageStats:
     """Bytes of entry logs that garbage collection deleted."""
     compacted_bytes: int = 0
     """Bytes of entry logs that compaction deleted, without their copies."""
-    compactions: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    compactions: dict[CompactionKind, int] = field(default_factory=lambda: dict.fromkeys(CompactionKind, 0))
     compaction_ratio: float = 0.0
     """Part of the chosen logs that the last compaction deleted."""
     location_compactions: int = 0

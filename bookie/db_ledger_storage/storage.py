@@ -15,8 +15,8 @@ from functools import partial
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
-from bookie.db_ledger_storage.compaction.compactor import Compactor
-from bookie.db_ledger_storage.compaction.plan import Compacted, Kind
+from bookie.db_ledger_storage.compaction.compactor import LogCompactor
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
@@ -81,7 +81,7 @@ class DbLedgerStorage:
         self.upkeep: Upkeep
         """From `open` on."""
         self._log_map: LogMap | None = None
-        self._compactor: Compactor
+        self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
         self._flush_at = self._options.flush_at_bytes
@@ -156,7 +156,7 @@ class DbLedgerStorage:
         )
         self.upkeep = Upkeep(parts)
         self.upkeep.on_forgotten = self._forgotten
-        self._compactor = Compactor(parts, self.upkeep, self._options.compaction)
+        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction)
 
     def _open_log_map(self) -> KeyValue | None:
         """Open the map of the ledgers of each log; None if there is to be none, or if it is damaged."""
@@ -358,8 +358,8 @@ class DbLedgerStorage:
         return collected
 
     async def compact(
-        self, kind: Kind, threshold: float, max_s: float = 0, goes_on: Callable[[], bool] = lambda: True
-    ) -> Compacted:
+        self, kind: CompactionKind, threshold: float, max_s: float = 0, goes_on: Callable[[], bool] = lambda: True
+    ) -> CompactionResult:
         """Move what is left in entry logs of which less than `threshold` is needed, and delete these; after a round of
         `collect_garbage`.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from bookie.db_ledger_storage.compaction.choice import in_buckets
-from bookie.db_ledger_storage.compaction.plan import Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.garbage_rounds import GarbageRounds
 from quire.service.measuring.summaries import Times
@@ -39,7 +39,7 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         lambda: max([storage.stats.compaction_ratio for storage in garbage.storages], default=0),
     )
 
-    def compactions(kind: Kind) -> int:
+    def compactions(kind: CompactionKind) -> int:
         return sum([storage.stats.compactions[kind] for storage in garbage.storages])
 
     def buckets() -> Iterable[tuple[Sequence[str], float]]:
@@ -52,7 +52,7 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         ("percent",),
         buckets,
     )
-    for kind in Kind:
+    for kind in CompactionKind:
         metrics.counter(
             f"bookie_{kind.name}_COMPACTION_TOTAL",
             f"{kind.value.capitalize()} compactions.",

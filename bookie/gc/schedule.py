@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bookie.db_ledger_storage.compaction.plan import Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.gc_config import GcConfig
 
 
-class Asked(NamedTuple):
+class AskedCompactions(NamedTuple):
     """A compaction that was asked for; a major one comes before a minor one."""
 
     major: bool = True
@@ -32,10 +32,10 @@ class CompactionSchedule:
 
     def __init__(self, config: GcConfig, now: float) -> None:
         self._config = config
-        self._last = dict.fromkeys(Kind, now)
+        self._last = dict.fromkeys(CompactionKind, now)
         self.suspended = Suspended()
 
-    def due(self, now: float, *, asked: Asked | None = None, full: bool = False) -> Kind | None:
+    def due(self, now: float, *, asked: AskedCompactions | None = None, full: bool = False) -> CompactionKind | None:
         """Return the compaction to run now. `full`: a disk is full; then compactions rest, unless one is asked for."""
         config, suspended = self._config, self.suspended
         if asked is None:
@@ -44,29 +44,29 @@ class CompactionSchedule:
         else:
             major, minor = asked
         if asked is None:
-            major = major and config.major_enabled and now - self._last[Kind.MAJOR] >= config.major_interval_s
-            minor = minor and config.minor_enabled and now - self._last[Kind.MINOR] >= config.minor_interval_s
+            major = major and config.major_enabled and now - self._last[CompactionKind.MAJOR] >= config.major_interval_s
+            minor = minor and config.minor_enabled and now - self._last[CompactionKind.MINOR] >= config.minor_interval_s
         else:
             always = config.force_allow_compaction
             major = major and (config.major_enabled or (always and config.major_threshold > 0))
             minor = minor and (config.minor_enabled or (always and config.minor_threshold > 0))
-        return Kind.MAJOR if major else Kind.MINOR if minor else None
+        return CompactionKind.MAJOR if major else CompactionKind.MINOR if minor else None
 
-    def goes_on(self, kind: Kind, *, asked: bool, full: bool) -> bool:
+    def goes_on(self, kind: CompactionKind, *, asked: bool, full: bool) -> bool:
         """Return whether a compaction that runs may go on."""
         if asked:
             return True
-        return not full and not (self.suspended.major if kind is Kind.MAJOR else self.suspended.minor)
+        return not full and not (self.suspended.major if kind is CompactionKind.MAJOR else self.suspended.minor)
 
-    def ran(self, kind: Kind, now: float) -> None:
+    def ran(self, kind: CompactionKind, now: float) -> None:
         """Record the end of a compaction. A major one has done a minor one's work too."""
         self._last[kind] = now
-        if kind is Kind.MAJOR:
-            self._last[Kind.MINOR] = now
+        if kind is CompactionKind.MAJOR:
+            self._last[CompactionKind.MINOR] = now
 
-    def bounds(self, kind: Kind) -> tuple[float, float]:
+    def bounds(self, kind: CompactionKind) -> tuple[float, float]:
         """Return the threshold of a compaction, and the seconds it may take (0: no bound)."""
         config = self._config
-        if kind is Kind.MAJOR:
+        if kind is CompactionKind.MAJOR:
             return config.major_threshold, max(0, config.major_max_ms) / 1000
         return config.minor_threshold, max(0, config.minor_max_ms) / 1000

@@ -25,9 +25,9 @@ from typing import Final
 import trio
 
 from bookie.db_ledger_storage.compaction.choice import chosen
-from bookie.db_ledger_storage.compaction.copying import Damage, Step, held_entries, is_emptied
-from bookie.db_ledger_storage.compaction.plan import Compacted, CompactionOptions, Kind
-from bookie.db_ledger_storage.compaction.throttle import Throttle
+from bookie.db_ledger_storage.compaction.copying import CopyStep, EntryDamage, held_entries, is_emptied
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions, CompactionResult
+from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
 from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.db_ledger_storage.log_writer import OpenLog
@@ -48,11 +48,11 @@ _PROGRESS_EVERY_S: Final = 60.0
 DAMAGED: Final = "it holds entries that cannot be read"
 
 
-class Stopped(Exception):
+class CompactionStopped(Exception):
     """The time of this compaction is over, or it was suspended."""
 
 
-class Compactor:
+class LogCompactor:
     """Compacts the logs of one storage. One compaction runs at a time."""
 
     def __init__(self, parts: StorageParts, upkeep: Upkeep, options: CompactionOptions) -> None:
@@ -60,7 +60,7 @@ class Compactor:
         self._upkeep = upkeep
         self._offload = parts.world.offload
         self.options = options
-        self._throttle = Throttle(options.rate)
+        self._throttle = CopyThrottle(options.rate)
         self._writer = parts.logs.writer(parts.logs.create, self._synced)
         self._copied: list[tuple[Run, int]] = []
         """Runs in the writer's log whose rows are not changed yet, with the location of their first size field."""
@@ -73,13 +73,13 @@ class Compactor:
         written.file.forget(0, end)  # copies of old entries must not push out pages of new ones
 
     async def compact(
-        self, kind: Kind, threshold: float, max_s: float, goes_on: Callable[[], bool] = lambda: True
-    ) -> Compacted:
+        self, kind: CompactionKind, threshold: float, max_s: float, goes_on: Callable[[], bool] = lambda: True
+    ) -> CompactionResult:
         """Compact the logs of which less than `threshold` is needed, for at most `max_s` seconds (0: no bound).
 
         `goes_on` is asked often; False ends the compaction. StorageFailedError.
         """
-        done = Compacted(kind=kind)
+        done = CompactionResult(kind=kind)
         logs = chosen(self._known_usages(await self._upkeep.inactive_logs()), threshold, self.options.target_size)
         done.chosen = len(logs)
         end = trio.current_time() + max_s if max_s > 0 else float("inf")
@@ -87,7 +87,7 @@ class Compactor:
 
         def check() -> None:
             if not goes_on() or trio.current_time() >= end:
-                raise Stopped
+                raise CompactionStopped
 
         try:
             for index, usage in enumerate(logs):
@@ -96,7 +96,7 @@ class Compactor:
                     told_at = trio.current_time()
                     log.info("compaction goes on", kind=kind.value, done=index, of=len(logs))
                 await self._compact_log(usage, done, check)
-        except Stopped:
+        except CompactionStopped:
             for usage in logs:
                 if usage.log_id not in done.logs:
                     done.stayed.setdefault(usage.log_id, "the time of the compaction was over, or it was suspended")
@@ -108,7 +108,7 @@ class Compactor:
             if usage is not None:
                 yield usage
 
-    async def _compact_log(self, usage: LogUsage, done: Compacted, check: Callable[[], None]) -> None:
+    async def _compact_log(self, usage: LogUsage, done: CompactionResult, check: Callable[[], None]) -> None:
         log_id = usage.log_id
         name = f"{log_id:x}"
         if log_id in self._damaged:
@@ -135,7 +135,7 @@ class Compactor:
         done.reclaimed_bytes += max(0, freed - usage.remaining)
         log.info("entry log compacted", entry_log=name, kind=done.kind.value, usage=round(usage.share, 3), bytes=freed)
 
-    async def _empty(self, log_id: int, done: Compacted, check: Callable[[], None]) -> str:
+    async def _empty(self, log_id: int, done: CompactionResult, check: Callable[[], None]) -> str:
         """Move what rows point to in the log; return why it must stay, "" if nothing points into it now."""
         parts = self._parts
         metadata = await self._upkeep.log_metadata(log_id)
@@ -145,7 +145,7 @@ class Compactor:
             while (step := await self._offload.run(partial(next, steps, None), name="compaction read")) is not None:
                 try:
                     check()
-                except Stopped:
+                except CompactionStopped:
                     await self._move_rows(log_id)
                     raise
                 if step.damage is not None:
@@ -170,7 +170,7 @@ class Compactor:
             emptied = not await self._upkeep.logs_in_use([log_id])
         return "" if emptied else "rows of the location index still point into it"
 
-    def _report(self, log_id: int, damage: Damage, count: int) -> None:
+    def _report(self, log_id: int, damage: EntryDamage, count: int) -> None:
         if count == 1:
             log.error(
                 "an entry is damaged, its log stays; copy the ledger from other bookies",
@@ -185,7 +185,7 @@ class Compactor:
             del self._damaged[next(iter(self._damaged))]
         self._damaged[log_id] = None
 
-    async def _copy(self, step: Step, done: Compacted) -> None:
+    async def _copy(self, step: CopyStep, done: CompactionResult) -> None:
         run = step.run
         assert run is not None
         await trio.sleep(self._throttle.delay(trio.current_time(), run.size if self.options.by_bytes else run.count))

@@ -23,7 +23,7 @@ READ_BYTES: Final = 512 << 10
 READ_ENTRIES: Final = 1000
 
 
-class Damage(NamedTuple):
+class EntryDamage(NamedTuple):
     """An entry that cannot be read."""
 
     ledger_id: int
@@ -31,16 +31,16 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Step(NamedTuple):
-    """What one step gave: entries to copy, or damage; neither if it only looked through rows."""
+class CopyStep(NamedTuple):
+    """Result of one step: entries to copy, or damage; neither if it only looked through rows."""
 
     run: Run | None = None
-    damage: Damage | None = None
+    damage: EntryDamage | None = None
 
 
 def held_entries(
     logs: EntryLogs, locations: LocationIndex, log_id: int, ledgers: Sequence[int]
-) -> Generator[Step, None, None]:
+) -> Generator[CopyStep, None, None]:
     """Read the entries of these ledgers to which rows point in log `log_id`, step by step.
 
     OSError: a read failed; whether the entry is damaged is not known.
@@ -49,7 +49,7 @@ def held_entries(
         first = 0
         while first >= 0:
             rows, first = locations.rows_in_log(ledger_id, first, log_id, ROWS_PER_STEP)
-            yield Step()
+            yield CopyStep()
             for stretch in _stretches(rows):
                 yield from _read(logs, ledger_id, stretch)
 
@@ -63,7 +63,7 @@ def _stretches(rows: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]
             begin = index
 
 
-def _read(logs: EntryLogs, ledger_id: int, rows: list[tuple[int, int]]) -> Iterator[Step]:
+def _read(logs: EntryLogs, ledger_id: int, rows: list[tuple[int, int]]) -> Iterator[CopyStep]:
     at = 0
     while at < len(rows):
         first = rows[at][0]
@@ -79,10 +79,10 @@ def _read(logs: EntryLogs, ledger_id: int, rows: list[tuple[int, int]]) -> Itera
         try:
             run = read_found(logs, wanted, [location for _, location in rows[at : at + READ_ENTRIES + 1]]).run
         except StorageDamagedError as error:
-            yield Step(damage=Damage(ledger_id, first, str(error)))
+            yield CopyStep(damage=EntryDamage(ledger_id, first, str(error)))
             at += 1
             continue
-        yield Step(run)
+        yield CopyStep(run)
         at += run.count
 
 

@@ -1,4 +1,4 @@
-"""Bounds of compaction, and what a compaction did."""
+"""Bounds of compaction, and its result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Kind(Enum):
+class CompactionKind(Enum):
     """Minor compactions run often over nearly empty logs, major ones seldom over all that are worth it."""
 
     MINOR = "minor"
@@ -23,17 +23,15 @@ class CompactionOptions:
     """`rate` counts bytes (isThrottleByBytes)."""
     outstanding_max: int = 100_000
     """Entries copied before the index is changed (compactionMaxOutstandingRequests)."""
-    transactional: bool = False
-    """Copy each log into one of its own, which counts only when it is whole (useTransactionalCompaction)."""
     target_size: int = 0
     """Compare what a log holds with this size rather than with its own; 0: not (useTargetEntryLogSizeForGc)."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Compacted:
-    """What one compaction did."""
+class CompactionResult:
+    """Result of one compaction."""
 
-    kind: Kind
+    kind: CompactionKind
     chosen: int = 0
     logs: list[int] = field(default_factory=list)
     """Logs that were emptied and deleted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Throttle:
+class CopyThrottle:
     """Bound of entries, or bytes, per second. `rate` 0 or less: none."""
 
     def __init__(self, rate: float) -> None:
@@ -13,7 +13,7 @@ class Throttle:
     def delay(self, now: float, amount: int) -> float:
         """Take `amount`; return the seconds to wait before it is used.
 
-        >>> throttle = Throttle(100)
+        >>> throttle = CopyThrottle(100)
         >>> [throttle.delay(0.0, 50), throttle.delay(0.0, 50), throttle.delay(5.0, 50)]
         [0.0, 0.5, 0.0]
         """

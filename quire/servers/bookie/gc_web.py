@@ -21,8 +21,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
-from bookie.db_ledger_storage.compaction.plan import Kind
-from bookie.gc.schedule import Asked
+from bookie.db_ledger_storage.compaction.plan import CompactionKind
+from bookie.gc.schedule import AskedCompactions
 from quire.metadata.errors import MetadataError
 from quire.service.jackson import as_json
 from quire.service.log import get_logger
@@ -50,7 +50,7 @@ class GcResources:
         major, minor = body.get("forceMajor"), body.get("forceMinor")
         if not self._garbage.forced:
             self._garbage.force(
-                Asked(
+                AskedCompactions(
                     not suspended.major if major is None else major is True,
                     not suspended.minor if minor is None else minor is True,
                 )
@@ -63,13 +63,13 @@ class GcResources:
             [
                 {
                     "forceCompacting": self._garbage.forced,
-                    "majorCompacting": status.compacting is Kind.MAJOR,
-                    "minorCompacting": status.compacting is Kind.MINOR,
-                    "lastMajorCompactionTime": last[Kind.MAJOR],
-                    "lastMinorCompactionTime": last[Kind.MINOR],
+                    "majorCompacting": status.compacting is CompactionKind.MAJOR,
+                    "minorCompacting": status.compacting is CompactionKind.MINOR,
+                    "lastMajorCompactionTime": last[CompactionKind.MAJOR],
+                    "lastMinorCompactionTime": last[CompactionKind.MINOR],
                     "lastEntryLocationCompactionTime": status.last_locations_ms,
-                    "majorCompactionCounter": storage.stats.compactions[Kind.MAJOR],
-                    "minorCompactionCounter": storage.stats.compactions[Kind.MINOR],
+                    "majorCompactionCounter": storage.stats.compactions[CompactionKind.MAJOR],
+                    "minorCompactionCounter": storage.stats.compactions[CompactionKind.MINOR],
                     "entryLocationCompactionCounter": storage.stats.location_compactions,
                 }
                 for storage in self._garbage.storages

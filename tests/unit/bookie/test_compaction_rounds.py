@@ -11,8 +11,8 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
-from bookie.db_ledger_storage.compaction.plan import CompactionOptions, Kind
-from bookie.gc.schedule import Asked, CompactionSchedule
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from bookie.gc_config import GcConfig
 from bookie.metrics import register
 from quire.metadata.ledger_ids import SequenceLedgerIds
@@ -31,40 +31,43 @@ DAY, HOUR = 86400, 3600
 def test_minor_and_major_compactions_come_at_their_intervals() -> None:
     schedule = CompactionSchedule(GcConfig(), 0)
     assert schedule.due(HOUR - 1) is None
-    assert schedule.due(HOUR) is Kind.MINOR
-    schedule.ran(Kind.MINOR, HOUR)
+    assert schedule.due(HOUR) is CompactionKind.MINOR
+    schedule.ran(CompactionKind.MINOR, HOUR)
     assert schedule.due(2 * HOUR - 1) is None
-    assert schedule.due(DAY) is Kind.MAJOR
-    schedule.ran(Kind.MAJOR, DAY)
+    assert schedule.due(DAY) is CompactionKind.MAJOR
+    schedule.ran(CompactionKind.MAJOR, DAY)
     assert schedule.due(DAY + HOUR - 1) is None, "a major compaction has done a minor one's work"
-    assert schedule.due(DAY + HOUR) is Kind.MINOR
+    assert schedule.due(DAY + HOUR) is CompactionKind.MINOR
 
 
 @pytest.mark.parametrize("off", [{"minor_interval_s": 0}, {"minor_threshold": 0}, {"minor_threshold": -1.0}])
 def test_a_threshold_or_an_interval_of_zero_switches_a_compaction_off(off) -> None:
     schedule = CompactionSchedule(GcConfig(**off), 0)
     assert schedule.due(DAY - 1) is None
-    assert schedule.due(DAY) is Kind.MAJOR
+    assert schedule.due(DAY) is CompactionKind.MAJOR
 
 
 def test_an_operator_and_a_full_disk_suspend_compactions_that_are_not_asked_for() -> None:
     schedule = CompactionSchedule(GcConfig(), 0)
     schedule.suspended.major = True
-    assert schedule.due(DAY) is Kind.MINOR
-    assert not schedule.goes_on(Kind.MAJOR, asked=False, full=False)
-    assert schedule.goes_on(Kind.MAJOR, asked=True, full=True)
+    assert schedule.due(DAY) is CompactionKind.MINOR
+    assert not schedule.goes_on(CompactionKind.MAJOR, asked=False, full=False)
+    assert schedule.goes_on(CompactionKind.MAJOR, asked=True, full=True)
     assert schedule.due(DAY, full=True) is None
     schedule.suspended.minor = True
     assert schedule.due(DAY) is None
-    assert schedule.due(1, asked=Asked(), full=True) is Kind.MAJOR
-    assert schedule.due(1, asked=Asked(major=False)) is Kind.MINOR
-    assert schedule.due(DAY, asked=Asked(major=False, minor=False)) is None
+    assert schedule.due(1, asked=AskedCompactions(), full=True) is CompactionKind.MAJOR
+    assert schedule.due(1, asked=AskedCompactions(major=False)) is CompactionKind.MINOR
+    assert schedule.due(DAY, asked=AskedCompactions(major=False, minor=False)) is None
 
 
 def test_a_compaction_that_is_off_runs_when_asked_for_only_if_that_is_allowed() -> None:
     off = GcConfig(minor_interval_s=0, major_interval_s=0)
-    assert CompactionSchedule(off, 0).due(DAY, asked=Asked()) is None
-    assert CompactionSchedule(replace(off, force_allow_compaction=True), 0).due(DAY, asked=Asked()) is Kind.MAJOR
+    assert CompactionSchedule(off, 0).due(DAY, asked=AskedCompactions()) is None
+    assert (
+        CompactionSchedule(replace(off, force_allow_compaction=True), 0).due(DAY, asked=AskedCompactions())
+        is CompactionKind.MAJOR
+    )
     assert CompactionSchedule(replace(off, force_allow_compaction=True), 0).due(DAY) is None
 
 
@@ -125,11 +128,11 @@ async def with_garbage(config: BookieConfig = SMALL) -> AsyncIterator[tuple[Book
 async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
     async with with_garbage(replace(SMALL, minor_threshold=0.6)) as (bookie, client, living):
         await trio.sleep(50)
-        assert bookie.storage.stats.compactions == {Kind.MINOR: 0, Kind.MAJOR: 0}
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
         [usage] = bookie.storage.log_usages()
         assert 0.4 < usage.share < 0.6
         await trio.sleep(25)
-        assert bookie.storage.stats.compactions == {Kind.MINOR: 1, Kind.MAJOR: 0}
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 1, CompactionKind.MAJOR: 0}
         assert bookie.storage.log_usages() == []
         assert bookie.storage.stats.compacted_bytes > 400
         await client.holds(living, range(10), PAYLOAD)
@@ -142,11 +145,11 @@ async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
 
 async def test_a_compaction_that_is_asked_for_comes_at_once() -> None:
     async with with_garbage() as (bookie, client, living):
-        bookie.garbage.force(Asked(major=True, minor=False))
+        bookie.garbage.force(AskedCompactions(major=True, minor=False))
         assert bookie.garbage.forced
         await trio.sleep(5)
         assert not bookie.garbage.forced
-        assert bookie.storage.stats.compactions == {Kind.MINOR: 0, Kind.MAJOR: 1}
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
         await client.holds(living, range(10), PAYLOAD)
 
 
@@ -155,10 +158,10 @@ async def test_suspended_compactions_do_not_come() -> None:
         bookie.garbage.schedule.suspended.major = True
         bookie.garbage.schedule.suspended.minor = True
         await trio.sleep(900)
-        assert bookie.storage.stats.compactions == {Kind.MINOR: 0, Kind.MAJOR: 0}
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
         bookie.garbage.schedule.suspended.major = False
         await trio.sleep(15)
-        assert bookie.storage.stats.compactions == {Kind.MINOR: 0, Kind.MAJOR: 1}
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -168,7 +171,7 @@ async def test_a_full_disk_starts_compactions_only_if_that_is_allowed(monkeypatc
         bookie.garbage.hurry()
         await trio.sleep(20)
         assert bookie.storage.stats.deleted_ledgers == 1
-        assert (bookie.storage.stats.compactions[Kind.MAJOR] > 0) is allowed
+        assert (bookie.storage.stats.compactions[CompactionKind.MAJOR] > 0) is allowed
         await client.holds(living, range(10), PAYLOAD)
 
 
@@ -182,7 +185,7 @@ async def test_the_location_index_is_compacted_at_its_interval() -> None:
 
 async def test_a_stop_breaks_a_compaction_off_and_the_next_life_goes_on() -> None:
     async with with_garbage(replace(SMALL, compaction_rate_entries=1)) as (bookie, _, _):
-        bookie.garbage.force(Asked())
+        bookie.garbage.force(AskedCompactions())
         await trio.sleep(1)
         begun = trio.current_time()
     assert trio.current_time() - begun < 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-from bookie.db_ledger_storage.compaction.plan import Compacted, CompactionOptions, Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions, CompactionResult
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoEntryError, NoLedgerError
@@ -40,10 +40,10 @@ async def fill(storage: DbLedgerStorage, entries: dict[int, Iterable[int]], vers
     await storage.flush()
 
 
-async def compact(storage: DbLedgerStorage, *living: int, threshold: float = 0.9) -> Compacted:
+async def compact(storage: DbLedgerStorage, *living: int, threshold: float = 0.9) -> CompactionResult:
     """Collect garbage and compact."""
     await storage.collect_garbage(live(*living))
-    return await storage.compact(Kind.MAJOR, threshold)
+    return await storage.compact(CompactionKind.MAJOR, threshold)
 
 
 def held(storage: DbLedgerStorage, ledger_id: int, ids: Iterable[int]) -> dict[int, bytes]:

@@ -7,7 +7,7 @@ import trio
 
 from bookie.db_ledger_storage.compaction import compactor
 from bookie.db_ledger_storage.compaction.compactor import DAMAGED
-from bookie.db_ledger_storage.compaction.plan import Kind
+from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
 from simulation.machines.host import Host
@@ -187,13 +187,13 @@ async def test_a_compaction_ends_when_its_time_is_over_and_what_was_copied_count
     await half_empty(storage)
     await fill(storage, {2: range(3)})
     await storage.collect_garbage(live(1, 2))
-    compacted = await storage.compact(Kind.MINOR, 0.9, max_s=3)
+    compacted = await storage.compact(CompactionKind.MINOR, 0.9, max_s=3)
     assert compacted.logs == []
     assert set(compacted.stayed) == {0, 1}
     assert held(storage, 1, range(20)) == entries(1, range(10))
     entries_done = compacted.entries
     assert entries_done > 0
-    assert (await storage.compact(Kind.MINOR, 0.9)).entries + entries_done == 10
+    assert (await storage.compact(CompactionKind.MINOR, 0.9)).entries + entries_done == 10
     assert logs_of(host) == ["2.log", "3.log"]
 
 
@@ -201,7 +201,7 @@ async def test_a_compaction_can_be_suspended(storage):
     await half_empty(storage)
     await fill(storage, {2: range(3)})
     await storage.collect_garbage(live(1, 2))
-    compacted = await storage.compact(Kind.MINOR, 0.9, goes_on=lambda: False)
+    compacted = await storage.compact(CompactionKind.MINOR, 0.9, goes_on=lambda: False)
     assert (compacted.logs, set(compacted.stayed)) == ([], {0, 1})
 
 
@@ -212,7 +212,7 @@ async def test_copies_are_made_at_the_given_rate(host, by_bytes, rate):
     await fill(storage, {2: range(3)})
     await storage.collect_garbage(live(1, 2))
     begun = trio.current_time()
-    assert (await storage.compact(Kind.MAJOR, 0.9)).entries == 20
+    assert (await storage.compact(CompactionKind.MAJOR, 0.9)).entries == 20
     assert 3 <= trio.current_time() - begun < 5
 
 
@@ -248,7 +248,7 @@ async def test_a_copy_that_cannot_be_synced_changes_no_row(host, log_events, sto
     monkeypatch = pytest.MonkeyPatch()
     with monkeypatch.context():
         At(monkeypatch, storage, "compaction sync", fail)
-        compacted = await storage.compact(Kind.MAJOR, 0.9)
+        compacted = await storage.compact(CompactionKind.MAJOR, 0.9)
     assert 0 in compacted.stayed
     assert {each: storage._locations.get(1, each) for each in range(5)} == {each: rows[each] for each in range(5)}
     assert held(storage, 1, range(20)) == entries(1, range(10))
