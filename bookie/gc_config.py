@@ -85,6 +85,12 @@ class GcConfig:
         minimum=1,
         doc="Entries that a compaction copies before it syncs them and changes the index.",
     )
+    transactional: bool = conf_key(
+        "useTransactionalCompaction",
+        False,
+        doc="true: the copies of an entry log have a log of their own, which counts only when it is whole. false: those "
+        "of several share one, and the index is changed as they are made.",
+    )
     target_log_size: bool = conf_key(
         "useTargetEntryLogSizeForGc",
         False,
@@ -155,4 +161,5 @@ class GcConfig:
             by_bytes=self.throttle_by_bytes,
             outstanding_max=self.compaction_outstanding_max,
             target_size=log_size_max if self.target_log_size else 0,
+            whole=self.transactional,
         )

@@ -65,6 +65,8 @@ class EntryLogs:
         self.contents = LogContents(disk, directory)
         self.readers = OpenLogs(disk, directory)
         self._ends: dict[int, int] = {}
+        self.held: set[int] = set()
+        """Logs that are neither compacted nor deleted now: see compaction/whole_files.py."""
         self.before_create: Callable[[int], None] = lambda log_id: None
         """Called with the id of each log before its file is created."""
         self._writers: list[LogWriter] = []
@@ -102,9 +104,17 @@ class EntryLogs:
         """Id of the log that flushes write, -1 if there is none."""
         return self._flushed.log_id
 
+    def ids(self) -> list[int]:
+        """Return all logs."""
+        return list(self._log_ids)
+
+    def adopt(self, log_id: int) -> None:
+        """Take in a log that was created with a suffix and has its own name now."""
+        self._log_ids[log_id] = None
+
     def inactive_ids(self) -> list[int]:
-        """Return all logs that are not written, sorted."""
-        written = {writer.log_id for writer in self._writers}
+        """Return all logs that are not written and not held, sorted."""
+        written = self.held.union([writer.log_id for writer in self._writers])
         return sorted(log_id for log_id in list(self._log_ids) if log_id not in written)
 
     # --------------------------------------------------------------------------------------------------- write

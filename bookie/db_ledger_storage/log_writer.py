@@ -198,6 +198,15 @@ class LogWriter:
             except OSError:
                 self.abandon()
 
+    def finish(self) -> None:
+        """Seal the present log. OSError: it is abandoned."""
+        assert self.log is not None, "no log is being written"
+        try:
+            self._seal(self.log)
+        except OSError:
+            self.abandon()
+            raise
+
     def close(self) -> None:
         """Seal the present log, and close its file."""
         log, self.log = self.log, None

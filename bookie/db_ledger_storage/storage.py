@@ -17,6 +17,7 @@ import trio
 from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.compaction.compactor import LogCompactor
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
+from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
@@ -81,6 +82,9 @@ class DbLedgerStorage:
         self.upkeep: Upkeep
         """From `open` on."""
         self._log_map: LogMap | None = None
+        self._whole_files = WholeFiles(
+            world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes
+        )
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
@@ -111,6 +115,7 @@ class DbLedgerStorage:
     def _open(self, has_served: bool, has_seal: bool) -> None:
         self._is_new = not has_served
         self._world.disk.make_dirs(self._current)
+        self._whole_files.start()
         self._logs.open()
         self._forgotten_fences.load(must_exist=has_seal)
         ledger_rows = self._open_map("ledgers", 1 << 20)
@@ -135,7 +140,7 @@ class DbLedgerStorage:
         noted = locations.log_ledgers
         logs.before_create = noted.begin
         logs.contents.noted = noted.read
-        existing = set(logs.inactive_ids())
+        existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
         log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.lives(ledger_id))
         self._log_map = log_map
@@ -156,7 +161,7 @@ class DbLedgerStorage:
         )
         self.upkeep = Upkeep(parts)
         self.upkeep.on_forgotten = self._forgotten
-        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction)
+        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction, self._whole_files)
 
     def _open_log_map(self) -> KeyValue | None:
         """Open the map of the ledgers of each log; None if there is to be none, or if it is damaged."""
@@ -351,6 +356,7 @@ class DbLedgerStorage:
             if self._end_copies:
                 self._end_copies = False
                 await self._compactor.end_log()
+            await self._compactor.finish_pending()
             collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle)
         self.stats.deleted_ledgers += len(collected.ledgers)
         self.stats.reclaimed_bytes += collected.bytes

@@ -142,6 +142,9 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name; FileExistsError if that is taken."""
+
     def unlink(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None: ...

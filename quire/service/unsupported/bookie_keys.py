@@ -67,7 +67,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "the copies of several entry logs share one, and each row is moved by itself": "useTransactionalCompaction",
     "disk usage is not monitored": ("readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor*"),
     "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
