@@ -10,6 +10,7 @@ this: an entry that is only here, in memory, is in the journal.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import trio
@@ -142,7 +143,7 @@ class DbLedgerStorage:
         logs.contents.noted = noted.read
         existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
-        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.lives(ledger_id))
+        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
         self._log_map = log_map
         log_map.start(existing)
         parts = StorageParts(
@@ -418,4 +419,5 @@ class DbLedgerStorage:
         """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
         earlier process.
         """
-        return await self.upkeep.local_ledgers()
+        async with aclosing(self.upkeep.local_ledgers()) as ranges:
+            return {ledger_id async for ledgers in ranges for ledger_id in ledgers}
