@@ -37,6 +37,12 @@ class LedgersUnsortedError(BookieError):
     """
 
 
+class PeersUnavailableError(BookieError):
+    """The other bookies cannot be asked for their copies. Passing: the next search asks again."""
+
+    passing = True
+
+
 class WriteCacheFullError(BookieError):
     """Entries arrive faster than the disk stores them. Passing: try again later."""
 

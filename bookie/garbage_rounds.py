@@ -13,17 +13,21 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
+from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
-from bookie.garbage import collect_garbage
+from bookie.garbage import collect_garbage, ledgers_of
+from bookie.gc.overreplicated import OpenPeers, OverreplicatedLedgers, OverreplicatedStats
 from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from quire.metadata.errors import MetadataError
+from quire.metadata.ledgers import LedgerManager
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import Times
 from quire.world.doors import World
+from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
@@ -78,6 +82,10 @@ class GarbageRounds:
         self._scopes: set[trio.CancelScope] = set()
         self._stopping = False
         self._ended = trio.Event()
+        self._metadata_throttle = CopyThrottle(config.metadata_rate)
+        self.open_peers: OpenPeers | None = None
+        """Connects to the other bookies. None: ledgers that they have by now stay here."""
+        self.overreplicated = OverreplicatedStats()
         now = trio.current_time()
         self.schedule = CompactionSchedule(config, now)
         self._locations_due = self._next_locations(now)
@@ -102,23 +110,24 @@ class GarbageRounds:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
         part was dropped."""
         all_collected: list[Collected] = []
+        manager = partial(self._ledgers, metadata, instance_id)
         with self._breakable():
             for storage in self.storages:
-                all_collected.append(
-                    await collect_garbage(
-                        storage,
-                        metadata,
-                        root=self._config.ledgers_root,
-                        instance_id=instance_id,
-                        rng=self._world.rng,
-                        settle=self._checkpoint,
-                    )
-                )
+                all_collected.append(await collect_garbage(storage, manager, settle=self._checkpoint))
         return Collected(
             ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
             logs=tuple([each for one in all_collected for each in one.logs]),
             bytes=sum([one.bytes for one in all_collected]),
             failed=tuple([each for one in all_collected for each in one.failed]),
+        )
+
+    async def _ledgers(self, metadata: MetadataStore, instance_id: str) -> LedgerManager:
+        return await ledgers_of(
+            metadata,
+            root=self._config.ledgers_root,
+            instance_id=instance_id,
+            rng=self._world.rng,
+            throttle=self._metadata_throttle,
         )
 
     @contextmanager
@@ -140,6 +149,47 @@ class GarbageRounds:
 
     async def run(self, metadata: MetadataStore, instance_id: str) -> None:
         """Collect again and again, for ever."""
+        wait_s = self._config.overreplicated_wait_ms / 1000
+        if wait_s <= 0:
+            await self._run_rounds(metadata, instance_id)
+            return
+        # Beside the rounds: a search reads the metadata of each ledger, and a full disk must not wait for it.
+        rounds = partial(self._run_rounds, metadata, instance_id)
+        search = partial(self._run_searches, metadata, instance_id, wait_s)
+        await for_each((rounds, search), lambda job: job(), at_once=2, name="garbage collection")
+
+    async def _run_searches(self, metadata: MetadataStore, instance_id: str, wait_s: float) -> None:
+        while True:
+            await trio.sleep(wait_s)
+            try:
+                await self.collect_overreplicated(metadata, instance_id)
+            except (MetadataError, BookieError, OSError) as error:
+                log.warning("search for ledgers of other bookies failed, retrying", reason=str(error))
+
+    async def collect_overreplicated(self, metadata: MetadataStore, instance_id: str) -> list[int]:
+        """Delete the ledgers that other bookies have by now: gc/overreplicated.py. MetadataError, OSError,
+        BookieError: a part was deleted."""
+        deleted: list[int] = []
+        if self.open_peers is None:
+            return deleted
+        collection = OverreplicatedLedgers(
+            self._world,
+            self._config.id,
+            self.open_peers,
+            at_once=self._config.overreplicated_at_once,
+            stats=self.overreplicated,
+        )
+        with self._breakable():
+            for storage in self.storages:
+                deleted += await collection.collect(storage, await self._ledgers(metadata, instance_id))
+            if deleted:
+                try:
+                    await self._checkpoint()  # frees their ids
+                except (OSError, BookieError) as error:
+                    log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
+        return deleted
+
+    async def _run_rounds(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
             await self._until_due()
             began = trio.current_time()

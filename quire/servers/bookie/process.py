@@ -41,6 +41,7 @@ from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
+from quire.servers.bookie.peers import OpenPeersOn, peers_of
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
@@ -183,8 +184,10 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
+    open_peers: OpenPeersOn | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `open_peers` connects to
+    the other bookies when ledgers are collected that they have by now.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -198,6 +201,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         bookie = await stack.enter_async_context(open_bookie(world, config.bookie, metadata))
         bookie.total_bytes = total_bytes
+        bookie.garbage.open_peers = None if open_peers is None else partial(open_peers, world, metadata)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
@@ -296,7 +300,9 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(world, config, store, ready=announce, stop=stop, beside=beside)
+            await serve(
+                world, config, store, ready=announce, stop=stop, beside=beside, open_peers=peers_of(conf, config.id)
+            )
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
