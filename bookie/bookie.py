@@ -428,6 +428,8 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
+        log_ahead=config.log_ahead,
+        ledger_logs=config.ledger_logs,
         compaction=config.compaction(config.entry_log_size_max),
         keep_log_map=config.keep_log_map,
         log_map_folder=config.log_map_directory,

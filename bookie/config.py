@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.entry_log_config import EntryLogConfig
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from quire.service.config import BYTES, MB, MS, conf_key
@@ -59,7 +60,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, GcConfig):
+class BookieConfig(BookieFolders, EntryLogConfig, GcConfig):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.db_ledger_storage.ledger_logs import LedgerLogOptions
 from quire.service.measuring.summaries import Times
 
 
@@ -33,6 +34,12 @@ class StorageOptions:
     """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
+    log_ahead: bool = False
+    """Make the next entry log while the last entries of the present one are written
+    (entryLogFilePreallocationEnabled).
+    """
+    ledger_logs: LedgerLogOptions | None = None
+    """Bounds of the logs of single ledgers; None: all ledgers share one (entryLogPerLedgerEnabled)."""
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     keep_log_map: bool = False
     """Keep the ledgers of each log in an ordered map (gcEntryLogMetadataCacheEnabled)."""

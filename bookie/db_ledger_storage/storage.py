@@ -21,10 +21,11 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionR
 from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
-from bookie.db_ledger_storage.flush import FlushJob
+from bookie.db_ledger_storage.flush import FlushJob, run_flush
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
+from bookie.db_ledger_storage.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
@@ -69,6 +70,7 @@ class DbLedgerStorage:
             size_max=self._options.log_size_max,
             sync_every=self._options.sync_every_bytes,
             page_cache=self._options.page_cache_bytes,
+            ledger_logs=self._options.ledger_logs,
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
@@ -260,6 +262,7 @@ class DbLedgerStorage:
         StorageFailedError: nothing is certain, everything stays readable, and the next flush tries again.
         """
         async with self._flush_lock:
+            await self._end_idle_logs()
             if self._removal.rows_left:
                 await self.upkeep.delete_rows()  # before rows of a new life are written
             if self._cache.flushing is not None:
@@ -280,7 +283,7 @@ class DbLedgerStorage:
         done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:
-                await change_maps(self._world.offload, job.run, "flush")
+                await run_flush(self._world.offload, job, log_ahead=self._options.log_ahead)
             done = True
         finally:
             if not done:
@@ -293,6 +296,14 @@ class DbLedgerStorage:
             self.stats.flushed_bytes += table.size
             if self.on_flushed is not None:
                 self.on_flushed()
+
+    async def _end_idle_logs(self) -> None:
+        """End the logs of ledgers that have had no entries for long. Not concurrently with a flush."""
+        logs = self._logs.ledger_logs
+        if logs is not None:
+            logs.now = trio.current_time()
+            if logs.has_idle():
+                await self._world.offload.run(logs.end_idle, name="end idle logs")
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
@@ -354,6 +365,8 @@ class DbLedgerStorage:
         `settle` makes a checkpoint. See garbage_collector.py.
         """
         async with self._collecting:
+            async with self._flush_lock:
+                await self._end_idle_logs()
             if self._end_copies:
                 self._end_copies = False
                 await self._compactor.end_log()
@@ -384,6 +397,11 @@ class DbLedgerStorage:
         """Compact the map of the location index: it is written anew without the rows that were deleted."""
         await self._world.offload.run(self._locations.compact, name="compact locations")
         self.stats.location_compactions += 1
+
+    @property
+    def ledger_log_stats(self) -> LedgerLogStats:
+        """Counters of the logs of single ledgers."""
+        return self._logs.ledger_stats
 
     def log_usages(self) -> list[LogUsage]:
         """Return how much of each entry log is needed, as of the last round of `collect_garbage`."""

@@ -101,6 +101,7 @@ class OverreplicatedLedgers:
                 failure = error  # raised outside, so that no nursery of the connections wraps it
         self.stats.rounds += 1
         self.stats.deleted += len(deleted)
+        storage.stats.deleted_ledgers += len(deleted)
         if failure is not None:
             raise failure
         return deleted

@@ -27,11 +27,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
     "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
     "journalWriteBufferSizeKB",
-    "entry logs grow as they are written, synced every 32 MB of a flush": "entryLogFilePreallocationEnabled "
-    "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
-    "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads "
-    "entrylogMapAccessExpiryTimeInSeconds "
-    "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
+    "entry logs grow as they are written, synced every 32 MB of a flush": "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
+    "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads skipList* openFileLimit fileInfo* "
     "pageSize pageLimit",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
     "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
@@ -132,9 +129,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
     "journalReuseFiles": refused(is_true, "journal files are not reused; set it to false"),
-    "entryLogPerLedgerEnabled": refused(
-        is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
-    ),
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
         "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. Folders of the other "
