@@ -185,9 +185,9 @@ class Adds:
             self.room_made()
         self._bookie.passes.end()
 
-    def refuse_waiting(self) -> None:
-        """Refuse all waiting adds. Called when the bookie stops."""
-        self._expire(float("inf"))
+    def refuse_waiting(self, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
+        """Refuse all waiting adds. Called when the bookie stops, or their directory cannot be used."""
+        self._expire(float("inf"), rc)
 
     def _carried_out(self, add: Add) -> bool:
         """Return False if there is no room; otherwise the add is in progress, or refused."""
@@ -242,11 +242,11 @@ class Adds:
         if self._waiting:
             self._set_timer()
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             add = waiting.popleft()[1]
-            self._refused(add, Rc.TOO_MANY_REQUESTS)
+            self._refused(add, rc)
             self._left(add)
 
 

@@ -9,7 +9,7 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.storage import LedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
@@ -32,7 +32,7 @@ class GarbageRounds:
         self,
         world: World,
         config: BookieConfig,
-        storage: DbLedgerStorage,
+        storage: LedgerStorage,
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],

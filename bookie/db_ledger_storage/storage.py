@@ -252,6 +252,33 @@ class DbLedgerStorage:
         except NotSyncedError as error:
             raise StorageFailedError(f"an index cannot be synced: {error}") from error
 
+    # ------------------------------------------------------------------------- as one of several (directories/)
+
+    @property
+    def directories(self) -> tuple[DbLedgerStorage, ...]:
+        """Return the storages of all directories: this one."""
+        return (self,)
+
+    def of(self, ledger_id: int) -> DbLedgerStorage:
+        """Return the storage of the ledger's directory."""
+        return self
+
+    def by_directory(self, places: list[tuple[int, int]]) -> Sequence[list[tuple[int, int]]]:
+        """Return the (ledger id, entry id) in groups, each of one directory."""
+        return (places,)
+
+    def known_ledgers(self) -> list[int]:
+        """As `ledgers`, unsorted."""
+        return self._ledgers.known()
+
+    def remembered_fences(self) -> list[int]:
+        """Return the ids of the ledgers that were forgotten while fenced (forgotten_fences.py)."""
+        return self._forgotten_fences.ledgers()
+
+    def unflushed_ledgers(self) -> set[int]:
+        """Return the ids of the ledgers of which something is only in memory. Not while a flush runs."""
+        return {*self._cache.ledgers(), *self._ledgers.dirty_ledgers, *self._removal.held}
+
     # -------------------------------------------------------------------------------------------------- ledgers
 
     def ledger(self, ledger_id: int) -> LedgerRow | None:
