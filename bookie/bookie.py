@@ -75,7 +75,6 @@ class Bookie:
         self.lacs = LacTable()
         self.timers = Timers()
         self.passes = Passes()
-        self.adds = self._make_adds()
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
@@ -94,6 +93,7 @@ class Bookie:
         self.stats = BookieStats()
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
+        self.adds = self._make_adds()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self.job_failures = JobFailures()

@@ -391,11 +391,11 @@ class Checkpoints:
                 return
 
     async def _make_one(self, directory: int) -> None:
+        if not self._detaches:
+            await self.make()
+            return
         await self._flush(directory, await self._prepare((directory,)))
-        if self._nursery is None:
-            await self._move()
-        else:
-            self._move_wanted.set()
+        self._move_wanted.set()
 
     def _retry(self) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]:
         """Return a function that runs a job and handles its errors; it returns False if the job is to be tried again.
