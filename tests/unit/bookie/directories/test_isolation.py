@@ -114,9 +114,11 @@ async def test_adds_that_wait_for_a_directory_are_refused_when_it_fails(world: W
         client = Client(bookie)
         break_flush(bookie, 1, EIO)
         client.send(*[add_frames(1, entry_id, 1, bytes(400_000)) for entry_id in range(8)])
-        answers = []
+        answers: list[v2.AddAcks] = []
         while not answers or answers[-1].last < 7:
-            answers += await client.take()
+            (answer,) = await client.take()
+            assert isinstance(answer, v2.AddAcks)
+            answers.append(answer)
         assert {answer.rc for answer in answers} == {Rc.OK, Rc.IO}
 
 
@@ -206,7 +208,7 @@ async def test_a_disk_that_hangs_while_a_mark_is_written_holds_up_no_flush_and_n
     await fill(client)
     checkpoints = spread._checkpoints
     write = checkpoints._write_mark
-    hung = []
+    hung: list[int] = []
 
     async def hang(directory: int, *rest: object) -> None:
         if directory == 1 and not hung:
