@@ -28,17 +28,11 @@ from bookie.errors import JournalFailedError, StorageFailedError
 from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.writer import Journal
 from bookie.recovery import NO_ROOM
+from bookie.retries import retrying
 from bookie.stats import BookieStats
-from quire.service.background import JobFailures, job_backoff
-from quire.service.log import get_logger
+from quire.service.background import JobFailures
 from quire.world.doors import NotSyncedError, World
 
-log = get_logger(__name__)
-
-RETRY_S: Final = 1.0
-"""Seconds from a checkpoint that failed to the next try."""
-LOGGED_EVERY_S: Final = 60.0
-"""Seconds between two log lines about consecutive failed checkpoints."""
 LOOK_S: Final = 1.0
 """Seconds between two looks for a directory that does not answer."""
 
@@ -369,7 +363,7 @@ class Checkpoints:
 
     async def _move_often(self) -> None:
         """Move the marks after flushes. A task of its own, so that a disk that hangs here delays no flush."""
-        retry = self._retry()
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
         while True:
             await self._move_wanted.wait()
             self._move_wanted = trio.Event()
@@ -377,7 +371,7 @@ class Checkpoints:
                 self._move_wanted.set()
 
     async def _make_often(self, directory: int) -> None:
-        retry = self._retry()
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
         while not self._stop_wanted.is_set():
             with trio.move_on_after(self._config.flush_interval_ms / 1000):
                 await self._wanted[directory].wait()
@@ -396,38 +390,6 @@ class Checkpoints:
             return
         await self._flush(directory, await self._prepare((directory,)))
         self._move_wanted.set()
-
-    def _retry(self) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]:
-        """Return a function that runs a job and handles its errors; it returns False if the job is to be tried again.
-
-        It does so after a wait. StorageFailedError is not handled.
-        """
-        backoff = job_backoff(self._world.rng)
-        log_again = 0.0
-
-        async def attempt(job: Callable[[], Awaitable[None]]) -> bool:
-            nonlocal log_again
-            try:
-                await job()
-            except StorageFailedError:
-                raise
-            except OSError as error:
-                if trio.current_time() >= log_again:
-                    log.error("checkpoint failed, retrying", reason=str(error))
-                    log_again = trio.current_time() + LOGGED_EVERY_S
-                self._disks.failed(f"a checkpoint failed: {error}")
-                await trio.sleep(RETRY_S)
-                return False
-            except Exception:
-                self._job_failures.add("checkpoint")
-                with trio.move_on_after(backoff.next()):
-                    await self._stop_wanted.wait()
-            else:
-                backoff.reset()
-                log_again = 0.0
-            return True
-
-        return attempt
 
     # --- stop
 

@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.alone import OneOfSeveral
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
@@ -48,7 +49,7 @@ most a fifth of it.
 """
 
 
-class DbLedgerStorage:
+class DbLedgerStorage(OneOfSeveral):
     """Entries and ledger facts of one bookie directory.
 
     Stored in `<directory>/current`; the indexes in `<index_directory>/current`, if that is given.
@@ -77,7 +78,6 @@ class DbLedgerStorage:
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
-        self._ledgers: LedgerIndex
         self.reader: EntryReader
         """From `open` on."""
         self._is_new = True
@@ -251,33 +251,6 @@ class DbLedgerStorage:
             await self._world.offload.run(job, name=name)
         except NotSyncedError as error:
             raise StorageFailedError(f"an index cannot be synced: {error}") from error
-
-    # ------------------------------------------------------------------------- as one of several (directories/)
-
-    @property
-    def directories(self) -> tuple[DbLedgerStorage, ...]:
-        """Return the storages of all directories: this one."""
-        return (self,)
-
-    def of(self, ledger_id: int) -> DbLedgerStorage:
-        """Return the storage of the ledger's directory."""
-        return self
-
-    def by_directory(self, places: list[tuple[int, int]]) -> Sequence[list[tuple[int, int]]]:
-        """Return the (ledger id, entry id) in groups, each of one directory."""
-        return (places,)
-
-    def known_ledgers(self) -> list[int]:
-        """As `ledgers`, unsorted."""
-        return self._ledgers.known()
-
-    def remembered_fences(self) -> list[int]:
-        """Return the ids of the ledgers that were forgotten while fenced (forgotten_fences.py)."""
-        return self._forgotten_fences.ledgers()
-
-    def unflushed_ledgers(self) -> set[int]:
-        """Return the ids of the ledgers of which something is only in memory. Not while a flush runs."""
-        return {*self._cache.ledgers(), *self._ledgers.dirty_ledgers, *self._removal.held}
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
