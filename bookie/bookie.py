@@ -110,8 +110,14 @@ class Bookie:
             on_released=self._flushed,
             on_failed=self._storage_failed,
         )
-        self._garbage = GarbageRounds(
-            world, config, self.storage, disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+        self.garbage = GarbageRounds(
+            world,
+            config,
+            self.storage.directories,
+            self.directories,
+            disks,
+            checkpoint=self.checkpoint,
+            on_failed=self._checkpoints.directory_failed,
         )
         self._stopping = False
         self._given_up = False
@@ -272,7 +278,7 @@ class Bookie:
         if full:
             self.storage.end_log_later()
             self.request_flush()
-            self._garbage.hurry()
+            self.garbage.hurry()
 
     # --- journal
 
@@ -313,7 +319,7 @@ class Bookie:
 
         MetadataError, OSError, BookieError: nothing or only a part was deleted.
         """
-        return await self._garbage.collect(metadata, instance_id)
+        return await self.garbage.collect(metadata, instance_id)
 
     # --- start and stop
 
@@ -338,7 +344,7 @@ class Bookie:
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
             "timers": partial(self.timers.run, self.passes.end),
             "disks": self.disks.run,
-            "garbage collection": partial(self._garbage.run, metadata, instance_id),
+            "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
         for number, journal in enumerate(self.journal.journals):
             suffix = f" {number}" if number else ""
@@ -368,8 +374,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self.passes.end()
         self._checkpoints.stop()
-        self._garbage.stop()
-        await self._garbage.end()
+        self.garbage.stop()
+        await self.garbage.end()
         await self._checkpoints.ended()
         for readers in (*self._readers.all, *self._urgent_readers.all):
             await readers.aclose()  # the jobs use what is closed below

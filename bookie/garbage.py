@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.directories.storage import LedgerStorage
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import CookieMismatchError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, Random, read_instance_id, read_layout
@@ -27,7 +27,7 @@ class _Lagging(Protocol):
 
 
 async def collect_garbage(
-    storage: LedgerStorage,
+    storage: DbLedgerStorage,
     metadata: MetadataStore,
     *,
     root: str,

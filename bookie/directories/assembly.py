@@ -45,10 +45,9 @@ def parts(world: World, config: BookieConfig, disks: DiskWatch) -> Parts:
     routes = Routes(len(config.ledger_directories), len(config.journal_directories))
     directories = Health("ledger directory", config.ledger_directories)
     journals = Health("journal directory", config.journal_directories)
-    options = _options(config)
     storages = [
-        DbLedgerStorage(world, folder, options, index_directory=index)
-        for folder, index in zip(config.ledger_directories, config.indexes, strict=True)
+        DbLedgerStorage(world, folder, _options(config, number), index_directory=index)
+        for number, (folder, index) in enumerate(zip(config.ledger_directories, config.indexes, strict=True))
     ]
     journal_config = replace(
         config.journal,
@@ -64,8 +63,9 @@ def parts(world: World, config: BookieConfig, disks: DiskWatch) -> Parts:
     return Parts(storage, SpreadJournal(written, routes), routes, directories, journals)
 
 
-def _options(config: BookieConfig) -> StorageOptions:
+def _options(config: BookieConfig, number: int) -> StorageOptions:
     count = len(config.ledger_directories)
+    log_map = config.log_map_directory
     write_cache = (config.write_cache_mb << 20) // count
     return StorageOptions(
         write_cache_bytes_max=write_cache,
@@ -75,4 +75,7 @@ def _options(config: BookieConfig) -> StorageOptions:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=(config.page_cache_mb << 20) // count,
         block_cache_bytes=config.rocksdb_cache_bytes // count,
+        compaction=config.compaction(config.entry_log_size_max),
+        keep_log_map=config.keep_log_map,
+        log_map_folder=f"{log_map}/{number}" if log_map and count > 1 else log_map,
     )

@@ -7,12 +7,11 @@ straight to the storage.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import trio
 
-from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.db_ledger_storage.options import StorageStats
 from bookie.db_ledger_storage.storage import DbLedgerStorage
@@ -167,24 +166,6 @@ class SpreadStorage:
         """End the entry logs with the next flush."""
         for storage in self.directories:
             storage.end_log_later()
-
-    async def collect_garbage(
-        self,
-        live_ledgers: Callable[[], AsyncIterable[int]],
-        are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
-        settle: Callable[[], Awaitable[None]] | None = None,
-    ) -> Collected:
-        """Collect the garbage of one directory after the other. Raises what `DbLedgerStorage.collect_garbage` does."""
-        found = Collected()
-        for index in self.health.usable:
-            each = await self.directories[index].collect_garbage(live_ledgers, are_gone, settle)
-            found = Collected(
-                ledgers=(*found.ledgers, *each.ledgers),
-                logs=(*found.logs, *each.logs),
-                bytes=found.bytes + each.bytes,
-                failed=(*found.failed, *each.failed),
-            )
-        return found
 
     @property
     def read_cache_bytes(self) -> int:
