@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bookie.settings.indexes import IndexKeys
 from quire.service.measuring.summaries import Times
 
 
@@ -32,6 +33,8 @@ class StorageOptions:
     """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
+    index_keys: IndexKeys = field(default_factory=IndexKeys)
+    """What the indexes are opened with besides."""
 
     def __post_init__(self) -> None:
         assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max

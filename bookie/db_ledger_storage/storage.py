@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -118,10 +118,17 @@ class DbLedgerStorage:
         self._world.disk.make_dirs(self._current)
         self._logs.open()
         self._forgotten_fences.load(must_exist=has_seal)
-        ledger_rows = self._open_map("ledgers", 1 << 20)
+        shape = self._options.index_keys.index_files(self._world.disk)
+        ledger_rows = self._open_map("ledgers", 1 << 20, tuning=shape.ledgers)
         self._ledgers = LedgerIndex(ledger_rows, self._forgotten_fences.__contains__)
         try:
-            self._locations = LocationIndex(self._open_map("locations", self._options.block_cache_bytes))
+            rows = self._open_map(
+                "locations",
+                self._options.block_cache_bytes,
+                tuning=shape.locations,
+                write_buffer_bytes=shape.write_buffer_bytes,
+            )
+            self._locations = LocationIndex(rows)
         except BaseException:
             ledger_rows.close()
             raise
@@ -134,14 +141,14 @@ class DbLedgerStorage:
             self._close()
             raise
 
-    def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
+    def _open_map(self, name: str, cache_bytes: int, **shape: Any) -> KeyValue:
         """Open one of the two indexes.
 
         Once the bookie has served they are never created again: an empty index would make every entry absent.
         """
         path = f"{self._index_current}/{name}"
         try:
-            map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
+            map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes, **shape)
         except FileNotFoundError as error:
             raise StorageDamagedError(
                 f"{path} is missing, and the bookie has served before: restore it, or copy the bookie's ledgers "
