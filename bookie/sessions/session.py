@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 from bookie.adds import Add, AddDone
@@ -220,6 +220,10 @@ class BookieSession:
 
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
+            if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
+                self.bookie.read_limit.pause(self)
+                self._rest = chain((request,), requests)
+                return
             if type(request) is Run:
                 self.bookie.stats.frames += request.count
                 self.bookie.adds.add(Add(request, False, self._added, self))
@@ -229,10 +233,6 @@ class BookieSession:
             if self.closed:
                 return
             if self.on_room is not None and (self._out_size > OUT_MAX or self._reading > READING_MAX):
-                self._rest = requests
-                return
-            if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
-                self.bookie.read_limit.pause(self)
                 self._rest = requests
                 return
 
