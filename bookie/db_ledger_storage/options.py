@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from bookie.settings.indexes import IndexKeys
 from quire.service.measuring.summaries import Times
+from quire.world.doors import Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,19 @@ class StorageOptions:
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
     index_keys: IndexKeys = field(default_factory=IndexKeys)
-    """What the indexes are opened with besides."""
+    """Shape and memory of the indexes besides."""
+
+    def index_shapes(self, disk: Disk) -> dict[str, dict[str, Any]]:
+        """Return, by the name of each index, what it is opened with. Blocking. IndexOptionsError, OSError."""
+        files = self.index_keys.index_files(disk)
+        return {
+            "ledgers": {"cache_bytes": 1 << 20, "tuning": files.ledgers},
+            "locations": {
+                "cache_bytes": self.block_cache_bytes,
+                "write_buffer_bytes": files.write_buffer_bytes,
+                "tuning": files.locations,
+            },
+        }
 
     def __post_init__(self) -> None:
         assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max

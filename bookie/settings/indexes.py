@@ -14,12 +14,12 @@ from quire.world.map_tuning import CHECKSUMS, MapTuning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFiles:
-    """What the two indexes are opened with."""
+    """Shape and memory of the two indexes."""
 
     locations: MapTuning
     ledgers: MapTuning
     write_buffer_bytes: int
-    """Of the location index."""
+    """Size of the location index's buffer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class IndexKeys:
     )
 
     def index_files(self, disk: Disk) -> IndexFiles:
-        """Return what the indexes are opened with. Blocking. IndexOptionsError, OSError."""
+        """Return shape and memory of the indexes. Blocking. IndexOptionsError, OSError."""
         both = MapTuning(
             format_version=self.rocksdb_format, checksum=self.rocksdb_checksum, log_directory=self.rocksdb_log_path
         )

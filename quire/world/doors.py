@@ -274,7 +274,9 @@ class Listener(Protocol):
 
 class Network(Protocol):
     async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Listener:
-        """Port 0 picks a free one; `options`: of its connections. OSError (EADDRINUSE) if taken."""
+        """Port 0 picks a free one. OSError (EADDRINUSE) if taken.
+
+        `options`: of the connections."""
 
     async def connect(self, host: str, port: int) -> Stream:
         """OSError if refused. The caller sets the deadline."""

@@ -20,7 +20,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapTuning:
-    """What RocksDB is opened with, besides its cache and its write buffer. Sizes in bytes; 0: RocksDB's own."""
+    """Shape and memory of a map, besides its cache and its write buffer. Sizes in bytes; 0: RocksDB's own."""
 
     block_size: int = 8 << 10
     format_version: int = 5

@@ -64,10 +64,10 @@ class MetricsKeys:
 
     @property
     def served(self) -> bool:
-        """Whether there are metrics at all."""
+        """Return whether there are metrics at all."""
         return self.are_enabled and self.provider.rpartition(".")[2] != _NONE
 
     @property
     def has_own_port(self) -> bool:
-        """Whether they have a port of their own, if there is no HTTP server."""
+        """Return whether they have a port of their own, if there is no HTTP server."""
         return self.served and self.own_port_enabled and self.provider != ""

@@ -24,7 +24,7 @@ from quire.world.real import real_world
 from quire.world.unwrap import leaves
 from tests.support.refusals import refuses
 from tests.unit.bookie.build import CONFIG, with_bookie
-from tests.unit.servers.bookie.test_web import request
+from tests.unit.servers.bookie.asking import request
 
 PROMETHEUS = "org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider"
 OWN: dict[str, Any] = {"statsProviderClass": PROMETHEUS, "prometheusStatsHttpPort": "PORT"}
@@ -48,9 +48,7 @@ async def serving(folder: Path, store: MemoryStore, **keys: Any) -> AsyncIterato
     stop, ready = trio.Event(), trio.Event()
     async with trio.open_nursery() as nursery:
         with trio.fail_after(30):
-            nursery.start_soon(
-                lambda: serve(real_world(), config, store, ready=lambda _: ready.set(), stop=stop)
-            )
+            nursery.start_soon(lambda: serve(real_world(), config, store, ready=lambda _: ready.set(), stop=stop))
             await ready.wait()
             yield port
         stop.set()
