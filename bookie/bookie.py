@@ -443,7 +443,7 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         read_ahead_bytes=config.read_ahead_bytes_max,
         sync_every_bytes=config.flush_sync_bytes or write_cache,
     )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory or None)
+    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 
 
 def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:
