@@ -39,8 +39,8 @@ async def serving(folder: Path, store: MemoryStore, **keys: Any) -> AsyncIterato
         "advertisedAddress": "127.0.0.1",
         "allowEphemeralPorts": True,
         "bookiePort": 0,
-        "journalDirectories": str(folder / "journal"),
-        "ledgerDirectories": str(folder / "ledgers"),
+        "journalDirectories": (str(folder / "journal"),),
+        "ledgerDirectories": (str(folder / "ledgers"),),
         "journalPreAllocSizeMB": 1,
         **{key: port if value == "PORT" else value for key, value in keys.items()},
     }
