@@ -7,7 +7,9 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from quire.servers.bookie.auth_keys import BookieAuthKeys
+from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.metrics_keys import MetricsKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.config import conf_key
@@ -60,12 +62,17 @@ class BookieServerConfig:
     address: AddressKeys
     process: BookieProcessKeys
     metadata: ClusterMetadataKeys
+    layouts: LayoutKeys
     http: HttpKeys
+    metrics: MetricsKeys
     tls: BookieTlsKeys
     auth: BookieAuthKeys
     log: LogKeys
 
     def __post_init__(self) -> None:
+        self.bookie.check_pressure()
+        if self.metrics.has_own_port and self.metrics.own_port == 0 and not self.process.allow_ephemeral_ports:
+            raise ValueError("prometheusStatsHttpPort=0: a free port needs allowEphemeralPorts=true")
         self.tls.server()
         self.http.tls()
         self.bookie.check_compaction()
