@@ -39,7 +39,6 @@ class StagedCluster(Protocol):
     @property
     def brokers(self) -> Sequence[BrokerNode]: ...
 
-
     def tell(self, host: str, name: str, /, **fields: object) -> None: ...
 
 

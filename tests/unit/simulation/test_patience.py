@@ -120,4 +120,5 @@ async def test_it_is_calm_since_the_last_of_overlapping_faults_was_undone(univer
             seen.append(nemesis.calm_since)
     assert seen.count(inf) >= 16
     # The faults overlapped, so there was no calm between the first begin and the last end.
-    assert seen[-1] > 4.0 and {each for each in seen if each != inf} <= {0.0, seen[-1]}
+    assert seen[-1] > 4.0
+    assert {each for each in seen if each != inf} <= {0.0, seen[-1]}
