@@ -42,8 +42,6 @@ class Phases:
         steps = long_steps(self._server.log()[seen:])
         self.memory_mb = max(self.memory_mb, self._server.rss_mb())
         longest = f"{steps[0].ms} ms ({steps[0].task})" if steps else "short"
-        for each in steps[:6]:
-            print("  ", each)
         print(f"{name}: longest step {longest}, memory {self._server.rss_mb():.0f} MB")
         assert not steps or steps[0].ms < STEP_MAX_MS, f"{name}: {steps[:3]}"
 
