@@ -17,26 +17,16 @@ from typing import Final, TextIO
 
 import trio
 
-from quire.cli.shell import (
-    bookies,
-    cluster,
-    cookies,
-    decommission,
-    entry_logs,
-    indexes,
-    journals,
-    ledgers,
-    marks,
-    probes,
-    reading,
-    recovery,
-)
 from quire.cli.shell.arguments import CommandOption, LedgerIdFormat, OptionKind, parse
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
+from quire.cli.shell.ledger import ledgers, probes, reading
+from quire.cli.shell.local import entry_logs, indexes, journals
+from quire.cli.shell.metadata import bookies, cluster, cookies
 from quire.cli.shell.output import Output
+from quire.cli.shell.repair import decommission, marks, recovery
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.servers.cluster_config import load_config

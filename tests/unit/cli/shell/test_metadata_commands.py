@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from quire.cli.shell.ledgers import READS_AT_ONCE
+from quire.cli.shell.ledger.ledgers import READS_AT_ONCE
 from quire.metadata import bookies, ledger_codec
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState, read_instance_id
