@@ -10,8 +10,8 @@
     locations, from 1024 on
         int64 location of entry 0, of entry 1, ...; 0 for an entry that is not here
 
-The original writes pages of `pageSize` bytes, which may end beyond the last entry. Its bookie may have been killed while
-it extended the file, so an odd end is not a location.
+The original writes pages of `pageSize` bytes, which may end beyond the last entry. Its bookie may have been killed
+while it extended the file, so an odd end is not a location.
 
 Source: BookKeeper's FileInfo, LedgerEntryPage, IndexPersistenceMgr.
 """

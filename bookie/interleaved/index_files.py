@@ -96,7 +96,7 @@ def open_index(disk: Disk, found: FoundIndex) -> LedgerIndexFile:
             # The original syncs the header with the first flush. Before that, all of the ledger is in the journal.
             header = None
             index = LedgerIndexFile(found.path, header, file)
-            if any(data) and len(data) == INDEX_HEADER_LENGTH or next(index.locations(), None) is not None:
+            if (any(data) and len(data) == INDEX_HEADER_LENGTH) or next(index.locations(), None) is not None:
                 raise StorageDamagedError(f"{found.path}: {error}") from error
         return LedgerIndexFile(found.path, header, file)
     except BaseException:
@@ -104,9 +104,7 @@ def open_index(disk: Disk, found: FoundIndex) -> LedgerIndexFile:
         raise
 
 
-def write_index(
-    disk: Disk, found: FoundIndex, header: IndexHeader, entries: Iterator[list[tuple[int, int]]]
-) -> int:
+def write_index(disk: Disk, found: FoundIndex, header: IndexHeader, entries: Iterator[list[tuple[int, int]]]) -> int:
     """Write an index file anew, durable but for its name, and return its number of entries.
 
     `entries` are ids with locations, ascending. The caller syncs the folder with `sync_folders`.

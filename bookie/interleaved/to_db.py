@@ -137,11 +137,11 @@ def _convert(found: FoundIndex, index: LedgerIndexFile, target: _Target, logs: _
         result.entries += len(part)
         result.copied += copies.count
         result.copied_bytes += copies.bytes
-    row = LedgerRow(master_key=header.master_key, fenced=header.fenced, explicit_lac=header.explicit_lac)
+    facts = LedgerRow(master_key=header.master_key, fenced=header.fenced, explicit_lac=header.explicit_lac)
     if present is not None:
-        row = _merged(row, LedgerRow.decode(present))
+        facts = _merged(facts, LedgerRow.decode(present))
     batch = target.ledgers.batch()
-    batch.put(key, row.encode())
+    batch.put(key, facts.encode())
     target.ledgers.write(batch, sync=False)
     result.ledgers += 1
 

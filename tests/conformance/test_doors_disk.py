@@ -195,7 +195,7 @@ def test_remove_dir_removes_an_empty_folder_only(door):
     """ "Remove an empty folder; `OSError` with ENOTEMPTY if it is not empty." """
     disk, root = door
     disk.make_dirs(f"{root}/a/b")
-    with pytest.raises(OSError) as refused:
+    with pytest.raises(OSError, match="not empty") as refused:
         disk.remove_dir(f"{root}/a")
     assert refused.value.errno == errno.ENOTEMPTY
     disk.remove_dir(f"{root}/a/b")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -37,9 +36,8 @@ async def list_files(shell: Shell, arguments: Arguments) -> int:
 
 def _list(shell: Shell, title: str, kind: str, paths: Sequence[str]) -> None:
     shell.output.line(f"--------- Printing the list of {title} ---------")
-    for path in paths:
-        full = os.path.realpath(path)
-        shell.output.tell(full, kind=kind, file=full)
+    for path in map(files.full_path, paths):
+        shell.output.tell(path, kind=kind, file=path)
     shell.output.line()
 
 

@@ -6,8 +6,8 @@ that have the old id in memory learn the new one when they next write metadata.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Final
 
 import trio
 
@@ -15,20 +15,18 @@ from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError, UsageError
-from quire.cli.shell.metadata.addresses import Addresses, addresses
+from quire.cli.shell.metadata.addresses import addresses
 from quire.cli.shell.metadata.cluster import running_bookies
 from quire.metadata.bookies import check_bookie_id
 from quire.metadata.errors import NoNodeError
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
-
-READS_AT_ONCE: Final = 25
 
 
 async def update_ledgers(shell: Shell, arguments: Arguments) -> int:
     wanted = arguments.required("bookieId")
     if wanted not in ("hostname", "ip"):
         raise UsageError(f"-bookieId is hostname or ip, not {wanted}")
-    found: Addresses = await addresses(shell)
+    found = addresses(shell)
     new, old = (found.by_name, found.by_ip) if wanted == "hostname" else (found.by_ip, found.by_name)
     if new == old:
         raise ShellError(f"name and address of this bookie are the same: {new}")
@@ -51,6 +49,15 @@ async def update_bookie(shell: Shell, arguments: Arguments) -> int:
 class _Counts:
     issued: int = 0
     updated: int = 0
+    every_s: float = math.inf
+    """Seconds between two lines with the numbers."""
+    told_at: float = 0.0
+
+    def tell(self, shell: Shell) -> None:
+        """Print the numbers, if it is time."""
+        if trio.current_time() - self.told_at >= self.every_s:
+            self.told_at = trio.current_time()
+            shell.output.note(f"Number of ledgers issued={self.issued}, updated={self.updated}")
 
 
 async def _replace(shell: Shell, arguments: Arguments, old: str, new: str) -> int:
@@ -58,7 +65,9 @@ async def _replace(shell: Shell, arguments: Arguments, old: str, new: str) -> in
     if arguments.has("limit"):
         limit = arguments.number("limit")
     at_once = arguments.number("maxOutstandingReads") if arguments.has("maxOutstandingReads") else 5 * rate
-    counts = _Counts()
+    counts = _Counts(told_at=trio.current_time())
+    if arguments.text("verbose") == "true":
+        counts.every_s = arguments.number("printprogress")
     async with shell.store() as store:
         manager = await shell.ledgers(store)
         with shell.output.progress("ledgers examined") as done:
@@ -83,6 +92,7 @@ async def _update(
     """Update some ledgers, no faster than `rate` writes in a second. Raises ShellError."""
     for ledger_id in part:
         counts.issued += 1
+        counts.tell(shell)
         try:
             changed = await _update_one(shell, manager, ledger_id, old, new)
         except NoNodeError:
@@ -139,10 +149,15 @@ def _options() -> tuple[CommandOption, ...]:
             name="limit", short="l", kind=OptionKind.NUMBER, minimum=1, help="Maximum number of ledgers to examine."
         ),
         CommandOption(
-            name="verbose", short="v", kind=OptionKind.TEXT, help="No effect: progress is always shown."
+            name="verbose", short="v", kind=OptionKind.TEXT, help="true: print the numbers every -printprogress."
         ),
         CommandOption(
-            name="printprogress", short="p", kind=OptionKind.NUMBER, help="No effect: progress is shown every second."
+            name="printprogress",
+            short="p",
+            kind=OptionKind.NUMBER,
+            default=10,
+            minimum=1,
+            help="With -verbose true: seconds between two lines with the numbers.",
         ),
     )
 
@@ -150,8 +165,8 @@ def _options() -> tuple[CommandOption, ...]:
 COMMANDS = (
     Command(
         name="updateledgers",
-        help="Replace this bookie's id in the metadata of all ledgers: that of its address by that of its host name, or "
-        "the other way round. Run updatecookie too.",
+        help="Replace this bookie's id in the metadata of all ledgers: that of its address by that of its host name, "
+        "or the other way round. Run updatecookie too.",
         run=update_ledgers,
         options=(
             CommandOption(

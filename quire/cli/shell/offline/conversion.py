@@ -145,9 +145,7 @@ COMMANDS = (
                 name="ledgerIds", short="l", kind=OptionKind.TEXT, required=True, help="Ledgers, comma-separated."
             ),
             CommandOption(name="dryRun", help="Read the entry logs, and write nothing."),
-            CommandOption(
-                name="password", kind=OptionKind.TEXT, help="Password of the ledgers, as in their metadata."
-            ),
+            CommandOption(name="password", kind=OptionKind.TEXT, help="Password of the ledgers, as in their metadata."),
             CommandOption(name="b64password", kind=OptionKind.TEXT, help="The same in base64."),
         ),
     ),

@@ -29,9 +29,7 @@ async def bookie_format(shell: Shell, arguments: Arguments) -> int:
         if filled:
             if arguments.has("nonInteractive"):
                 if not arguments.has("force"):
-                    raise RefusedError(
-                        f"{', '.join(filled)} hold data: -nonInteractive formats them only with -force"
-                    )
+                    raise RefusedError(f"{', '.join(filled)} hold data: -nonInteractive formats them only with -force")
             elif not shell.ask(f"Delete all that is in {', '.join(filled)}?"):
                 raise RefusedError("not confirmed; nothing was changed")
         # The journal goes last: a bookie that is started after a kill refuses folders that are empty in part.
@@ -93,9 +91,7 @@ COMMANDS = (
         help="Delete all data of this bookie: journals, entry logs and indexes. Refused while it runs.",
         run=bookie_format,
         options=(
-            CommandOption(
-                name="nonInteractive", short="n", help="Do not ask; deletes existing data only with -force."
-            ),
+            CommandOption(name="nonInteractive", short="n", help="Do not ask; deletes existing data only with -force."),
             CommandOption(name="force", short="f", help="With -nonInteractive: delete existing data."),
             CommandOption(name="deleteCookie", short="d", help="Delete the bookie's cookie in the cluster too."),
         ),

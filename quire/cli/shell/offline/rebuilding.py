@@ -1,4 +1,4 @@
-"""rebuild-db-ledger-locations-index, rebuild-db-ledgers-index, check-db-ledgers-index: the indexes of DbLedgerStorage."""
+"""rebuild-db-ledger-locations-index, rebuild-db-ledgers-index, check-db-ledgers-index: DbLedgerStorage's indexes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def folders(shell: Shell) -> tuple[str, ...]:
 
 
 def ledger_folders(shell: Shell) -> tuple[tuple[str, str], ...]:
-    """Return the folders `current` of entry logs, each with that of its indexes. Raises ShellError if one is missing."""
+    """Return the folders `current` of entry logs, each with that of its indexes. ShellError if one is missing."""
     pairs = tuple(zip(shell.config.ledgers, shell.config.indexes, strict=True))
     for folder in dict.fromkeys(each for pair in pairs for each in pair):
         if not shell.world.disk.exists(folder):
