@@ -62,7 +62,7 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
     )
     current = tuple(f"{folder}/current" for folder in _folders(config))
     await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
-    storage = partial(check_storage, world.disk, config.ledger_directory, config.index_directory)
+    storage = partial(check_storage, world.disk, config.indexes)
     await world.offload.run(storage, name="storage kind")
 
 
