@@ -50,11 +50,8 @@ class IndexHeader:
     def encode(self) -> bytes:
         """Return the header. StorageDamagedError if it does not fit."""
         lac = self.explicit_lac or b""
-        # Bookies of the original before 4.7 read version 0 only.
-        data = _HEAD.pack(_MAGIC, _VERSION if lac else 0, len(self.master_key)) + self.master_key
-        data += _INT.pack(_FENCED if self.fenced else 0)
-        if lac:
-            data += _INT.pack(len(lac)) + lac
+        data = _HEAD.pack(_MAGIC, _VERSION, len(self.master_key)) + self.master_key
+        data += _INT.pack(_FENCED if self.fenced else 0) + _INT.pack(len(lac)) + lac
         if len(data) > INDEX_HEADER_LENGTH:
             raise StorageDamagedError(f"key and explicit LAC of a ledger do not fit into a header of {len(data)} bytes")
         return data.ljust(INDEX_HEADER_LENGTH, b"\0")

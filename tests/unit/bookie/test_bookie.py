@@ -627,7 +627,7 @@ async def test_the_folders_of_another_storage_of_the_originals_are_refused(world
     world.disk.write_atomic(f"{LEDGERS}/0.log", b"")
     check_storage(world.disk, ["/data/ledgers"])
     world.disk.write_atomic(f"{LEDGERS}/1f/7/1f07.idx", b"")
-    with pytest.raises(CookieMismatchError, match="quire shell.* convert-to-db-storage"):
+    with pytest.raises(CookieMismatchError, match=r"quire shell.* convert-to-db-storage"):
         check_storage(world.disk, ["/data/ledgers"])
 
 

@@ -36,8 +36,9 @@ async def to_db_storage(shell: Shell, arguments: Arguments) -> int:
         output.note(f"{found.copied} entries ({found.copied_bytes} bytes) were copied to the folders of their ledgers")
     if found.missing:
         output.note(f"{found.missing} entries are in no entry log: the journal may have them")
+    output.note(f"{found.ledgers} ledgers, {found.entries} entries")
     output.tell(
-        f"---- Done Converting {found.ledgers} ledgers, {found.entries} entries ----",
+        "---- Done Converting ----",
         ledgers=found.ledgers,
         entries=found.entries,
         copiedEntries=found.copied,

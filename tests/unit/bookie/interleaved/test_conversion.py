@@ -61,7 +61,8 @@ def check(world: World, folders: Sequence[str]) -> None:
         rows = world.key_value.open(f"{folder}/ledgers", create=False)
         value = rows.get(ledger_id.to_bytes(8, "big"))
         rows.close()
-        assert value is not None and LedgerRow.decode(value) == facts(header)
+        assert value is not None
+        assert LedgerRow.decode(value) == facts(header)
         rows = world.key_value.open(f"{folder}/locations", create=False)
         for entry_id in range(COUNT):
             location = LocationIndex(rows).get(ledger_id, entry_id)
@@ -111,7 +112,7 @@ def test_a_damaged_index_file_stops_it_before_anything_is_deleted() -> None:
     file = world.disk.open(path)
     file.pwrite(b"XXXX", 0)
     file.close()
-    with pytest.raises(StorageDamagedError, match="7.idx"):
+    with pytest.raises(StorageDamagedError, match=r"7\.idx"):
         convert_to_db(world.disk, world.key_value, [current()], [current()])
     assert len(list(find_index_files(world.disk, [current()]))) == len(LEDGERS)
     found = regenerate(world.disk, [current()], [current()], [7, 99], b"key of 7")
