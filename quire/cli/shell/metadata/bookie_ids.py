@@ -74,7 +74,7 @@ async def _replace(shell: Shell, arguments: Arguments, old: str, new: str) -> in
             part: list[int] = []
             async for ledger_id in manager.ledger_ids():
                 if limit is not None and counts.issued + len(part) >= limit:
-                    break
+                    continue  # listed to its end, because a listing cannot be left in order
                 part.append(ledger_id)
                 if len(part) >= at_once:
                     await _update(shell, manager, part, old, new, rate, counts)
