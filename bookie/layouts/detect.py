@@ -37,8 +37,8 @@ class LayoutError(BookieError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Layout of one directory.
+class DirectoryLayout:
+    """DirectoryLayout of one directory.
 
     `version` is that of `current`, 0 if there is none. `old_version` is that of the files beside it (1 or 2), or of the
     cookie before (3 or 4); 0 if there is none. `old_files`: names of those files and folders in the directory.
@@ -63,10 +63,10 @@ class Layout:
         return not self.is_empty and self.version < LAYOUT_VERSION
 
 
-def detect(disk: Disk, directory: str) -> Layout:
+def detect(disk: Disk, directory: str) -> DirectoryLayout:
     """Return the layout of a directory, without `current`. LayoutError for one that is not known; OSError."""
     if not disk.exists(directory):
-        return Layout(0, 0)
+        return DirectoryLayout(0, 0)
     names = disk.names(directory)
     files = tuple(name for name in names if _is_of_bookie(disk, directory, name))
     old_version = 1 if files else 0
@@ -79,7 +79,7 @@ def detect(disk: Disk, directory: str) -> Layout:
         version = _cookie_version(disk, f"{directory}/{CURRENT}/{VERSION_FILE}")
         if BEFORE_FILE in disk.names(f"{directory}/{CURRENT}"):
             old_version = _cookie_version(disk, f"{directory}/{CURRENT}/{BEFORE_FILE}")
-    return Layout(version, old_version, files)
+    return DirectoryLayout(version, old_version, files)
 
 
 def _is_of_bookie(disk: Disk, directory: str, name: str) -> bool:

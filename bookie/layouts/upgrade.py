@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bookie.cookie import VERSION_FILE
-from bookie.layouts.detect import BEFORE_FILE, CURRENT, Layout, LayoutError, detect
+from bookie.layouts.detect import BEFORE_FILE, CURRENT, DirectoryLayout, LayoutError, detect
 from bookie.rebuild.trees import files_below, is_folder, remove_tree
 from quire.metadata.cookies import LAYOUT_VERSION, Cookie, encode_cookie
 from quire.world.doors import Disk
@@ -67,7 +67,7 @@ def upgrade(disk: Disk, directories: Sequence[str], cookie: Cookie, tell: Tell =
     return True
 
 
-def _fill(disk: Disk, directory: str, layout: Layout, cookie: bytes) -> None:
+def _fill(disk: Disk, directory: str, layout: DirectoryLayout, cookie: bytes) -> None:
     """Fill upgradeTmp/ of one directory anew, durably."""
     temporary = f"{directory}/{TEMPORARY}"
     remove_tree(disk, temporary)

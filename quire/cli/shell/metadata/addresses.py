@@ -9,16 +9,16 @@ from quire.servers.bookie.host_name import own_host
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class BookieNames:
     by_ip: str
     by_name: str
 
 
-def addresses(shell: Shell) -> Addresses:
+def addresses(shell: Shell) -> BookieNames:
     """Return both ids; they are the same with `advertisedAddress`. Raises ConfigError."""
     config = shell.config
     if config.advertised_address:
         own = f"{config.advertised_address}:{config.port}"
-        return Addresses(own, own)
+        return BookieNames(own, own)
     by_ip, by_name = (own_host(replace(config.name, use_host_name=named)) for named in (False, True))
-    return Addresses(f"{by_ip}:{config.port}", f"{by_name}:{config.port}")
+    return BookieNames(f"{by_ip}:{config.port}", f"{by_name}:{config.port}")

@@ -1,5 +1,4 @@
-"""Older layouts of a bookie's directories, upgraded and back, killed at every step: bookie/layouts, quire/cli/upgrade.
-"""
+"""Older layouts of a bookie's directories, upgraded and back, killed at every step: bookie/layouts, quire/cli/upgrade."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import pytest
 
 from bookie.config import BookieConfig
 from bookie.folders import cookie_of
-from bookie.layouts.detect import Layout, LayoutError, detect
+from bookie.layouts.detect import DirectoryLayout, LayoutError, detect
 from quire.cli.upgrade.command import Upgrader
 from quire.metadata.bookies import decode_cookie, encode_cookie
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -136,7 +135,7 @@ async def test_an_upgrade_leads_to_the_present_layout_and_back(version: int, tmp
     await old.step("finalize")
     await old.check_upgraded()
     for name in FILES:
-        assert detect(real_world().disk, str(tmp_path / name)) == Layout(5, 0)
+        assert detect(real_world().disk, str(tmp_path / name)) == DirectoryLayout(5, 0)
         assert (tmp_path / name / "notes.txt").exists()
     assert "nothing to upgrade" in await old.step("upgrade")
     assert "no upgrade to finalize" in await old.step("finalize")
