@@ -1,4 +1,7 @@
-"""Older layouts of a bookie's directories, upgraded and back, killed at every step: bookie/layouts, quire/cli/upgrade."""
+"""Older layouts of a bookie's directories, upgraded and back, killed at every step: bookie/layouts.
+
+The command with the cluster is that of quire/cli/upgrade.
+"""
 
 from __future__ import annotations
 
