@@ -146,6 +146,12 @@ class Disk(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name in the same file system; FileExistsError if `new` exists."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder; `OSError` with ENOTEMPTY if it is not empty."""
+
     def sync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int:

@@ -7,6 +7,7 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from quire.servers.bookie.auth_keys import BookieAuthKeys
+from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.metrics_keys import MetricsKeys
@@ -20,26 +21,11 @@ from quire.service.unsupported import BOOKIE_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieProcessKeys:
+class BookieProcessKeys(BookieNameKeys):
     """Keys of the process around a bookie."""
 
     read_only_enabled: bool = conf_key(
         "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
-    listening_interface: str = conf_key(
-        "listeningInterface", "", doc="Network interface to listen on, such as eth0. Empty: all."
-    )
-    allow_loopback: bool = conf_key(
-        "allowLoopback",
-        False,
-        doc="true: the bookie's name may be an address that only this machine can reach; false: such a "
-        "bookie does not start.",
-    )
-    use_host_name: bool = conf_key(
-        "useHostNameAsBookieID", False, doc="true: the bookie's name is its host's name, not its address."
-    )
-    use_short_host_name: bool = conf_key(
-        "useShortHostName", False, doc="With useHostNameAsBookieID: the name without its domain."
     )
     allow_ephemeral_ports: bool = conf_key(
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."

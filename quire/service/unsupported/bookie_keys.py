@@ -134,8 +134,8 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
-        "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. Folders of the other "
-        "storages are not read: the ledgers of such a bookie are copied from the others by auto recovery",
+        "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. The folders of a "
+        "bookie with another storage are converted by `quire shell convert-to-db-storage`",
     ),
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
