@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 import trio
 
 from bookie import folders, ledger_facts
-from bookie.adds import AddingBookie, Adds, Passes
+from bookie.adds import AddBounds, AddingBookie, Adds, Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
@@ -35,7 +35,7 @@ from bookie.journal.format import LogMark
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.reads import ReadWorkers
+from bookie.reads import ReadLimit, ReadWorkers
 from bookie.recovery import Starts, plan, recover
 from bookie.stats import BookieStats
 from bookie.timers import Timers
@@ -93,9 +93,11 @@ class Bookie:
         self.stats = BookieStats()
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
+        self.read_limit = ReadLimit(config.reads_in_progress_max)
         self.adds = self._make_adds()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
+        self._all_readers = (*self._readers.all, *self._urgent_readers.all)
         self.job_failures = JobFailures()
         """Failures of background jobs by job name. A failed job is tried again."""
         self._checkpoints = Checkpoints(
@@ -138,18 +140,22 @@ class Bookie:
             self.storage.end_log_later()
 
     def _make_adds(self) -> LedgerAdds:
-        waiting_max, wait_s = self.config.journal.queue_size_max, self.config.add_wait_ms / 1000
-        made = self._parts
+        config, made = self.config, self._parts
+        bounds = AddBounds(
+            waiting_max=config.journal.queue_size_max,
+            wait_s=config.add_wait_ms / 1000,
+            entries_waiting_max=config.adds_waiting_max,
+            in_progress_max=config.adds_in_progress_max,
+        )
         if isinstance(made.storage, DbLedgerStorage) and isinstance(made.journal, Journal):
-            return Adds(cast(AddingBookie, self), waiting_max=waiting_max, wait_s=wait_s)
+            return Adds(cast(AddingBookie, self), bounds)
         return SpreadAdds(
             self,
             made.storage.directories,
             made.journal.journals,
             made.routes,
             made.directories,
-            waiting_max=waiting_max,
-            wait_s=wait_s,
+            bounds,
         )
 
     def _workers(self, name: str, count: int) -> LedgerReadWorkers:
@@ -168,7 +174,7 @@ class Bookie:
             name=name,
             workers=count,
             waiting_max=count * self.config.reads_in_flight_max,
-            after=self.passes.end,
+            after=self._reads_answered,
             sectors_read=self.world.disk.sectors_read,
         )
 
@@ -213,15 +219,19 @@ class Bookie:
         """Return the number of reads of the ledger's directory that `read_by_worker` would accept now."""
         return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).of(ledger_id).room
 
+    def _reads_answered(self) -> None:
+        self.passes.end()
+        self.read_limit.freed()
+
     @property
     def reads_in_flight(self) -> int:
         """Return the number of reads that workers hold and have not answered."""
-        return sum(each.waiting for each in (*self._readers.all, *self._urgent_readers.all))
+        return sum([each.waiting for each in self._all_readers])
 
     @property
     def read_times(self) -> tuple[tuple[Times, ...], tuple[Times, ...]]:
         """Return the times of reads in workers that gave entries, and of the others."""
-        workers = (*self._readers.all, *self._urgent_readers.all)
+        workers = self._all_readers
         return tuple(each.times for each in workers), tuple(each.times_failed for each in workers)
 
     def disk_space(self) -> tuple[int, int]:
@@ -377,7 +387,7 @@ class Bookie:
         self.garbage.stop()
         await self.garbage.end()
         await self._checkpoints.ended()
-        for readers in (*self._readers.all, *self._urgent_readers.all):
+        for readers in self._all_readers:
             await readers.aclose()  # the jobs use what is closed below
         await self._checkpoints.close_journals()
         try:

@@ -26,9 +26,9 @@ DIRTY_FILE: Final = "DIRTY"
 LOCK_FILE: Final = "quire.lock"
 
 
-def _folders(config: BookieConfig) -> list[str]:
+def directories_of(config: BookieConfig) -> tuple[str, ...]:
     """Return each folder once: journal, ledgers, indexes."""
-    return list(dict.fromkeys((*config.journal_directories, *config.ledger_directories, *config.indexes)))
+    return tuple(dict.fromkeys((*config.journal_directories, *config.ledger_directories, *config.indexes)))
 
 
 async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
@@ -36,7 +36,7 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
 
     def job() -> list[DiskLock]:
         locks: list[DiskLock] = []
-        for folder in _folders(config):
+        for folder in directories_of(config):
             world.disk.make_dirs(folder)
             try:
                 locks.append(world.disk.lock(f"{folder}/{LOCK_FILE}"))
@@ -54,14 +54,8 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
 
     CookieMismatchError, MetadataError, OSError.
     """
-    cookie = Cookie(
-        bookie_id=config.id,
-        journal_directories=_named(config.journal_directories, config.root),
-        ledger_directories=_named(config.ledger_directories, config.root),
-        index_directories=_named(config.index_directories, config.root) or None,
-        instance_id=instance_id,
-    )
-    folders = _folders(config)
+    cookie = cookie_of(config, instance_id)
+    folders = directories_of(config)
     names = _named(tuple(folders), config.root)
     await check_cookies(
         world,
@@ -71,8 +65,19 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
         ledgers_root=config.ledgers_root,
         may_expand=config.allow_storage_expansion,
     )
-    for ledgers, index in zip(config.ledger_directories, config.indexes, strict=True):
-        await world.offload.run(partial(check_storage, world.disk, ledgers, index), name="storage kind")
+    storage = partial(check_storage, world.disk, config.indexes)
+    await world.offload.run(storage, name="storage kind")
+
+
+def cookie_of(config: BookieConfig, instance_id: str) -> Cookie:
+    """Return the cookie of a bookie with this configuration."""
+    return Cookie(
+        bookie_id=config.id,
+        journal_directories=_named(config.journal_directories, config.root),
+        ledger_directories=_named(config.ledger_directories, config.root),
+        index_directories=_named(config.index_directories, config.root) or None,
+        instance_id=instance_id,
+    )
 
 
 def _named(folders: tuple[str, ...], root: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from bookie.adds import Add, AddingBookie, Adds, Passes
+from bookie.adds import Add, AddBounds, AddingBookie, Adds, Passes
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import Health
 from bookie.directories.routes import Routes
@@ -67,7 +67,7 @@ class _Place:
 
 
 class SpreadAdds:
-    """As `Adds`. `waiting_max` is the bound of all queues together."""
+    """As `Adds`. `bounds` are those of all queues together."""
 
     def __init__(
         self,
@@ -76,19 +76,17 @@ class SpreadAdds:
         journals: Sequence[Journal],
         routes: Routes,
         health: Health,
-        *,
-        waiting_max: int,
-        wait_s: float,
+        bounds: AddBounds,
     ) -> None:
         self._bookie = bookie
         self._routes = routes
         self._health = health
-        self.waiting_max = waiting_max
-        share = waiting_max // (len(storages) * len(journals))
+        self.waiting_max = bounds.waiting_max
+        share = bounds.share(len(storages) * len(journals))
 
         def make(directory: int, journal: int) -> Adds:
             place: AddingBookie = _Place(bookie, storages[directory], journals[journal], directory)
-            return Adds(place, waiting_max=share, wait_s=wait_s)
+            return Adds(place, share)
 
         self._queues = [[make(i, j) for j in range(len(journals))] for i in range(len(storages))]
 
@@ -101,6 +99,16 @@ class SpreadAdds:
             add.done(add.run, Rc.IO)
         else:
             self._queues[directory][self._routes.journal(ledger_id)].add(add)
+
+    @property
+    def waiting_entries(self) -> int:
+        """Return the entries of all adds that wait."""
+        return sum(queue.waiting_entries for queues in self._queues for queue in queues)
+
+    @property
+    def in_progress(self) -> int:
+        """Return the entries given to the journals and not yet answered."""
+        return sum(queue.in_progress for queues in self._queues for queue in queues)
 
     @property
     def waiting_bytes(self) -> int:

@@ -77,5 +77,8 @@ def _options(config: BookieConfig, number: int) -> StorageOptions:
         block_cache_bytes=config.rocksdb_cache_bytes // count,
         compaction=config.compaction(config.entry_log_size_max),
         keep_log_map=config.keep_log_map,
+        index_keys=config,
+        read_ahead_bytes=config.read_ahead_bytes_max,
+        sync_every_bytes=config.flush_sync_bytes or write_cache,
         log_map_folder=f"{log_map}/{number}" if log_map and count > 1 else log_map,
     )

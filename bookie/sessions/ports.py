@@ -12,6 +12,7 @@ from bookie.directories.journals import LedgerJournal
 from bookie.directories.storage import LedgerStorage
 from bookie.journal.group_writer import OnDurable
 from bookie.last_confirmed import LacTable
+from bookie.reads import ReadLimit
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.service.neighbours.rare_lines import RareLines
@@ -69,6 +70,13 @@ class SessionBookie(Protocol):
         self, job: Callable[[], Any], done: Callable[[Any, Rc], None], ledger_id: int, *, urgent: bool, count: int = 1
     ) -> bool:
         """Run a job that counts as `count` reads of the ledger; return False if too many are in progress."""
+
+    @property
+    def read_limit(self) -> ReadLimit: ...
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Return the number of reads that workers hold and have not answered."""
 
     def read_room(self, ledger_id: int, *, urgent: bool) -> int:
         """Return the number of reads of the ledger that `read_by_worker` would accept now."""
