@@ -101,6 +101,8 @@ def _last_mark_before_index_sync() -> list[Patch]:
                 await self.write_last_mark(number, mark)
         for storage in self._storages:
             await storage.flush()
+        for number, journal in enumerate(self._journals):
+            await journal.checkpoint_complete(self.last_marks[number])
 
     return [(Checkpoints, "make", make)]
 
