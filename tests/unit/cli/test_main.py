@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from quire.cli.contents import CONTENTS
+from quire.cli.main import app
 from quire.servers.addresses import Addresses, ready_line
 from quire.servers.standalone.config import STANDALONE
+
+main_command: Any = typer.main.get_command(app)
 
 
 def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -20,19 +27,25 @@ def quire(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_help_names_every_command(tmp_path: Path) -> None:
+def test_help_is_a_table_of_contents_with_a_line_for_each_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headings are in the order of use, and no line is longer than a terminal of 80 columns takes."""
+    monkeypatch.setenv("COLUMNS", "80")
     shown = quire("--help", cwd=tmp_path)
     assert shown.returncode == 0
-    for command in (
-        "standalone",
-        "version",
-        "broker",
-        "bookie",
-        "autorecovery",
-        "initialize-cluster-metadata",
-        "operations",
-    ):
-        assert command in shown.stdout
+    found: dict[str, list[list[str]]] = {}
+    for line in shown.stdout.splitlines():
+        text = line.strip("\u2502\u256d\u256e\u2570\u256f\u2500 ")
+        if line.startswith("\u256d"):
+            found[text] = rows = []
+        elif text and found:
+            rows.append([*re.split(r" {2,}", text, maxsplit=1)])
+    del found["Options"]
+    assert found == {section: [[name, about] for name, about in lines.items()] for section, lines in CONTENTS.items()}
+    assert sorted(name for lines in CONTENTS.values() for name in lines) == sorted(
+        main_command.list_commands(typer.Context(main_command))
+    )
 
 
 REFUSED = "admin topics list public/default --url http://127.0.0.1:1"
