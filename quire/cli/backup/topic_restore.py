@@ -2,13 +2,13 @@
 
     1. the file is read to its end: nothing is restored from one that is damaged
     2. schemas, of which each must get the version that it had, because messages name it
-    3. each partition is created with the mark of the backup, then the node of a partitioned topic, which has it too
+    3. the topic, or a partitioned topic with all its partitions, is created in one write with the mark of the backup
     4. the entries of each partition, then its subscriptions
     5. policies of the topic
-    6. each partition is opened to clients, then the partitioned topic
+    6. each partition is checked, and then opened to clients, then the partitioned topic
 
-A topic with the mark has no clients. After a kill at any moment the same command continues: it finds the mark, and as
-many entries as were stored, of which the last one is compared with the file.
+A topic with the mark has no clients, and is deleted as any other. After a kill at any moment the same command
+continues: it finds the mark, and as many entries as were stored, of which the last one is compared with the file.
 """
 
 from __future__ import annotations
@@ -84,6 +84,9 @@ class TopicRestore:
         partitions = header["partitions"]
         opened = self._is_opened(name, partitions, mark)
         self._schemas(name, header["schemas"])
+        if partitions:
+            node = {**mark, "partitions": partitions, "properties": header["properties"]}
+            self._send("PUT", f"{base}/quireBackup", node)
         parts: list[PartRestore] = []
         for index, offset in enumerate(summary.parts):
             target = name.with_partition(index) if partitions else name
@@ -91,9 +94,6 @@ class TopicRestore:
             facts = file.at(offset).json
             parts.append(PartRestore(self._sender, target, facts, mark, self._progress, self._sleep, done=done))
             parts[-1].begin()
-        if partitions:
-            node = {**mark, "partitions": partitions, "properties": header["properties"]}
-            self._send("PUT", f"{base}/quireBackup", node)
         index = -1
         for record in file.records():
             if record.kind == PART:
@@ -104,6 +104,8 @@ class TopicRestore:
                 parts[index].take(record)
         parts[index].finish(file)
         write_policies(self._sender, base, header["policies"])
+        for each in parts:
+            each.check()
         for each in parts:
             each.open()
         if partitions:
