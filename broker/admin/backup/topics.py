@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import trio
 from starlette.responses import Response
 
 from broker.admin.backup.entries import check_being_restored, entry_count
@@ -82,6 +83,7 @@ async def begin(call: AdminCall) -> Response:
 
     async def work(topic: Topic) -> int:
         topic.check_open()
+        topic.used_at = trio.current_time()
         stored = dict(topic.ledger.properties)
         check_same(stored.get(RESTORING, ""), backup, name)
         if with_properties(stored) != stored:  # a partition was made without them

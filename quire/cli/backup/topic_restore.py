@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quire.cli.admin.connection import RequestSender
 from quire.cli.admin.errors import NOT_FOUND, AdminCommandError, CommandLineError, RequestRefusedError
@@ -27,6 +27,10 @@ from quire.cli.backup.policies import check_policies, write_policies
 from quire.cli.backup.topic_backup import Progress, partition_count, schemas_path, topic_path
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import TopicName
+
+TOUCH_S: Final = 600.0
+"""Seconds between two requests to every partition: brokers delete one that had none for a long time
+(quireAbandonedRestoreSeconds)."""
 
 
 class TopicRestore:
@@ -40,6 +44,7 @@ class TopicRestore:
         *,
         to: TopicName | None,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`to`: name of the topic to make; None: that of the file."""
         self._sender = sender
@@ -47,6 +52,7 @@ class TopicRestore:
         self._progress = progress
         self._to = to
         self._sleep = sleep
+        self._clock = clock
 
     def run(self) -> tuple[TopicName, int]:
         """Restore; return the topic and the number of its entries. Raises AdminCommandError; run it again then."""
@@ -95,7 +101,12 @@ class TopicRestore:
             parts.append(PartRestore(self._sender, target, facts, mark, self._progress, self._sleep, done=done))
             parts[-1].begin()
         index = -1
+        touched_s = self._clock()
         for record in file.records():
+            if self._clock() >= touched_s + TOUCH_S:
+                touched_s = self._clock()
+                for each in parts:
+                    each.touch()
             if record.kind == PART:
                 if index >= 0:
                     parts[index].finish(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from broker.admin.properties import BYTES_MAX
 from tests.support.pulsar_frames import entry, metadata
@@ -153,3 +154,37 @@ async def test_a_backlog_above_its_quota_is_not_opened_to_clients() -> None:
         assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == "b", "only checked"
         assert await rest.status("POST", f"{BASE}/a/quireBackup", json={"entries": 1}) == 204
         assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == ""
+
+
+LIMITS = {"keep_alive_interval_s": 10**6, "inactive_check_interval_s": 60, "idle_unload_s": 100}
+
+
+async def test_a_topic_that_is_being_restored_is_not_deleted_for_having_no_clients() -> None:
+    async with in_broker(**LIMITS, abandoned_restore_s=1000) as room, rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/a/quireBackup", **begin()) == 200
+        assert await rest.status("POST", f"{BASE}/a/quireEntries?expected=0", content=body(entry())) == 200
+        for expected in (1, 2):
+            await trio.sleep(900)  # restarts the deadline, and is far above that of a topic without use
+            assert await rest.status("POST", f"{BASE}/a/quireEntries?expected={expected}", content=body(entry())) == 200
+        await trio.sleep(900)
+        assert await rest.status("POST", f"{BASE}/a/quireBackup", json={"entries": 3}) == 204
+        found = await rest.get(f"{BASE}/a/quireBackup")
+        assert (found["entries"], found["restoring"]) == (3, "")
+
+
+@pytest.mark.parametrize("with_subscription", [False, True])
+async def test_a_restoration_without_requests_is_deleted_after_its_time(*, with_subscription: bool) -> None:
+    async with in_broker(**LIMITS, abandoned_restore_s=1000) as room, rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/z/quireBackup", **parts(2)) == 200
+        for name in ("z-partition-0", "z-partition-1", "a"):
+            assert await rest.status("PUT", f"{BASE}/{name}/quireBackup", **begin()) == 200
+            assert await rest.status("POST", f"{BASE}/{name}/quireEntries?expected=0", content=body(entry())) == 200
+            if with_subscription:
+                path = f"{BASE}/{name}/subscription/s/quireState"
+                assert await rest.status("PUT", path, json={"acknowledged": 0}) == 204
+        await trio.sleep(990)
+        assert len(await rest.get("/admin/v2/persistent/public/default")) == 3
+        await trio.sleep(130)
+        assert await rest.get("/admin/v2/persistent/public/default") == []
+        assert await rest.get("/admin/v2/persistent/public/default/partitioned") == []
+        await until(lambda: not room.cluster.ledgers.stored)
