@@ -156,7 +156,7 @@ async def test_a_backlog_above_its_quota_is_not_opened_to_clients() -> None:
         assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == ""
 
 
-LIMITS = {"keep_alive_interval_s": 10**6, "inactive_check_interval_s": 60, "idle_unload_s": 100}
+LIMITS: dict[str, Any] = {"keep_alive_interval_s": 10**6, "inactive_check_interval_s": 60, "idle_unload_s": 100}
 
 
 async def test_a_topic_that_is_being_restored_is_not_deleted_for_having_no_clients() -> None:
