@@ -89,7 +89,7 @@ def run(checkout: Path, folder: Path, console: Console, *, on_cluster: bool) -> 
     return judge(results, expected)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     return run_command(suite, arguments, name="scripts/official-suite", text=__doc__)
 
@@ -131,4 +131,4 @@ def suite(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
