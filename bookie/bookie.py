@@ -115,8 +115,8 @@ class Bookie:
             on_released=self._flushed,
             on_failed=self._storage_failed,
         )
-        self._garbage = GarbageRounds(
-            world, config, storage, disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+        self.garbage = GarbageRounds(
+            world, config, [storage], disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
         )
         self._stopping = False
         self._given_up = False
@@ -273,7 +273,7 @@ class Bookie:
         if full:
             self.storage.end_log_later()
             self.request_flush()
-            self._garbage.hurry()
+            self.garbage.hurry()
 
     # --- journal
 
@@ -303,7 +303,7 @@ class Bookie:
 
         MetadataError, OSError, BookieError: nothing or only a part was deleted.
         """
-        return await self._garbage.collect(metadata, instance_id)
+        return await self.garbage.collect(metadata, instance_id)
 
     # --- start and stop
 
@@ -334,7 +334,7 @@ class Bookie:
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
-            "garbage collection": partial(self._garbage.run, metadata, instance_id),
+            "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
@@ -361,8 +361,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self.passes.end()
         self._checkpoints.stop()
-        self._garbage.stop()
-        await self._garbage.end()
+        self.garbage.stop()
+        await self.garbage.end()
         await self._checkpoints.ended()
         await self._readers.aclose()  # the jobs use what is closed below
         await self._urgent_readers.aclose()
@@ -428,8 +428,11 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
+        compaction=config.compaction(config.entry_log_size_max),
+        keep_log_map=config.keep_log_map,
+        log_map_folder=config.log_map_directory,
     )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory or None)
+    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 
 
 def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:

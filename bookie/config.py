@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
@@ -22,24 +23,43 @@ class BookieIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieFolders(BookieIdentity):
-    """Its folders; each key is a list with commas to tools that know bookies with several folders of a kind."""
+    """Its folders, in the order of the file, which decides where a ledger's data is."""
 
-    journal_directory: str = conf_key(
-        "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; only one."
+    journal_directories: tuple[str, ...] = conf_key(
+        "journalDirectories", ("data/bookkeeper/journal",), doc="Folder of the journal; only one."
     )
-    ledger_directory: str = conf_key(
-        "ledgerDirectories", "data/bookkeeper/ledgers", joined=True, doc="Folder of entry logs and indexes; only one."
+    ledger_directories: tuple[str, ...] = conf_key(
+        "ledgerDirectories", ("data/bookkeeper/ledgers",), doc="Folder of entry logs and indexes; only one."
     )
-    index_directory: str = conf_key(
+    index_directories: tuple[str, ...] = conf_key(
         "indexDirectories",
-        "",
-        joined=True,
+        (),
         doc="Folder of the indexes of the entry logs; only one. Empty: the folder of the entry logs.",
     )
 
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The folders of the indexes, one for each of `ledger_directories`, which they are unless configured."""
+        return self.index_directories or self.ledger_directories
+
+    @property
+    def journal_directory(self) -> str:
+        """The first folder of a journal."""
+        return self.journal_directories[0]
+
+    @property
+    def ledger_directory(self) -> str:
+        """The first folder of entry logs."""
+        return self.ledger_directories[0]
+
+    @property
+    def index_directory(self) -> str:
+        """The first folder of indexes."""
+        return self.indexes[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders):
+class BookieConfig(BookieFolders, GcConfig):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"
@@ -171,13 +191,6 @@ class BookieConfig(BookieFolders):
         unit=MB,
         doc="Megabytes of disk reserved by a file of zeros, which is deleted for acknowledgements, metadata "
         "and flushes when the disk is full; at most a sixteenth of the disk. 0: none.",
-    )
-    gc_wait_ms: int = conf_key(
-        "gcWaitTime",
-        300_000,
-        minimum=1,
-        unit=MS,
-        doc="Time between two garbage collections of entry logs, in milliseconds.",
     )
     batch_read_size_max: int = conf_key(
         "maxBatchReadSize",

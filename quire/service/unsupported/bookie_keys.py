@@ -35,15 +35,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "pageSize pageLimit",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
     "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
-    "defaultRocksdbConf entryLocationCompactionInterval maxOperationNumbersInSingleRocksdbWriteBatch "
+    "defaultRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch "
     "rocksDBDeleteEntriesBatchSize",
     "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
-    "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
-    "tuning of compaction, which does not exist": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
-    "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction "
-    "isThrottleByBytes compactionRate*",
     "the cluster's LAYOUT determines it": "ledgerManagerFactoryClass ledgerManagerType "
     "allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
@@ -71,11 +67,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
-    "majorCompactionInterval",
-    "disk usage is not monitored": (
-        "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* isForceGCAllowWhenNoSpace"
-    ),
+    "the copies of several entry logs share one, and each row is moved by itself": "useTransactionalCompaction",
+    "disk usage is not monitored": ("readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor*"),
     "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
