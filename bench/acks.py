@@ -20,7 +20,7 @@ from cursors.position_info import CursorNode, encode_node, encode_whole
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 COUNTS = (0, 1000, 10_000, 100_000)
 ENTRIES = 1_000_000

@@ -26,7 +26,7 @@ from bench.bookies import Cluster, apache_classes, cluster, restart, zookeeper
 from bench.procs import cpu_s
 from bench.raw_bookie import LEDGERS, Filled, flood, random_reads
 from bench.yardstick import factor, measure, sentence
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 console = Console()
 LOADS = (("1 KB", 1024, 1000), ("64 KB", 65536, 100))

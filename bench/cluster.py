@@ -30,7 +30,7 @@ from bench.servers import PULSAR_VERSION, pulsar_jars
 from bench.vs import Figure, Loaded, Results, compare, judged, report, warm
 from bench.yardstick import factor, measure, sentence
 from quire.service import log
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.lookup import owner_port
 from tools.local_cluster.original import OriginalCluster

@@ -20,7 +20,7 @@ import typer
 from bench.procs import pss_mb
 from bench.raw import PONG, frame
 from bench.servers import Server, quire
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 CONNECT = frame(

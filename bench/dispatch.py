@@ -27,7 +27,7 @@ from bench.dispatching.rows import DRAIN, FAN_IN, SUBSCRIPTIONS, Found, Rows, Si
 from bench.picture import draw
 from bench.servers import PULSAR_VERSION, pulsar, pulsar_jars, quire
 from bench.vs import Figure, console, first_receipt, report, warm
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 WORKLOADS = (
     "1 Shared",

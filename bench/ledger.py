@@ -30,7 +30,7 @@ from bench.procs import cpu_s
 from quire.ledger import open_client
 from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.world.real import real_world
 
 console = Console()

@@ -36,7 +36,7 @@ from quire.metadata.ledgers import LedgerManager, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.world.doors import World
 from quire.world.real import real_world
 

@@ -18,7 +18,7 @@ import typer
 
 from bench.procs import cpu_s
 from bench.raw import flood
-from quire.service.command_line import one_of, run_command
+from quire.service.programs.command_line import one_of, run_command
 
 Result = dict[str, float]
 

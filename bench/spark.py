@@ -26,7 +26,7 @@ from bench.picture import draw
 from bench.servers import quire
 from bench.spark_feed import FileSource, dump
 from quire.client.message_id import MessageId
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.spark.checks import require_java
 
 console = Console()

@@ -31,7 +31,7 @@ from bench.servers import Server, free_port, listens, pulsar, pulsar_jars, quire
 from bench.vs import run_load
 from bench.waiting import poll_until
 from broker.security.authentication.making import token_of_secret
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 console = Console()
 RATE_RATIO_MIN = 0.6

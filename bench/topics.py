@@ -36,7 +36,7 @@ from bench.procs import cpu_s, pss_mb, scheduled_s, tree
 from bench.raw import PONG, RawClient, frame, send_frame
 from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 from bench.waiting import poll_until
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 C = pb.BaseCommand

@@ -27,7 +27,7 @@ from bench.picture import draw
 from bench.procs import pss_mb
 from bench.raw import RawClient, send_frame
 from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 console = Console()
 Results: TypeAlias = dict[str, dict[str, dict[str, float]]]

@@ -21,7 +21,7 @@ from typing import Annotated, Final
 import typer
 
 from quire.service import log
-from quire.service.command_line import one_of, run_command
+from quire.service.programs.command_line import one_of, run_command
 from simulation.common.bugs import BUGS, plant
 from simulation.common.histogram import Histogram
 from simulation.common.sweep import HISTORIES, Outcome, run_one, sweep, with_full_disks

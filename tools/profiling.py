@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 
 RATE = 250
 """Samples a second. A publish takes 0.1 ms, so a second of load has every function of its path."""

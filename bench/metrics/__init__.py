@@ -27,10 +27,10 @@ from bookie.journal.writer import JournalBatch, JournalTimes
 from broker.metrics import register
 from broker.series.config import MetricsOptions
 from broker.series.published import Published
-from quire.service.command_line import run_command
 from quire.service.measuring.scrapes import Scrapes
 from quire.service.measuring.summaries import LATENCY_MS, Times
 from quire.service.metrics import Metrics
+from quire.service.programs.command_line import run_command
 from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import TopicName
 from tests.support.steps import Steps

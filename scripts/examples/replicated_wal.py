@@ -31,7 +31,7 @@ from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsErro
 from quire.metadata.store import Create, MetadataStore, Op, Put
 from quire.metadata.zookeeper.config import parse_connect_string
 from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.world.real import real_world
 
 PASSWORD = b"replicated-wal"

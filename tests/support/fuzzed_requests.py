@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import trio
 import typer
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tests.support import web
 from tests.support.fuzzed_paths import HOSTILE, NAMES, ends
 

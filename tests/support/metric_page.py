@@ -24,10 +24,10 @@ from quire.metadata.times import MetadataTimes
 from quire.servers.broker.web import register_cluster
 from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
-from quire.service.command_line import run_command
 from quire.service.http import register_answers
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Declared, Metrics, exposed_type
+from quire.service.programs.command_line import run_command
 from quire.service.serve import ConnectionCounts
 from quire.service.web.protocol import Answers
 from quire.world.doors import World

@@ -31,7 +31,7 @@ from quire.ledger.recovery.recovery import recover
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import STANDALONE
 from quire.servers.standalone.process import run_standalone
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading import scan

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from quire.service import log
-from quire.service.command_line import one_of, run_command
+from quire.service.programs.command_line import one_of, run_command
 from tools.chaos import report
 from tools.chaos.errors import ChaosError
 from tools.chaos.run import RATE, RATE_MIN, TOPICS, Outcome, plan_of, run

@@ -21,7 +21,7 @@ import pulsar
 import typer
 
 from bench.waiting import poll_until
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.chaos.history import Record, What, now_us, parse_payload, payload_of, write
 
 SUBSCRIPTION = "chaos"

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from quire.service import log
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.demo.archive import Archived, Archiving, make_archive
 from tools.demo.cluster import ClusterServer
 from tools.demo.files import Rebuilder, Tree, differences, scan, walk, write

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from quire.service import log
-from quire.service.command_line import ending, help_of, run_app
+from quire.service.programs.command_line import ending, help_of, run_app
 from tools.local_cluster import actions
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError

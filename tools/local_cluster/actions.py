@@ -1,4 +1,4 @@
-"""What the commands of scripts/cluster do."""
+"""Actions of the commands of scripts/cluster."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.monitoring.alert_table import ALERTS
 from tools.monitoring.alerts import rules_text
 from tools.monitoring.dashboards import DASHBOARDS

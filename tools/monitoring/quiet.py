@@ -19,7 +19,7 @@ import trio
 import typer
 
 from quire.service import log
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import HOST, Kind, Plan

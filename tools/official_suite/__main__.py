@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from tools.official_suite import network
 from tools.official_suite.errors import SuiteError
 from tools.official_suite.packages import installed

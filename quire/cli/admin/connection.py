@@ -16,7 +16,7 @@ from quire.cli.admin.verbs import ABSENT, OCTETS_TYPE, Message, Request
 if TYPE_CHECKING:
     import ssl
 
-    from quire.cli.admin.exchange import Exchange, HttpAnswer
+    from quire.cli.admin.exchange import AdminAnswer, Exchange
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S: Final = 60.0
@@ -163,7 +163,7 @@ def _silence(url: str, error: Exception, target: Target) -> str:
     )
 
 
-def _answer(answer: HttpAnswer, request: Request, target: Target) -> Any:
+def _answer(answer: AdminAnswer, request: Request, target: Target) -> Any:
     if not 200 <= answer.status < 300:
         reason = _reason(answer)
         text = remedy(answer.status, request, anonymous=not target.plugin)
@@ -185,7 +185,7 @@ def _answer(answer: HttpAnswer, request: Request, target: Target) -> Any:
         return answer.text
 
 
-def _reason(answer: HttpAnswer) -> str:
+def _reason(answer: AdminAnswer) -> str:
     try:
         found = json.loads(answer.body)
     except ValueError:

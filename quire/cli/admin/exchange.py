@@ -28,7 +28,7 @@ class ExchangeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class AdminAnswer:
     """Answer of a server. Names of headers are in lower case; the values of one that is repeated are joined."""
 
     status: int
@@ -44,7 +44,7 @@ class HttpAnswer:
 class Exchange(Protocol):
     """Anything that carries a request to a server."""
 
-    def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+    def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> AdminAnswer:
         """Return the answer, also one that is a refusal or a redirect. Raises ExchangeError."""
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class HttpExchange:
         self._context = context
         self._open: dict[str, _Connection] = {}
 
-    def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+    def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> AdminAnswer:
         try:
             parts = urlsplit(url)
             query = f"?{quote(parts.query, safe=_PLAIN)}" if parts.query else ""
@@ -69,7 +69,7 @@ class HttpExchange:
             try:
                 connection.send(method, target, body, {**headers, **_user(parts.username, parts.password)})
                 with connection.http.getresponse() as response:
-                    found = HttpAnswer(response.status, response.reason, _headers(response), response.read())
+                    found = AdminAnswer(response.status, response.reason, _headers(response), response.read())
             except BaseException:
                 connection.http.close()
                 raise

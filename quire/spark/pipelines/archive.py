@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 
 from quire.client.errors import ClientError
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from quire.service.command_line import run_command
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import MissingDependencyError, SinkError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import archive, running, wordcount

@@ -112,11 +112,7 @@ class FakeAdministration(Administration):
         self.done.append(asked[0])
 
     async def create_partitioned_topic(
-        self,
-        name: TopicName,
-        partitions: int,
-        properties: Mapping[str, str] | None = None,
-        log_value: bytes | None = None,
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None, log: bytes | None = None
     ) -> None:
         await self._note("create_partitioned_topic", name.full, partitions, properties)
 

@@ -10,12 +10,12 @@ import pytest
 
 from quire.cli.admin.connection import AdminConnection, Target
 from quire.cli.admin.errors import AdminCommandError, CommandLineError, NoAnswerError, RequestRefusedError
-from quire.cli.admin.exchange import ExchangeError, HttpAnswer
+from quire.cli.admin.exchange import AdminAnswer, ExchangeError
 from quire.cli.admin.verbs import Message, Request
 from tests.unit.cli.admin.recording import error_of
 
 TOKEN = Target(plugin="token", parameters="token:abc")
-Answering = Callable[[str, str, Mapping[str, str], bytes | None], HttpAnswer]
+Answering = Callable[[str, str, Mapping[str, str], bytes | None], AdminAnswer]
 
 
 class Prepared:
@@ -28,23 +28,23 @@ class Prepared:
         pass
 
 
-def sent(request: Request, answer: Answering | HttpAnswer, target: Target = TOKEN) -> Any:
-    def always(*_: object) -> HttpAnswer:
-        assert isinstance(answer, HttpAnswer)
+def sent(request: Request, answer: Answering | AdminAnswer, target: Target = TOKEN) -> Any:
+    def always(*_: object) -> AdminAnswer:
+        assert isinstance(answer, AdminAnswer)
         return answer
 
-    with AdminConnection(target, Prepared(always if isinstance(answer, HttpAnswer) else answer)) as connection:
+    with AdminConnection(target, Prepared(always if isinstance(answer, AdminAnswer) else answer)) as connection:
         return connection.send(request)
 
 
 def test_a_redirect_keeps_method_body_and_credentials() -> None:
     seen: list[tuple[str, str, bytes | None, str | None]] = []
 
-    def answer(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+    def answer(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> AdminAnswer:
         seen.append((method, url, body, headers.get("Authorization")))
         if "127.0.0.1" in url:
-            return HttpAnswer(307, headers={"location": "http://owner:8080/admin/v2/x?y=z"})
-        return HttpAnswer(204)
+            return AdminAnswer(307, headers={"location": "http://owner:8080/admin/v2/x?y=z"})
+        return AdminAnswer(204)
 
     assert sent(Request("POST", "/admin/v2/x?y=z", [1]), answer) is None
     assert seen == [
@@ -62,7 +62,7 @@ def test_a_redirect_keeps_method_body_and_credentials() -> None:
     ],
 )
 def test_bad_redirects_end_the_command(location: str, text: str) -> None:
-    response = HttpAnswer(307, headers={"location": location})
+    response = AdminAnswer(307, headers={"location": location})
     error = error_of(NoAnswerError, lambda: sent(Request("GET", "/x"), response))
     assert text in str(error)
 
@@ -70,17 +70,17 @@ def test_bad_redirects_end_the_command(location: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (HttpAnswer(204), None),
-        (HttpAnswer(200, body=b'{"a": 1}'), {"a": 1}),
-        (HttpAnswer(200, body=b"4.2.4"), "4.2.4"),
-        (HttpAnswer(200, body=b"0x00000000_0x40000000"), "0x00000000_0x40000000"),
+        (AdminAnswer(204), None),
+        (AdminAnswer(200, body=b'{"a": 1}'), {"a": 1}),
+        (AdminAnswer(200, body=b"4.2.4"), "4.2.4"),
+        (AdminAnswer(200, body=b"0x00000000_0x40000000"), "0x00000000_0x40000000"),
         (
-            HttpAnswer(200, body=b"\xff", headers={"x-pulsar-message-id": "1:2", "date": "now"}),
+            AdminAnswer(200, body=b"\xff", headers={"x-pulsar-message-id": "1:2", "date": "now"}),
             Message({"x-pulsar-message-id": "1:2"}, b"\xff"),
         ),
     ],
 )
-def test_answers_are_json_texts_and_messages(response: HttpAnswer, answer: Any) -> None:
+def test_answers_are_json_texts_and_messages(response: AdminAnswer, answer: Any) -> None:
     assert sent(Request("GET", "/x"), response) == answer
 
 
@@ -100,7 +100,7 @@ def test_answers_are_json_texts_and_messages(response: HttpAnswer, answer: Any) 
     ],
 )
 def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: str) -> None:
-    response = HttpAnswer(status, "", {}, json.dumps({"reason": "so it is."}).encode())
+    response = AdminAnswer(status, "", {}, json.dumps({"reason": "so it is."}).encode())
     error = error_of(RequestRefusedError, lambda: sent(Request("GET", path), response))
     assert str(error).startswith(f"{status}: so it is. ")
     assert text in str(error)
@@ -109,20 +109,20 @@ def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: st
 
 def test_a_refusal_without_a_reason_has_its_text_or_phrase() -> None:
     assert "404: gone. " in str(
-        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), HttpAnswer(404, body=b"gone")))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(404, body=b"gone")))
     )
     assert "404: Not Found. " in str(
-        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), HttpAnswer(404, "Not Found", {}, b"{}")))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(404, "Not Found", {}, b"{}")))
     )
 
 
 def test_without_credentials_a_401_says_how_to_give_them() -> None:
-    error = error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), HttpAnswer(401), Target()))
+    error = error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(401), Target()))
     assert "Give credentials: --auth-plugin and --auth-params, or a context" in str(error)
 
 
 def test_silence_names_the_address_and_the_context() -> None:
-    def answer(*_: object) -> HttpAnswer:
+    def answer(*_: object) -> AdminAnswer:
         raise ExchangeError("refused")
 
     target = Target(url="http://u:secret@b:1", context="prod")
@@ -143,5 +143,5 @@ def test_silence_names_the_address_and_the_context() -> None:
     ],
 )
 def test_a_target_that_cannot_be_used_is_refused_before_a_request(target: Target, text: str) -> None:
-    error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), HttpAnswer(204), target))
+    error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), AdminAnswer(204), target))
     assert (isinstance(error, CommandLineError), text in str(error)) == (True, True), error

@@ -14,7 +14,7 @@ import pytest
 
 from quire.cli.admin.connection import AdminConnection, Target
 from quire.cli.admin.errors import NoAnswerError
-from quire.cli.admin.exchange import ExchangeError, HttpAnswer, HttpExchange
+from quire.cli.admin.exchange import AdminAnswer, ExchangeError, HttpExchange
 from quire.cli.admin.verbs import Request
 from quire.world.real_tls import TlsFiles
 from tests.support.certificates import Authority
@@ -69,7 +69,7 @@ def server(*stories: Story, context: ssl.SSLContext | None = None) -> Iterator[s
     assert errors == []
 
 
-def get(url: str, timeout_s: float = PATIENCE_S, body: bytes | None = None) -> HttpAnswer:
+def get(url: str, timeout_s: float = PATIENCE_S, body: bytes | None = None) -> AdminAnswer:
     with closing(HttpExchange(timeout_s, None)) as exchange:
         return exchange.request("GET" if body is None else "POST", url, {}, body)
 

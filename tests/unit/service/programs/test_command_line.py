@@ -1,4 +1,4 @@
-"""quire.service.command_line, and that every program uses it"""
+"""quire.service.programs.command_line, and that every program uses it"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from quire.service.command_line import USAGE_ERROR, ending, help_of, one_of, run_app, run_command
+from quire.service.programs.command_line import USAGE_ERROR, ending, help_of, one_of, run_app, run_command
 from tools.chaos.__main__ import main as chaos
 from tools.demo.__main__ import main as demo
 from tools.local_cluster.__main__ import main as cluster
@@ -18,14 +18,14 @@ from tools.monitoring.quiet import main as quiet_alerts
 from tools.official_suite.__main__ import main as official_suite
 from tools.profiling import main as profile
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PARSERS = {"argparse", "getopt", "optparse", "click"}
 ALLOWED: dict[str, str] = {}
 """Files that may import another parser of command lines, with the reason. `quire shell` has the forms of the original's
 arguments, and reads them without a parser (quire/cli/shell/arguments.py)."""
 READ_THEMSELVES = {
     "bench/__main__.py": "its first argument is the module that gets the others",
-    "quire/service/command_line.py": "it gives them to typer",
+    "quire/service/programs/command_line.py": "it gives them to typer",
     "scripts/lowest.py": "two files, given by scripts/environment",
     "scripts/original_keys.py": "a folder, given by a person once for each version of the originals",
     "tests/support/forking.py": "it sets them for a forked server",
