@@ -7,6 +7,10 @@ from typing import Final
 
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
+from bookie.settings.indexes import IndexKeys
+from bookie.settings.pressure import PressureKeys
+from bookie.settings.reads_and_flushes import ReadAndFlushKeys
+from bookie.settings.sockets import SocketKeys
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
@@ -59,7 +63,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, GcConfig):
+class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -85,3 +85,7 @@ class CookieMismatchError(BookieError):
 
 class DirectoryInUseError(BookieError):
     """Another process serves these directories. Final: stop it first."""
+
+
+class IndexOptionsError(BookieError):
+    """An options file of an index cannot be obeyed. Final: correct the file, or remove the key that names it."""

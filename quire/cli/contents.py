@@ -32,6 +32,7 @@ CONTENTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "doctor": "Find problems of a machine or a server.",
             "operations": "Verify, recover, replace, restart bookies.",
             "shell": "Inspect bookies, as BookKeeper's shell does.",
+            "upgrade": "Upgrade a bookie from a layout before 4.0.",
             "salvage": "Print messages from files of a bookie.",
         },
         "Measurements": {
