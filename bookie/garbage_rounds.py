@@ -16,6 +16,7 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionR
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.health import Health
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage, ledgers_of
@@ -58,22 +59,26 @@ class GcStatus:
 
 
 class GarbageRounds:
-    """Rounds of garbage collection and compaction of one bookie, over all its directories. `checkpoint` makes one;
-    `on_failed` is called when a storage can no longer be trusted."""
+    """Rounds of garbage collection and compaction of one bookie, over all its directories that can be used.
+    `checkpoint` makes one; `on_failed` is called with the number of a directory that can no longer be trusted."""
 
     def __init__(
         self,
         world: World,
         config: BookieConfig,
         storages: Sequence[DbLedgerStorage],
+        health: Health,
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],
-        on_failed: Callable[[StorageFailedError], None],
+        on_failed: Callable[[int, StorageFailedError], None],
     ) -> None:
         self._world = world
         self._config = config
         self.storages = storages
+        self._health = health
+        self._directory = 0
+        """The directory in which something is being done."""
         self._disks = disks
         self._checkpoint = checkpoint
         self._on_failed = on_failed
@@ -112,7 +117,7 @@ class GarbageRounds:
         all_collected: list[Collected] = []
         manager = partial(self._ledgers, metadata, instance_id)
         with self._breakable():
-            for storage in self.storages:
+            for storage in self._usable():
                 all_collected.append(await collect_garbage(storage, manager, settle=self._checkpoint))
         return Collected(
             ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
@@ -130,9 +135,18 @@ class GarbageRounds:
             throttle=self._metadata_throttle,
         )
 
+    def _usable(self) -> Iterator[DbLedgerStorage]:
+        """Yield the storages of the directories that can be used."""
+        for index, storage in enumerate(self.storages):
+            if not self._health.reasons[index]:
+                self._directory = index
+                yield storage
+
     @contextmanager
-    def _breakable(self) -> Iterator[None]:
-        """Run the block, which `end` breaks off; not at all after `stop`."""
+    def _breakable(self, directory: int | None = None) -> Iterator[None]:
+        """Run the block, which `end` breaks off; not at all after `stop`. `directory`: that it works in; None: the one
+        of the round.
+        """
         with trio.CancelScope() as scope:
             if self._stopping:
                 scope.cancel()
@@ -140,7 +154,7 @@ class GarbageRounds:
             try:
                 yield
             except StorageFailedError as error:
-                self._on_failed(error)
+                self._on_failed(self._directory if directory is None else directory, error)
                 raise
             finally:
                 self._scopes.discard(scope)
@@ -179,9 +193,12 @@ class GarbageRounds:
             at_once=self._config.overreplicated_at_once,
             stats=self.overreplicated,
         )
-        with self._breakable():
-            for storage in self.storages:
+        for index, storage in enumerate(self.storages):
+            if self._health.reasons[index]:
+                continue
+            with self._breakable(index):
                 deleted += await collection.collect(storage, await self._ledgers(metadata, instance_id))
+        with self._breakable():
             if deleted:
                 try:
                     await self._checkpoint()  # frees their ids
@@ -239,7 +256,7 @@ class GarbageRounds:
         status.compacting = kind
         done: list[CompactionResult] = []
         try:
-            for storage in self.storages:
+            for storage in self._usable():
                 left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
                 done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
         finally:
@@ -266,7 +283,7 @@ class GarbageRounds:
         """Compact the location index of each directory, or only those of these paths. OSError."""
         self.status.compacting_locations = True
         try:
-            for storage in self.storages:
+            for storage in self._usable():
                 if not paths or storage.locations_path in paths:
                     await storage.compact_locations()
         finally:

@@ -131,7 +131,9 @@ async def collect(
                 _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
     await _drop_logs(storage, logs, dropped)
-    return Collected(ledgers=tuple(deleted), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
+    return Collected(
+        ledgers=tuple(deleted), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed)
+    )
 
 
 @dataclass(slots=True)

@@ -125,6 +125,10 @@ class LedgerIndex:
         """Return the ids of all known ledgers, sorted."""
         return sorted(self._states)
 
+    def known(self) -> list[int]:
+        """As `ledgers`, unsorted."""
+        return list(self._states)
+
     def unwritten(self) -> list[int]:
         """Return known ledgers, among them all that may have no rows yet."""
         return [ledger_id for ledger_id in (*self._dirty, *self._taken) if ledger_id in self._states]
@@ -183,6 +187,11 @@ class LedgerIndex:
         self._dirty.clear()
         self._taken = [ledger_id for ledger_id, _ in taken]
         return taken
+
+    @property
+    def dirty_ledgers(self) -> list[int]:
+        """Return the ledgers with changes that were not taken."""
+        return list(self._dirty)
 
     def mark_dirty(self, taken: Sequence[tuple[int, LedgerRow]]) -> None:
         """Take back changes that were not written."""

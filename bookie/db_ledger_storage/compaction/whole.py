@@ -38,9 +38,7 @@ MOVED_TOGETHER: Final = 500
 STILL_NEEDED: Final = "rows of the location index still point into it"
 
 
-async def look_emptied(
-    parts: StorageParts, upkeep: Upkeep, metadata: LogMetadata, check: Callable[[], None]
-) -> bool:
+async def look_emptied(parts: StorageParts, upkeep: Upkeep, metadata: LogMetadata, check: Callable[[], None]) -> bool:
     """Return whether no row points into a log that is no longer written."""
     offload = parts.world.offload
     with closing(is_emptied(parts.locations, metadata.log_id, sorted(metadata.ledgers))) as looks:
@@ -150,6 +148,8 @@ class WholeCopies:
             except StorageFailedError:
                 raise
             except (OSError, BookieError) as error:
-                log.warning("rows of a compacted entry log are not all written, trying again", **names, reason=str(error))
+                log.warning(
+                    "rows of a compacted entry log are not all written, trying again", **names, reason=str(error)
+                )
                 continue
             log.info("compacted entry log finished", **names, stays=reason)
