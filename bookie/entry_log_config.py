@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bookie.db_ledger_storage.ledger_logs import LedgerLogOptions
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions
 from quire.service.config import SECONDS, conf_key
 
 
@@ -15,8 +15,7 @@ class EntryLogConfig:
     log_ahead: bool = conf_key(
         "entryLogFilePreallocationEnabled",
         True,
-        doc="true: the next entry log is made while the last entries of the present one are written. false: when it is "
-        "needed.",
+        doc="true: the next entry log is made ahead, when the present one is half full. false: when it is needed.",
     )
     log_per_ledger: bool = conf_key(
         "entryLogPerLedgerEnabled",

@@ -109,8 +109,8 @@ class GcConfig:
     transactional: bool = conf_key(
         "useTransactionalCompaction",
         False,
-        doc="true: the copies of an entry log have a log of their own, which counts only when it is whole. false: those "
-        "of several share one, and the index is changed as they are made.",
+        doc="true: the copies of an entry log have a log of their own, which counts only when it is whole. false: "
+        "those of several share one, and the index is changed as they are made.",
     )
     target_log_size: bool = conf_key(
         "useTargetEntryLogSizeForGc",

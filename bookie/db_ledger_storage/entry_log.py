@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from threading import Lock
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import (
@@ -23,11 +22,11 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_id_of,
     log_name,
 )
-from bookie.db_ledger_storage.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
 from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read_ledgers_map
-from bookie.db_ledger_storage.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
+from bookie.db_ledger_storage.log_writing.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
 from bookie.db_ledger_storage.open_logs import OpenLogs
-from bookie.db_ledger_storage.page_window import PageWindow
+from bookie.db_ledger_storage.log_writing.page_window import PageWindow
 from bookie.errors import StorageFailedError
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
@@ -76,7 +75,6 @@ class EntryLogs:
         """Logs that are being written."""
         self._ahead: OpenLog | None = None
         """The next log, made ahead."""
-        self._creating = Lock()
         self._writers: list[LogWriter] = []
         self._flushed = self.writer(self.create, self._forget)
         self.ledger_stats = LedgerLogStats()
@@ -186,33 +184,32 @@ class EntryLogs:
                 old.forget(start, stop - start)
 
     def create(self, suffix: str = "") -> OpenLog:
-        """Create a new log, with a header alone, or take the one made ahead; its name is durable on return.
+        """Create a new log, with a header alone, or take the one made ahead; its name is durable on return. Not at the
+        same time as a flush.
 
         `suffix`: of the name, for a log that is not read before it is linked to its own name.
         """
-        with self._creating:
-            log = None
-            if not suffix:
-                log, self._ahead = self._ahead, None
-            if log is None:
-                log = self._create(suffix)
-            if not suffix:
-                self._open[log.log_id] = log
-                self._log_ids[log.log_id] = None
+        if suffix:
+            return self._create(suffix)
+        log, self._ahead = self._ahead, None
+        if log is None:
+            log = self._create("")
+        self._open[log.log_id] = log
+        self._log_ids[log.log_id] = None
         return log
 
-    def wants_ahead(self, size: int) -> bool:
-        """Return whether a flush of so many bytes needs a new log, which can be made ahead."""
+    @property
+    def wants_ahead(self) -> bool:
+        """Return whether a flush may soon need a new log, which can be made ahead."""
         log = self._flushed.log
-        if self._ahead is not None:
-            return False
-        return self.ledger_logs is not None or (log is not None and log.position + size > self._size_max)
+        soon = self.ledger_logs is not None or (
+            log is not None and log.position - HEADER_LENGTH > (self._size_max - HEADER_LENGTH) // 2
+        )
+        return soon and self._ahead is None
 
     def make_ahead(self) -> None:
-        """Create the next log, if there is none yet. A flush may run meanwhile."""
-        with self._creating:
-            if self._ahead is None:
-                self._ahead = self._create("")
+        """Create the next log, so that the flush that needs it does not. Not at the same time as a flush."""
+        self._ahead = self._create("")
 
     def _create(self, suffix: str) -> OpenLog:
         log_id = self._next_id

@@ -11,7 +11,7 @@ entry waits. Otherwise the mark would pass a fence that only the journal has.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
@@ -21,7 +21,6 @@ from bookie.db_ledger_storage.parts import change_maps
 from bookie.db_ledger_storage.write_cache import RunTable
 from quire.service.log import get_logger
 from quire.world.doors import Offload
-from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
@@ -44,23 +43,10 @@ class FlushJob:
             self.ledger_index.write(self.ledgers)
 
 
-async def run_flush(offload: Offload, job: FlushJob, *, log_ahead: bool) -> None:
-    """Run a flush in a worker; with `log_ahead`, make the entry log that it will need in another one meanwhile.
-
-    OSError, StorageFailedError: nothing counts.
-    """
-
-    async def flush() -> None:
-        await change_maps(offload, job.run, "flush")
-
-    async def make_log() -> None:
+async def make_log_ahead(offload: Offload, logs: EntryLogs) -> None:
+    """Make the next entry log, if one is soon needed. Not at the same time as a flush. StorageFailedError."""
+    if logs.wants_ahead:
         try:
-            await change_maps(offload, job.logs.make_ahead, "next entry log")
+            await change_maps(offload, logs.make_ahead, "next entry log")
         except OSError as error:
-            log.warning("next entry log cannot be made ahead", reason=str(error))  # the flush makes it, or fails
-
-    if log_ahead and job.table.entries and job.logs.wants_ahead(job.table.size):
-        jobs: tuple[Callable[[], Awaitable[None]], ...] = (flush, make_log)
-        await for_each(jobs, lambda each: each(), at_once=2, name="flush")
-    else:
-        await flush()
+            log.warning("next entry log cannot be made ahead", reason=str(error))  # a flush makes it, or fails

@@ -122,13 +122,12 @@ async def collect(
     deleted: list[int] = []
     for start in range(0, len(gone), _DELETED_TOGETHER):
         deleted += await storage.delete_ledgers(list(gone[start : start + _DELETED_TOGETHER]), are_gone)
-    if gone:
-        if settle is not None:
-            try:
-                await settle()
-            except (OSError, BookieError) as error:
-                # A full disk may need the room that deleting the logs below frees.
-                _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
+    if gone and settle is not None:
+        try:
+            await settle()
+        except (OSError, BookieError) as error:
+            # A full disk may need the room that deleting the logs below frees.
+            _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
     await _drop_logs(storage, logs, dropped)
     return Collected(

@@ -1,7 +1,7 @@
-"""The ledgers that a storage has any data of, in ranges of ascending ids, so that a million of them take no memory.
+"""Ledgers that a storage has any data of, in ranges of ascending ids, so that a million of them take no memory.
 
-Known ledgers have rows in the ledger index. A crash may leave strays, ledgers with rows in the location index alone, and
-so may the original; our running bookie does not. They are searched once, with one seek a ledger.
+Known ledgers have rows in the ledger index. A crash may leave strays, ledgers with rows in the location index alone,
+and so may the original; our running bookie does not. They are searched once, with one seek a ledger.
 """
 
 from __future__ import annotations

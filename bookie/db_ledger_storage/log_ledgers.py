@@ -31,7 +31,7 @@ _LEDGERS_PER_NOTE: Final = 4000
 
 
 class LogLedgers:
-    """Notes of the ledgers of each log. `begin` may be called while `add` runs, for another log."""
+    """Notes of the ledgers of each log. `begin` and `add` are not called at the same time."""
 
     def __init__(self, rows: KeyValue) -> None:
         self._rows = rows

@@ -23,11 +23,11 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionR
 from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
-from bookie.db_ledger_storage.flush import FlushJob, run_flush
+from bookie.db_ledger_storage.flush import FlushJob, make_log_ahead
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
-from bookie.db_ledger_storage.ledger_logs import LedgerLogStats
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
@@ -268,6 +268,8 @@ class DbLedgerStorage(OneOfSeveral):
             if self._cache.flushing is not None:
                 await self._flush_table()  # the last flush failed to write these
             await self._flush_table()
+            if self._options.log_ahead:
+                await make_log_ahead(self._world.offload, self._logs)
             if self._end_log:
                 self._end_log = False
                 self._end_copies = True
@@ -283,7 +285,7 @@ class DbLedgerStorage(OneOfSeveral):
         done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:
-                await run_flush(self._world.offload, job, log_ahead=self._options.log_ahead)
+                await change_maps(self._world.offload, job.run, "flush")
             done = True
         finally:
             if not done:

@@ -1,12 +1,12 @@
 """Collection of ledgers that this bookie holds and should not: their metadata names it in no fragment any more.
 
-That happens when a bookie was away, its ledgers were copied to others, and it came back. What must never go is the last
-good copy, or one that is just being made. So a ledger is deleted only if all of this holds:
+That happens when a bookie was away, its ledgers were copied to others, and it came back. What must never go is the
+last good copy, or one that is just being made. So a ledger is deleted only if all of this holds:
 
     - it is CLOSED: an open one, or one in recovery, may change its ensemble to this bookie at any moment
     - no fragment names this bookie, before all checks and after them, at the same version
     - it is not marked as under-replicated, and no worker has its lock; we hold the lock meanwhile
-    - nothing has written to it here for `QUIET_S`: a tool that copies without locks names the new member after it copied
+    - nothing has written to it here for `QUIET_S`: a tool that copies without locks names the new member after that
     - of each entry that this bookie holds, every member of its write set has just sent a copy with a good digest
 
 Source: BookKeeper's ScanAndCompareGarbageCollector.removeOverReplicatedledgers, which does not look at copies.

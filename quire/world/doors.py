@@ -144,9 +144,6 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
-    def link(self, old: str, new: str) -> None:
-        """Give a file a second name; FileExistsError if that is taken."""
-
     def unlink(self, path: str) -> None: ...
 
     def link(self, old: str, new: str) -> None:

@@ -280,9 +280,6 @@ class RealDisk:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
-    def link(self, old: str, new: str) -> None:
-        os.link(old, new)
-
     def unlink(self, path: str) -> None:
         os.unlink(path)
 

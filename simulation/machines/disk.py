@@ -88,20 +88,11 @@ class SimDisk:
             self._image.used -= replaced.volatile.size
         self._trace.event(self._host, "FileRenamed", old=old, new=new)
 
-    def link(self, old: str, new: str) -> None:
-        self._power.spend()
-        inode = self._image.file(old)
-        if self._image.find(new) is not None:
-            raise FileExistsError(errno.EEXIST, "is a file", new)
-        self._image.rename(Renaming(None, posixpath.split(new), inode))
-        self._trace.event(self._host, "FileLinked", old=old, new=new)
-
     def unlink(self, path: str) -> None:
         self._power.spend()
         inode = self._image.file(path)
         self._image.rename(Renaming(posixpath.split(path), None, None))
-        if not self._image.is_named(inode):
-            self._image.used -= inode.volatile.size
+        self._image.used -= inode.volatile.size
         self._trace.event(self._host, "FileUnlinked", path=path)
 
     def link(self, old: str, new: str) -> None:

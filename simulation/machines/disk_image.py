@@ -233,11 +233,10 @@ class DiskImage:
         """Return another disk with everything readable from this one, all of it durable, without locks."""
         twin = DiskImage()
         twin.names = {folder: dict(names) for folder, names in self.names.items()}
-        copies: dict[int, Inode] = {}
         for names in twin.names.values():
             for name, inode in names.items():
                 if inode is not None:
-                    copy = names[name] = copies.setdefault(inode.number, Inode(inode.number))
+                    copy = names[name] = Inode(inode.number)
                     copy.volatile = inode.volatile.copy()
                     copy.durable = inode.volatile.copy()
         twin.durable_names = {folder: dict(names) for folder, names in twin.names.items()}
@@ -268,8 +267,9 @@ class DiskImage:
             lost_writes += writes
             lost_bytes += size
         self.dirty.clear()
-        files = {inode.number: inode for names in self.names.values() for inode in names.values() if inode is not None}
-        self.used = sum(inode.volatile.size for inode in files.values())
+        self.used = sum(
+            inode.volatile.size for names in self.names.values() for inode in names.values() if inode is not None
+        )
         return Dropped(writes=lost_writes, bytes=lost_bytes, names=lost_names)
 
     # Used by the door and the tests
@@ -309,10 +309,6 @@ class DiskImage:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return inode
-
-    def is_named(self, inode: Inode) -> bool:
-        """Return whether a file has a name that can be seen."""
-        return any(each is inode for names in self.names.values() for each in names.values())
 
     def add(self, path: str) -> Inode:
         """Return a new, empty file of this name."""

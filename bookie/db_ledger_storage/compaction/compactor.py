@@ -37,7 +37,7 @@ from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
 from bookie.db_ledger_storage.log_contents import LogMetadata
 from bookie.db_ledger_storage.log_map import LogUsage
-from bookie.db_ledger_storage.log_writer import OpenLog
+from bookie.db_ledger_storage.log_writing.log_writer import OpenLog
 from bookie.db_ledger_storage.parts import BETWEEN_STEPS_S, StorageParts, change_maps
 from bookie.db_ledger_storage.upkeep import Upkeep
 from bookie.errors import BookieError, StorageFailedError

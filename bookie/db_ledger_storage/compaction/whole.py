@@ -6,8 +6,8 @@
     4. if no row points into the old log, it is deleted
     5. the first name is removed
 
-A crash before 2 leaves waste, which a start deletes. After it, steps 3 to 5 are done again, by the next round of garbage
-collection: they read all they need from the new log, so they also finish what the original left behind.
+A crash before 2 leaves waste, which a start deletes. After it, steps 3 to 5 are done again, by the next round of
+garbage collection: they read all they need from the new log, so they also finish what the original left behind.
 """
 
 from __future__ import annotations
@@ -124,9 +124,11 @@ class WholeCopies:
 
     async def _read_metadata(self, log_id: int) -> LogMetadata:
         with closing(self._parts.logs.contents.read(log_id)) as steps:
-            while (found := await self._offload.run(steps.__next__, name="entry log metadata")) is None:
+            while True:
+                found = await self._offload.run(steps.__next__, name="entry log metadata")
+                if found is not None:
+                    return found
                 await trio.sleep(BETWEEN_STEPS_S)
-        return found
 
     def _portions(self, log_id: int) -> Generator[list[tuple[int, int, int]], None, None]:
         """Yield (ledger id, entry id, location) of all entries of a log, in portions."""

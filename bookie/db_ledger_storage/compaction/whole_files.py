@@ -18,7 +18,7 @@ from typing import Final
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import POSITION_MAX, log_id_of, log_name
-from bookie.db_ledger_storage.log_writer import LogWriter
+from bookie.db_ledger_storage.log_writing.log_writer import LogWriter
 from quire.service.log import get_logger
 from quire.world.doors import Disk
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import trio
@@ -75,7 +76,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(**config: int) -> AsyncIterator[Scene]:
+async def scene(**config: Any) -> AsyncIterator[Scene]:
     tree = MemoryTree()
     async with in_world(1) as world, opened(world, tree, replace(CONFIG, **config)) as bookie:
         store = MemoryStore(tree)

@@ -1,4 +1,4 @@
-"""Logs of single ledgers, and the log that is made ahead. Covers bookie/db_ledger_storage/ledger_logs.py."""
+"""Logs of single ledgers, and the log that is made ahead. Covers bookie/db_ledger_storage/log_writing/ledger_logs.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 
-from bookie.db_ledger_storage.ledger_logs import LedgerLogOptions, LedgerLogStats, LogCounts
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogStats, LogCounts
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from simulation.machines.host import Host
@@ -132,46 +132,40 @@ def test_a_crash_in_a_flush_of_many_logs_loses_nothing_that_was_flushed() -> Non
 # --- the log made ahead
 
 
-async def test_the_next_log_is_made_while_the_last_entries_of_the_present_one_are_written(host):
+async def test_the_next_log_is_made_ahead_when_the_present_one_is_half_full(host):
     storage = await open_storage(host.world(), AHEAD)
-    await fill(storage, {1: range(8)})
+    await fill(storage, {1: range(2)})
     assert logs_of(host) == ["0.log"]
-    await fill(storage, {1: range(8, 12)})
-    assert held(storage, 1, range(12)) == entries(1, range(12))
-    assert storage._logs.active_id == 1
-    await storage.close()
+    await fill(storage, {1: range(2, 8)})
     assert logs_of(host) == ["0.log", "1.log"]
-
-
-async def test_a_log_made_ahead_is_neither_listed_nor_left_by_a_stop(host):
-    storage = await open_storage(host.world(), AHEAD)
-    await fill(storage, {1: range(3)})
-    storage._logs.make_ahead()
-    assert logs_of(host) == ["0.log", "1.log"]
-    assert (await storage.collect_garbage(live())).logs == ()
+    assert (await storage.collect_garbage(live())).logs == (), "it is not one of the logs that may go"
     await fill(storage, {2: range(10)})
     assert storage._locations.get(2, 9) >> 32 == 1, "the flush has used it"
-    storage._logs.make_ahead()
+    assert held(storage, 2, range(12)) == entries(2, range(10))
+    assert logs_of(host) == ["0.log", "1.log", "2.log"]
     await storage.close()
-    assert logs_of(host) == ["0.log", "1.log"]
+    assert logs_of(host) == ["0.log", "1.log"], "a stop leaves none"
 
 
 async def test_a_log_made_ahead_that_a_crash_left_is_deleted(host):
     storage = await open_storage(host.world(), AHEAD)
-    await fill(storage, {1: range(3)})
-    storage._logs.make_ahead()
+    await fill(storage, {1: range(8)})
     host.cut_power()
     storage = await open_storage(host.world(), AHEAD)
     assert (await storage.collect_garbage(live(1))).logs == (1,)
-    await fill(storage, {1: range(3, 6)})
+    await fill(storage, {1: range(8, 10)})
     assert storage._logs.active_id == 2, "its id is not used again"
-    assert held(storage, 1, range(9)) == entries(1, range(6))
+    assert held(storage, 1, range(12)) == entries(1, range(10))
 
 
-async def test_without_room_for_a_log_ahead_the_flush_goes_on(host, log_events):
+async def test_without_room_for_a_log_ahead_the_flush_counts(monkeypatch, host, log_events):
     storage = await open_storage(host.world(), AHEAD)
-    await fill(storage, {1: range(9)})
-    storage._logs.make_ahead = lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no room"))  # type: ignore[method-assign]
-    await fill(storage, {1: range(9, 12)})
-    assert held(storage, 1, range(12)) == entries(1, range(12))
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(storage._logs, "make_ahead", fail)
+    await fill(storage, {1: range(12)})
+    await fill(storage, {1: range(12, 20)})
+    assert held(storage, 1, range(20)) == entries(1, range(20))
     assert any("made ahead" in event["event"] for event in log_events)

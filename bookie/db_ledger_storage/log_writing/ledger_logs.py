@@ -1,7 +1,7 @@
-"""Entry logs of single ledgers (entryLogPerLedgerEnabled): each ledger that is written has a log of its own. Blocking.
+"""Entry logs of single ledgers (entryLogPerLedgerEnabled): each ledger that is written has its own. Blocking.
 
-When a ledger is deleted its logs go as they are, so nothing is copied. The price is one sync for each ledger in a flush,
-and one open file for each that is written.
+When a ledger is deleted its logs go as they are, so nothing is copied. The price is one sync for each ledger in a
+flush, and one open file for each that is written.
 
 Source: BookKeeper's EntryLogManagerForEntryLogPerLedger, which DbLedgerStorage uses too.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from bookie.db_ledger_storage.log_writer import LogWriter, OpenLog
+from bookie.db_ledger_storage.log_writing.log_writer import LogWriter, OpenLog
 from bookie.errors import StorageFailedError
 from quire.service.measuring.summaries import SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
