@@ -26,6 +26,8 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.disks.partitions import check_partitions
+from bookie.disks.status import BookieStatus, KeptStatus, read_status
 from bookie.disks.watch import DiskWatch
 from bookie.errors import (
     BookieError,
@@ -71,8 +73,15 @@ class Bookie:
     """
 
     def __init__(
-        self, world: World, config: BookieConfig, journal: Journal, storage: DbLedgerStorage, disks: DiskWatch
+        self,
+        world: World,
+        config: BookieConfig,
+        journal: Journal,
+        storage: DbLedgerStorage,
+        disks: DiskWatch,
+        status: BookieStatus | None = None,
     ) -> None:
+        """`status`: its status when it stopped, if that is to be obeyed."""
         self.world = world
         self.config = config
         self.journal = journal
@@ -85,12 +94,17 @@ class Bookie:
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
-        self._told_read_only = config.force_read_only
-        self.read_only = config.force_read_only or bool(disks.reason)
+        was_read_only = status is not None and status.read_only
+        self._told_read_only = config.force_read_only or (was_read_only and status is not None and status.manual)
+        if was_read_only and not self._told_read_only and config.read_only_mode_enabled:
+            disks.was_read_only()
+        self.read_only = self._told_read_only or bool(disks.reason)
         """True if no adds are accepted except those of high priority (recovery and cursors).
 
-        Changed by `set_read_only` and by full disks.
+        Changed by `set_read_only`, by full disks and by flushes that fail.
         """
+        self._status = KeptStatus(world, status_folders(config), self._mode)
+        self._status.began_as(status)
         self.state_changed = trio.Event()
         """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
@@ -130,7 +144,7 @@ class Bookie:
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
         storage.on_forgotten = journal.forget_keys
-        if disks.reason:
+        if disks.is_full:
             storage.end_log_later()
 
     def _workers(self, name: str, count: int) -> ReadWorkers:
@@ -251,7 +265,23 @@ class Bookie:
         """Refuse or accept adds. A bookie configured as read-only, or with a full disk, stays read-only."""
         if not self.config.force_read_only:
             self._told_read_only = read_only
+            self._status.changed()
             self._set_state()
+
+    async def status_kept(self) -> bool:
+        """Wait until the present mode is on a disk; return whether it is. With persistBookieStatusEnabled=false nothing
+        is kept, and True is returned.
+        """
+        return not self._keeps_status or await self._status.kept()
+
+    @property
+    def _keeps_status(self) -> bool:
+        return self.config.persist_status and not self.config.force_read_only
+
+    def _mode(self) -> tuple[bool, bool]:
+        """Return whether the bookie is read-only, and whether it was told so."""
+        told = self._told_read_only
+        return told or self.disks.reason != "", told
 
     def _set_state(self) -> None:
         read_only = self._told_read_only or self.disks.reason != ""
@@ -259,6 +289,10 @@ class Bookie:
             return
         log.info("read-only" if read_only else "writable")
         self.read_only = read_only
+        self._status.changed()
+        if read_only:
+            # Adds that wait for room are refused, in a step of their own: this may be called while they are examined.
+            self.timers.at(trio.current_time(), self.adds.room_made)
         self.state_changed.set()
         self.state_changed = trio.Event()
 
@@ -267,7 +301,7 @@ class Bookie:
 
         When it is full, a checkpoint and a round of garbage collection make room.
         """
-        full = self.disks.reason != ""
+        full = self.disks.is_full
         self.journal.economize(full)
         self._set_state()
         if full:
@@ -336,6 +370,8 @@ class Bookie:
             "disks": self.disks.run,
             "garbage collection": partial(self._garbage.run, metadata, instance_id),
         }
+        if self._keeps_status:
+            jobs["status"] = self._status.run
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
 
@@ -389,6 +425,7 @@ async def open_bookie(
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        await world.offload.run(partial(check_partitions, world.disk, config), name="partitions")
         start = await plan(world, config)
         if disks is None:
             disks = DiskWatch(world, config)
@@ -396,8 +433,12 @@ async def open_bookie(
         await folders.mark_dirty(world, config)
         journal_config = replace(config.journal, preallocate=disks.journal_ahead)
         journal = Journal(world, f"{config.journal_directory}/current", journal_config)
-        journal.economize(disks.reason != "")
-        bookie = Bookie(world, config, journal, _storage(world, config), disks)
+        journal.economize(disks.is_full)
+        status: BookieStatus | None = None
+        if config.persist_status and not config.force_read_only:
+            look = partial(read_status, world.disk, status_folders(config))
+            status = await world.offload.run(look, name="bookie status")
+        bookie = Bookie(world, config, journal, _storage(world, config), disks, status)
         await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
@@ -416,6 +457,11 @@ async def open_bookie(
     finally:
         for lock in locks:
             lock.release()
+
+
+def status_folders(config: BookieConfig) -> tuple[str, ...]:
+    """Return the folders that keep the status."""
+    return tuple(f"{folder}/current" for folder in config.ledger_directories)
 
 
 def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:

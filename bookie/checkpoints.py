@@ -86,6 +86,7 @@ class Checkpoints:
         except StorageFailedError as error:
             self._on_failed(error)
             raise
+        self._disks.flushed()
 
     async def _make(self) -> None:
         async with self._making:
@@ -165,11 +166,13 @@ class Checkpoints:
                 if trio.current_time() >= log_again:
                     log.error("checkpoint failed, retrying", reason=str(error))
                     log_again = trio.current_time() + LOGGED_EVERY_S
-                self._disks.failed(f"a checkpoint failed: {error}")
+                no_room = error.errno in NO_ROOM
+                self._disks.flush_failed(f"a checkpoint failed: {error}", no_room=no_room)
                 await trio.sleep(RETRY_S)
                 self.request()
             except Exception:
                 self._job_failures.add("checkpoint")
+                self._disks.flush_failed("a checkpoint failed; see the log", no_room=False)
                 with trio.move_on_after(backoff.next()):
                     await self._stop_wanted.wait()
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.disks.config import DiskKeys
 from bookie.journal.config import JournalConfig
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
@@ -37,9 +38,21 @@ class BookieFolders(BookieIdentity):
         doc="Folder of the indexes of the entry logs; only one. Empty: the folder of the entry logs.",
     )
 
+    @property
+    def journal_directories(self) -> tuple[str, ...]:
+        return (self.journal_directory,)
+
+    @property
+    def ledger_directories(self) -> tuple[str, ...]:
+        return (self.ledger_directory,)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        return (self.index_directory or self.ledger_directory,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders):
+class BookieConfig(DiskKeys, BookieFolders):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

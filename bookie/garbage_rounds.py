@@ -103,7 +103,7 @@ class GarbageRounds:
             self._disk_filled = trio.Event()
             wait_s = min(wait_s, WAIT_FULL_S)
             await trio.sleep(wait_s)
-        if self._disks.reason:
+        if self._disks.is_full:
             self._disk_filled.set()
 
     def stop(self) -> None:

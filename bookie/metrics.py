@@ -75,10 +75,10 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     metrics.gauge("bookie_JOURNAL_DIRS", "Folders of the journal.", lambda: 1)
     metrics.gauge(
         "bookie_ledger_writable_dirs",
-        "1: the disk of entry logs takes entries, 0: it is full.",
-        lambda: 0 if bookie.disks.reason else 1,
+        "Folders of entry logs whose disk is not full.",
+        lambda: bookie.disks.writable_directories,
     )
-    metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: 1)
+    metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: len(bookie.config.ledger_directories))
 
     def of(good: Times, bad: Times | None = None) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
         return lambda: ((("true",), good), *(() if bad is None else ((("false",), bad),)))

@@ -7,7 +7,7 @@ from quire.service.metrics import Metrics
 
 
 def register_disks(metrics: Metrics, disks: DiskWatch) -> None:
-    """Register free room and size of each folder's disk, as last measured, and whether adds are refused for it."""
+    """Register free room and size of each folder's disk, as last measured, and whether adds are refused for it, or because flushes fail."""
     metrics.family(
         "gauge",
         "quire_disk_free_bytes",
@@ -23,3 +23,8 @@ def register_disks(metrics: Metrics, disks: DiskWatch) -> None:
         lambda: [((folder,), size) for folder, (_, size) in disks.sizes.items()],
     )
     metrics.gauge("quire_disk_full", "1: adds are refused for lack of room; 0: not.", lambda: int(disks.reason != ""))
+    metrics.gauge(
+        "quire_bookie_flushes_fail",
+        "1: the bookie is read-only because its last flush failed; 0: not.",
+        lambda: int(disks.flushes_fail),
+    )

@@ -21,9 +21,6 @@ from quire.service.unsupported import BOOKIE_RULES
 class BookieProcessKeys:
     """Keys of the process around a bookie."""
 
-    read_only_enabled: bool = conf_key(
-        "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
     listening_interface: str = conf_key(
         "listeningInterface", "", doc="Network interface to listen on, such as eth0. Empty: all."
     )

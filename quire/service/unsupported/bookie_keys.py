@@ -32,12 +32,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads "
     "entrylogMapAccessExpiryTimeInSeconds "
     "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
-    "pageSize pageLimit",
+    "pageSize pageLimit minUsableSizeForIndexFileCreation",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
     "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
     "defaultRocksdbConf entryLocationCompactionInterval maxOperationNumbersInSingleRocksdbWriteBatch "
     "rocksDBDeleteEntriesBatchSize",
-    "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
@@ -73,10 +72,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 _AT_REST: Final[Mapping[str, str]] = {
     "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
     "majorCompactionInterval",
-    "disk usage is not monitored": (
-        "readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor* isForceGCAllowWhenNoSpace"
-    ),
-    "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
+    "entry logs are not compacted, also not when a disk is full": "isForceGCAllowWhenNoSpace",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
     "requests to the metadata are not limited by a rate": "gcMetadataOpRateLimit zkRequestRateLimit",
