@@ -26,8 +26,9 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.disks.mode import Mode, status_at_start
 from bookie.disks.partitions import check_partitions
-from bookie.disks.status import BookieStatus, KeptStatus, read_status
+from bookie.disks.status import BookieStatus
 from bookie.disks.watch import DiskWatch
 from bookie.errors import (
     BookieError,
@@ -94,19 +95,13 @@ class Bookie:
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
-        was_read_only = status is not None and status.read_only
-        self._told_read_only = config.force_read_only or (was_read_only and status is not None and status.manual)
-        if was_read_only and not self._told_read_only and config.read_only_mode_enabled:
-            disks.was_read_only()
-        self.read_only = self._told_read_only or bool(disks.reason)
+        self.mode = Mode(world, config, disks, status)
+        self.mode.on_change = self._mode_changed
+        self.read_only = self.mode.read_only
         """True if no adds are accepted except those of high priority (recovery and cursors).
 
         Changed by `set_read_only`, by full disks and by flushes that fail.
         """
-        self._status = KeptStatus(world, status_folders(config), self._mode)
-        self._status.began_as(status)
-        self.state_changed = trio.Event()
-        """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
         """Instance id of the cluster."""
         self.failed = trio.Event()
@@ -261,40 +256,20 @@ class Bookie:
         """Position stored in the file lastMark."""
         return self._checkpoints.last_mark
 
+    @property
+    def state_changed(self) -> trio.Event:
+        """Return the event that is set, and replaced, when `read_only` changes."""
+        return self.mode.changed
+
     def set_read_only(self, read_only: bool) -> None:
         """Refuse or accept adds. A bookie configured as read-only, or with a full disk, stays read-only."""
-        if not self.config.force_read_only:
-            self._told_read_only = read_only
-            self._status.changed()
-            self._set_state()
+        self.mode.set(read_only)
 
-    async def status_kept(self) -> bool:
-        """Wait until the present mode is on a disk; return whether it is. With persistBookieStatusEnabled=false nothing
-        is kept, and True is returned.
-        """
-        return not self._keeps_status or await self._status.kept()
-
-    @property
-    def _keeps_status(self) -> bool:
-        return self.config.persist_status and not self.config.force_read_only
-
-    def _mode(self) -> tuple[bool, bool]:
-        """Return whether the bookie is read-only, and whether it was told so."""
-        told = self._told_read_only
-        return told or self.disks.reason != "", told
-
-    def _set_state(self) -> None:
-        read_only = self._told_read_only or self.disks.reason != ""
-        if self._stopping or read_only == self.read_only:
-            return
-        log.info("read-only" if read_only else "writable")
-        self.read_only = read_only
-        self._status.changed()
-        if read_only:
+    def _mode_changed(self) -> None:
+        self.read_only = self.mode.read_only
+        if self.read_only:
             # Adds that wait for room are refused, in a step of their own: this may be called while they are examined.
             self.timers.at(trio.current_time(), self.adds.room_made)
-        self.state_changed.set()
-        self.state_changed = trio.Event()
 
     def _room_changed(self) -> None:
         """React to a disk that became full or has room again.
@@ -303,7 +278,7 @@ class Bookie:
         """
         full = self.disks.is_full
         self.journal.economize(full)
-        self._set_state()
+        self.mode.update()
         if full:
             self.storage.end_log_later()
             self.request_flush()
@@ -370,8 +345,8 @@ class Bookie:
             "disks": self.disks.run,
             "garbage collection": partial(self._garbage.run, metadata, instance_id),
         }
-        if self._keeps_status:
-            jobs["status"] = self._status.run
+        if self.mode.is_kept:
+            jobs["mode"] = self.mode.keep
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
 
@@ -392,7 +367,7 @@ class Bookie:
         self.world.offload.give_up()
 
     async def _stop(self) -> None:
-        self.read_only = True
+        self.mode.stop()
         self._stopping = True
         self.adds.refuse_waiting()
         self.passes.end()
@@ -434,10 +409,7 @@ async def open_bookie(
         journal_config = replace(config.journal, preallocate=disks.journal_ahead)
         journal = Journal(world, f"{config.journal_directory}/current", journal_config)
         journal.economize(disks.is_full)
-        status: BookieStatus | None = None
-        if config.persist_status and not config.force_read_only:
-            look = partial(read_status, world.disk, status_folders(config))
-            status = await world.offload.run(look, name="bookie status")
+        status = await status_at_start(world, config)
         bookie = Bookie(world, config, journal, _storage(world, config), disks, status)
         await bookie._open(start)
         failure: Exception | None = None
@@ -457,11 +429,6 @@ async def open_bookie(
     finally:
         for lock in locks:
             lock.release()
-
-
-def status_folders(config: BookieConfig) -> tuple[str, ...]:
-    """Return the folders that keep the status."""
-    return tuple(f"{folder}/current" for folder in config.ledger_directories)
 
 
 def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:

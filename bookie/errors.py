@@ -85,7 +85,7 @@ class DirectoryInUseError(BookieError):
     """Another process serves these directories. Final: stop it first."""
 
 
-class NoRoomError(BookieError):
+class DisksFullError(BookieError):
     """The disks are full, and readOnlyModeEnabled=false forbids to go on without adds.
 
     Final: free some space, then start the bookie.

@@ -7,7 +7,7 @@ from quire.service.metrics import Metrics
 
 
 def register_disks(metrics: Metrics, disks: DiskWatch) -> None:
-    """Register free room and size of each folder's disk, as last measured, and whether adds are refused for it, or because flushes fail."""
+    """Register free room and size of each folder's disk, as last measured, and whether adds are refused for it."""
     metrics.family(
         "gauge",
         "quire_disk_free_bytes",

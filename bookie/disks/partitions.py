@@ -32,6 +32,6 @@ def _check(disk: Disk, kind: str, folders: Sequence[str]) -> None:
         other = found.setdefault(disk.device(folder), folder)
         if other != folder:
             raise SharedPartitionError(
-                f"the {kind} directories {other} and {folder} are on the same file system: mount one of them elsewhere, "
+                f"the {kind} directories {other} and {folder} are on the same file system: mount one elsewhere, "
                 "or set allowMultipleDirsUnderSameDiskPartition=true"
             )

@@ -21,6 +21,17 @@ SPARE_PART: Final = 4
 """Adds are refused when less than 1/SPARE_PART of the reserve's size is left."""
 
 
+class Fullness:
+    """Reason why a whole bookie is read-only for its disks; "" while it is not."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def why_full(self) -> str:
+        """Return why nothing can be published, for clients; "" while adds are accepted."""
+        return f"the disk is full: {self.reason}" if self.reason else ""
+
+
 class DiskRoom:
     """Known room on the disks. Sizes in bytes."""
 

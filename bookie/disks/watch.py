@@ -17,8 +17,9 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.disks.directory import LedgerDirectory, space_of
+from bookie.disks.room import Fullness
 from bookie.disks.usage import DiskUsage, Space
-from bookie.errors import NoRoomError
+from bookie.errors import DisksFullError
 from quire.service.log import get_logger
 from quire.world.doors import World
 
@@ -59,7 +60,7 @@ class DiskWatch:
         """Bytes that each journal may reserve ahead: the configured size, less on a small disk."""
         self._compared_at = float("-inf")
         self._told = False, False
-        """What was reported: whether there is a reason, and whether a directory is full."""
+        """The last report: whether there is a reason, and whether a directory is full."""
         self._told_almost = [False] * len(self._directories)
         self._started_full = False
         """True if the bookie was opened read-only for lack of room, or because it was read-only when it stopped, which
@@ -73,8 +74,12 @@ class DiskWatch:
         self._unexamined = ""
         self._examined_at = float("-inf")
         self._sizes: dict[str, tuple[int, int]] = {}
-        self.reason = ""
-        """Reason why the bookie is read-only; "" while it is not for its disks."""
+        self.rooms = [each.room for each in self._directories]
+        """Room of each ledger directory: that of a ledger is `rooms[ledger_id % len(rooms)]`. An add for which there is
+        no room is followed by `ran_out`.
+        """
+        self._fullness = Fullness()
+        self.why_full = self._fullness.why_full
         self.takes_urgent = True
         """True if adds of high priority are accepted."""
         self.unflushed: Callable[[], int] = lambda: 0
@@ -85,11 +90,6 @@ class DiskWatch:
         """Set when the disks are full and readOnlyModeEnabled=false. The server must stop."""
 
     # --- decisions
-
-    def take(self, ledger_id: int, size: int) -> bool:
-        """Count an add; return False if there is no room for it in the ledger's directory. Then call `ran_out`."""
-        rooms = self._directories
-        return rooms[ledger_id % len(rooms)].room.take(size)
 
     def may_compact(self, directory: int) -> bool:
         """Return whether compaction of a full directory has the bytes that it needs before it frees any."""
@@ -103,6 +103,11 @@ class DiskWatch:
     def almost_full(self, directory: int) -> bool:
         """Return whether a ledger directory is above diskUsageWarnThreshold: major compaction there waits."""
         return self._usage.almost_full(directory)
+
+    @property
+    def reason(self) -> str:
+        """Reason why the bookie is read-only; "" while it is not for its disks."""
+        return self._fullness.reason
 
     @property
     def is_full(self) -> bool:
@@ -126,14 +131,10 @@ class DiskWatch:
         """Return whether the bookie is read-only because its flushes fail."""
         return bool(self._flush_failure)
 
-    def why_full(self) -> str:
-        """Return why nothing can be published, for clients; "" while adds are accepted."""
-        return f"the disk is full: {self.reason}" if self.reason else ""
-
     # --- what happened
 
     def ran_out(self) -> None:
-        """Measure soon: `take` has refused an add."""
+        """Measure soon: a room has refused an add."""
         self._tell()
         self._wake.set()
 
@@ -164,14 +165,14 @@ class DiskWatch:
         self._usage.fill()
         self._apply_usage()
         self._started_full = True
-        self.reason = self._why_read_only()
+        self._fullness.reason = self._why_read_only()
 
     # --- measuring
 
     def make_room(self) -> None:
         """Release reserves if startup has no room without them.
 
-        Blocking; must be called before anything else is written. NoRoomError.
+        Blocking; must be called before anything else is written. DisksFullError.
         """
         spaces, journals = self._measure()
         devices = Counter(each[0].device for each in spaces)
@@ -186,12 +187,13 @@ class DiskWatch:
                 each.keep_reserve(free, 0)
                 if not each.holds_reserve:
                     log.warning("disk reserve released for startup", free=free, bytes=each.reserve_size)
+        self.rooms = [each.room for each in self._directories]
         self._usage.measured(spaces)
         self._apply_usage()
-        self.reason = self._why_read_only()
+        self._fullness.reason = self._why_read_only()
         self._started_full = bool(self.reason)
         if self.reason and not self._config.read_only_mode_enabled:
-            raise NoRoomError(f"the disks are full, and readOnlyModeEnabled=false: {self.reason}")
+            raise DisksFullError(f"the disks are full, and readOnlyModeEnabled=false: {self.reason}")
 
     async def run(self) -> None:
         """Measure the disks until cancelled."""
@@ -286,7 +288,7 @@ class DiskWatch:
     def _tell(self) -> None:
         """Log and report a change once."""
         started_full, self._started_full = self._started_full, False
-        self.reason = self._why_read_only()
+        self._fullness.reason = self._why_read_only()
         least = self._config.min_usable_for_urgent
         self.takes_urgent = not self.reason or least is None or any(each.free > least for each in self._directories)
         told_reason, told_full = self._told

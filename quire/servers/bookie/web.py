@@ -101,7 +101,7 @@ class BookieResources:
         if wanted and not self._config.bookie.read_only_mode_enabled:
             return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
         self._bookie.set_read_only(wanted)
-        if not await self._bookie.status_kept():
+        if not await self._bookie.mode.kept():
             reason = "The mode has changed, but cannot be stored for a restart: see the log of the bookie"
             return PlainTextResponse(reason, status_code=500)
         return await self.read_only(request)

@@ -17,7 +17,7 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.disks.watch import DiskWatch
-from bookie.errors import NO_ROOM_ENDS, NoRoomError, StorageFailedError
+from bookie.errors import NO_ROOM_ENDS, DisksFullError, StorageFailedError
 from bookie.sessions.session import BookieSession
 from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
@@ -96,7 +96,7 @@ async def run_standalone(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
-        nursery.start_soon(end_when, disks.must_end, NoRoomError(NO_ROOM_ENDS), name="disks full")
+        nursery.start_soon(end_when, disks.must_end, DisksFullError(NO_ROOM_ENDS), name="disks full")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
         ids = BlockLedgerIds(metadata, LEDGERS_ROOT)

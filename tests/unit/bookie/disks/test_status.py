@@ -91,7 +91,7 @@ async def test_one_directory_that_takes_it_is_enough(world: World, monkeypatch: 
 async def test_a_mode_that_was_set_outlives_stops_and_crashes_until_it_is_set_again(machine: Machine) -> None:
     async with machine.life(crash=True) as (bookie, _):
         bookie.set_read_only(True)
-        assert await bookie.status_kept()
+        assert await bookie.mode.kept()
     for crash in (False, True):
         async with machine.life(crash=crash) as (bookie, client):
             await trio.sleep(30)
@@ -100,7 +100,7 @@ async def test_a_mode_that_was_set_outlives_stops_and_crashes_until_it_is_set_ag
     async with machine.life(crash=True) as (bookie, _):
         assert bookie.world.disk.read(STATUS).endswith(b",true\n")
         bookie.set_read_only(False)
-        assert await bookie.status_kept()
+        assert await bookie.mode.kept()
     async with machine.life() as (bookie, client):
         assert not bookie.read_only
         assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
@@ -110,7 +110,7 @@ async def test_without_the_key_nothing_is_written_and_nothing_obeyed(machine: Ma
     machine.config = replace(PERSISTENT, persist_status=False)
     async with machine.life() as (bookie, _):
         bookie.set_read_only(True)
-        assert await bookie.status_kept()
+        assert await bookie.mode.kept()
         assert not bookie.world.disk.exists(STATUS)
         bookie.world.disk.write_atomic(STATUS, b"1,READ_ONLY,17,true\n")
     async with machine.life() as (bookie, _):
@@ -119,7 +119,7 @@ async def test_without_the_key_nothing_is_written_and_nothing_obeyed(machine: Ma
 
 async def test_a_stop_does_not_count_as_read_only(machine: Machine) -> None:
     async with machine.life() as (bookie, _):
-        await bookie.status_kept()
+        await bookie.mode.kept()
     async with machine.life() as (bookie, _):
         assert not bookie.read_only
         assert not bookie.world.disk.exists(STATUS)
@@ -139,7 +139,7 @@ async def test_a_bookie_that_stopped_with_a_full_disk_starts_read_only_and_comes
         disk.limit(disk.used // 24)  # 96 % are used
         await trio.sleep(3)
         assert bookie.read_only
-        assert await bookie.status_kept()
+        assert await bookie.mode.kept()
         assert bookie.world.disk.read(STATUS).startswith(b"1,READ_ONLY,")
         assert bookie.world.disk.read(STATUS).endswith(b",false\n")
     disk.limit(disk.used * 2 // 3)  # 60 %: not above any threshold, and not below the mark
@@ -151,7 +151,7 @@ async def test_a_bookie_that_stopped_with_a_full_disk_starts_read_only_and_comes
         await trio.sleep(5)
         assert not bookie.read_only
         assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
-        assert await bookie.status_kept()
+        assert await bookie.mode.kept()
         assert bookie.world.disk.read(STATUS).startswith(b"1,READ_WRITE,")
 
 
@@ -172,10 +172,8 @@ async def test_a_mode_that_cannot_be_stored_is_said_and_stored_later(machine: Ma
 
             patch.setattr(SimDisk, "write_atomic", full)
             bookie.set_read_only(True)
-            assert not await bookie.status_kept()
+            assert not await bookie.mode.kept()
             assert bookie.read_only
         await trio.sleep(3)
         assert bookie.world.disk.exists(STATUS)
-        assert await bookie.status_kept()
-
-
+        assert await bookie.mode.kept()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bookie.config import BookieConfig
@@ -115,6 +117,6 @@ def test_thresholds_that_are_not_given_follow_the_one_that_is() -> None:
         ({"disk_usage_low_water_mark": 0.96}, "diskUsageLwmThreshold=0.96 is above diskUsageThreshold=0.95"),
     ],
 )
-def test_thresholds_that_contradict_each_other_are_refused(keys: dict[str, float], error: str) -> None:
+def test_thresholds_that_contradict_each_other_are_refused(keys: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         BookieConfig(**keys)
