@@ -200,10 +200,13 @@ class Adds:
         disks = bookie.disks
         allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
         rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
-        rooms = disks.rooms
-        if rc is Rc.OK and not flags & HIGH_PRIORITY and not rooms[ledger_id % len(rooms)].take(run.size):
-            disks.ran_out()
-            rc = Rc.READ_ONLY
+        if rc is Rc.OK and not flags & HIGH_PRIORITY:
+            room = disks.rooms[ledger_id % len(disks.rooms)]
+            if not room.take(run.size):
+                disks.ran_out()
+                if not room.reason:
+                    return False  # until the disks are measured
+                rc = Rc.READ_ONLY
         if rc is not Rc.OK:
             self._refused(add, rc)
             return True

@@ -136,6 +136,7 @@ class Bookie:
         journal.on_no_room = disks.failed
         disks.unflushed = lambda: storage.unflushed_bytes
         disks.changed = self._room_changed
+        disks.measured = self._flushed
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
         storage.on_forgotten = journal.forget_keys

@@ -42,6 +42,8 @@ class DiskRoom:
         self._failure = ""
         self._left = 1 << 62
         """Bytes that adds may still use. Each add is stored twice, in the journal and in an entry log."""
+        self._asked = 0
+        """Bytes that an add waits for, which did not fit into what the last measurement left."""
         self._lack = ""
         """Description of the missing bytes; "" while there are enough."""
         self._above = ""
@@ -64,14 +66,17 @@ class DiskRoom:
         self.reason = self._lack or above
 
     def take(self, size: int) -> bool:
-        """Count an add.
+        """Count an add; return False if there is no room for it.
 
-        Return False if there is no room for it; then adds are refused until there is clearly more room.
+        With a reason it must be refused. Without one the last measurement does not suffice: it has to wait for the next
+        one, which makes room for it or is the reason.
         """
-        self._left -= 2 * size
-        if self._left < 0 and not self._lack:
-            self._lacks("entries added since the last measurement use up the free space")
-        return not self.reason
+        left = self._left - 2 * size
+        if left < 0:
+            self._asked = max(self._asked, 2 * size)
+        else:
+            self._left = left
+        return left >= 0 and not self.reason
 
     def failed(self, error: str) -> None:
         """Record that a write found no room on any disk.
@@ -86,8 +91,10 @@ class DiskRoom:
         if self._failure and self._spare:
             return
         self._failure = ""
-        wanted = unflushed + self._ahead + self._spare * (2 if self.is_full or not reserve_held else 1)
-        self._left = free - wanted
+        kept = unflushed + self._ahead + self._spare
+        self._left = free - kept
+        wanted = kept + max(self._asked, self._spare if self.is_full or not reserve_held else 0)
+        self._asked = 0
         if self.is_full and not reserve_held and free >= wanted:
             return
         self._lacks("" if free >= wanted else f"{free} bytes are free, {wanted} are needed")

@@ -86,6 +86,8 @@ class DiskWatch:
         """Bytes that are not in an entry log yet."""
         self.changed: Callable[[], None] = lambda: None
         """Called when `reason` has changed from or to "", or `is_full` has changed."""
+        self.measured: Callable[[], None] = lambda: None
+        """Called after a measurement."""
         self.must_end = trio.Event()
         """Set when the disks are full and readOnlyModeEnabled=false. The server must stop."""
 
@@ -134,8 +136,7 @@ class DiskWatch:
     # --- what happened
 
     def ran_out(self) -> None:
-        """Measure soon: a room has refused an add."""
-        self._tell()
+        """Measure soon: a room has no place for an add."""
         self._wake.set()
 
     def failed(self, error: str) -> None:
@@ -199,6 +200,7 @@ class DiskWatch:
         """Measure the disks until cancelled."""
         while True:
             free = await self._look()
+            self.measured()
             wait = LOOK_S if free > PLENTY and not self.reason else LOOK_OFTEN_S
             with trio.move_on_after(min(wait, self._config.disk_check_interval_ms / 1000)):
                 await self._wake.wait()
