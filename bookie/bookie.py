@@ -136,7 +136,7 @@ class Bookie:
         journal.on_no_room = disks.failed
         disks.unflushed = lambda: storage.unflushed_bytes
         disks.changed = self._room_changed
-        disks.measured = self._flushed
+        disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
         storage.on_flush_due = self.request_flush
         storage.on_flushed = self._flushed
         storage.on_forgotten = journal.forget_keys
@@ -268,9 +268,6 @@ class Bookie:
 
     def _mode_changed(self) -> None:
         self.read_only = self.mode.read_only
-        if self.read_only:
-            # Adds that wait for room are refused, in a step of their own: this may be called while they are examined.
-            self.timers.at(trio.current_time(), self.adds.room_made)
 
     def _room_changed(self) -> None:
         """React to a disk that became full or has room again.

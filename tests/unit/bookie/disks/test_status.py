@@ -155,6 +155,13 @@ async def test_a_bookie_that_stopped_with_a_full_disk_starts_read_only_and_comes
         assert bookie.world.disk.read(STATUS).startswith(b"1,READ_WRITE,")
 
 
+async def test_a_bookie_that_stops_is_read_only_whatever_comes(machine: Machine) -> None:
+    async with machine.life() as (bookie, _):
+        bookie.mode.stop()
+        bookie.set_read_only(False)
+        assert bookie.read_only
+
+
 async def test_a_file_of_an_older_original_keeps_a_bookie_read_only(machine: Machine) -> None:
     async with machine.life() as (bookie, _):
         bookie.world.disk.write_atomic(STATUS, b"1,READ_ONLY,17\n")
@@ -174,6 +181,7 @@ async def test_a_mode_that_cannot_be_stored_is_said_and_stored_later(machine: Ma
             bookie.set_read_only(True)
             assert not await bookie.mode.kept()
             assert bookie.read_only
+            await trio.sleep(0.5)
         await trio.sleep(3)
         assert bookie.world.disk.exists(STATUS)
         assert await bookie.mode.kept()

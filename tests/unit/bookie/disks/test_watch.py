@@ -284,6 +284,8 @@ async def test_a_bookie_above_the_threshold_takes_no_adds_but_urgent_ones_and_co
         assert await client.add(7, 1) == v2.AddAcks(Rc.READ_ONLY, 7, 1, 1)
         assert await client.add(7, 1, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.OK, 7, 1, 1)
         assert "above diskUsageThreshold=0.8" in bookie.disks.why_full()
+        bookie.disks.takes_urgent = False
+        assert await client.add(7, 2, flags=v2.HIGH_PRIORITY) == v2.AddAcks(Rc.READ_ONLY, 7, 2, 2)
         machine.host.disk.limit(GB // 3)  # 75 %
         await trio.sleep(3)
         assert await client.add(7, 2) == v2.AddAcks(Rc.OK, 7, 2, 2)
