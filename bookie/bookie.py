@@ -124,8 +124,8 @@ class Bookie:
             on_released=self._flushed,
             on_failed=self._storage_failed,
         )
-        self._garbage = GarbageRounds(
-            world, config, storage, disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+        self.garbage = GarbageRounds(
+            world, config, [storage], disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
         )
         self._stopping = False
         self._given_up = False
@@ -280,7 +280,7 @@ class Bookie:
         if full:
             self.storage.end_log_later()
             self.request_flush()
-            self._garbage.hurry()
+            self.garbage.hurry()
 
     # --- journal
 
@@ -310,7 +310,7 @@ class Bookie:
 
         MetadataError, OSError, BookieError: nothing or only a part was deleted.
         """
-        return await self._garbage.collect(metadata, instance_id)
+        return await self.garbage.collect(metadata, instance_id)
 
     # --- start and stop
 
@@ -341,7 +341,7 @@ class Bookie:
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
-            "garbage collection": partial(self._garbage.run, metadata, instance_id),
+            "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
         if self.mode.is_kept:
             jobs["mode"] = self.mode.keep
@@ -370,8 +370,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self.passes.end()
         self._checkpoints.stop()
-        self._garbage.stop()
-        await self._garbage.end()
+        self.garbage.stop()
+        await self.garbage.end()
         await self._checkpoints.ended()
         await self._readers.aclose()  # the jobs use what is closed below
         await self._urgent_readers.aclose()
@@ -439,6 +439,9 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
+        compaction=config.compaction(config.entry_log_size_max),
+        keep_log_map=config.keep_log_map,
+        log_map_folder=config.log_map_directory,
     )
     return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 

@@ -45,6 +45,10 @@ class StorageDamagedError(BookieError):
     """
 
 
+class LogMissingError(StorageDamagedError):
+    """An entry log is not there. A row read before compaction deleted the log leads to it, and is read again."""
+
+
 class StorageFailedError(BookieError):
     """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 

@@ -117,6 +117,11 @@ class DiskWatch:
         return any(each.room.reason for each in self._directories)
 
     @property
+    def is_almost_full(self) -> bool:
+        """Return whether a ledger directory is full or above diskUsageWarnThreshold."""
+        return self.is_full or any(self._usage.almost_full(number) for number in range(len(self._directories)))
+
+    @property
     def writable_directories(self) -> int:
         """Number of ledger directories that are not full."""
         return sum(not each.room.reason for each in self._directories)

@@ -23,6 +23,7 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.real import real_world
+from tests.support.waiting import until
 from tests.unit.bookie.build import Client, add_frames, cluster, entry
 
 pytestmark = [pytest.mark.cluster, pytest.mark.real_clock(seconds=1200)]
@@ -90,11 +91,9 @@ class Ledgers:
         """Write ledgers of 20 entries until the bookie stays read-only."""
         while True:
             await self._until_refused(client)
-            with trio.move_on_after(0.5):
-                while bookie.read_only:
-                    await trio.sleep(0.01)
-                continue
-            return
+            await trio.sleep(0.5)
+            if bookie.read_only:
+                return
 
     async def _until_refused(self, client: Client) -> None:
         """Write ledgers until an add is refused."""
@@ -131,6 +130,10 @@ async def rounds(folder: Path, count: int) -> None:
     async with open_bookie(world, config_on(folder), store) as bookie:
         ledgers, client = Ledgers(store, bookie), Small(bookie)
         least = 0
+
+        def has_room() -> bool:
+            return not bookie.read_only and world.disk.free_bytes(str(folder)) > SIZE_MB << 19
+
         for number in range(count):
             with trio.fail_after(ROUND_MAX_S):
                 await ledgers.fill(client, bookie)
@@ -138,8 +141,7 @@ async def rounds(folder: Path, count: int) -> None:
                 least = least or stored // 2
                 assert stored >= least, f"round {number}: {stored} entries fit, less than half of what fitted at first"
                 await ledgers.delete(keep=1 if number % 2 else 0)
-                while bookie.read_only or world.disk.free_bytes(str(folder)) < SIZE_MB << 19:
-                    await trio.sleep(0.01)
+                await until(has_room)
                 await ledgers.check(client)
     async with open_bookie(world, config_on(folder), store) as bookie:
         await ledgers.check(Small(bookie))

@@ -65,6 +65,7 @@ class BookieServerConfig:
     def __post_init__(self) -> None:
         self.tls.server()
         self.http.tls()
+        self.bookie.check_compaction()
         if self.auth.by_certificate and not (self.tls.enabled and self.tls.require_certificate):
             raise ValueError(
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "

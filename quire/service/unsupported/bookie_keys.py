@@ -35,14 +35,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "pageSize pageLimit minUsableSizeForIndexFileCreation",
     "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
     "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
-    "defaultRocksdbConf entryLocationCompactionInterval maxOperationNumbersInSingleRocksdbWriteBatch "
+    "defaultRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch "
     "rocksDBDeleteEntriesBatchSize",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
-    "the maps of entry logs are kept in memory": "gcEntryLogMetadataCache*",
-    "tuning of compaction, which does not exist": "compactionMaxOutstandingRequests minorCompactionMaxTimeMillis "
-    "majorCompactionMaxTimeMillis useTargetEntryLogSizeForGc useTransactionalCompaction forceAllowCompaction "
-    "isThrottleByBytes compactionRate*",
     "the cluster's LAYOUT determines it": "ledgerManagerFactoryClass ledgerManagerType "
     "allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
@@ -70,9 +66,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "entry logs are not compacted": "minorCompactionThreshold minorCompactionInterval majorCompactionThreshold "
-    "majorCompactionInterval",
-    "entry logs are not compacted, also not when a disk is full": "isForceGCAllowWhenNoSpace",
+    "the copies of several entry logs share one, and each row is moved by itself": "useTransactionalCompaction",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
     "requests to the metadata are not limited by a rate": "gcMetadataOpRateLimit zkRequestRateLimit",

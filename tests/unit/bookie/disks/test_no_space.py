@@ -21,6 +21,7 @@ from simulation.machines import key_value
 from simulation.machines.disk import SimDisk, SimFile
 from simulation.machines.world import in_universe
 from tests.support.effort import effort
+from tests.support.waiting import until
 from tests.unit.bookie.build import CONFIG, Client, add_frames
 from tests.unit.bookie.machine import Machine
 
@@ -87,7 +88,7 @@ def full(path: str) -> OSError:
 
 
 class Story:
-    """What a bookie was told, and what it acknowledged."""
+    """Work of a bookie, and the entries that it acknowledged."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -129,9 +130,7 @@ class Story:
 
     async def come_back(self, bookie: Bookie, client: Client) -> None:
         """Check that the bookie is writable, has everything, and takes more."""
-        with trio.fail_after(60):
-            while bookie.read_only:
-                await trio.sleep(0.1)
+        await until(lambda: not bookie.read_only, within=60)
         assert await self.add(client, self._ledgers[0])
         await self.check(client)
 
@@ -158,7 +157,9 @@ async def run(first: int, count: int, *, crash: bool) -> int:
 
 
 @pytest.mark.seeded
-async def test_a_disk_that_is_full_at_any_one_step_loses_nothing_that_was_acknowledged(log_events: list) -> None:
+async def test_a_disk_that_is_full_at_any_one_step_loses_nothing_that_was_acknowledged(
+    log_events: list[dict[str, object]],
+) -> None:
     total = await run(ALWAYS, 0, crash=False)
     assert total > 30
     for first in range(0, total, effort(quick=10, full=1)):
