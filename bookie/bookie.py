@@ -46,7 +46,7 @@ from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-from bookie.reads import ReadWorkers
+from bookie.reads import ReadLimit, ReadWorkers
 from bookie.recovery import Start, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.stats import BookieStats
@@ -91,7 +91,13 @@ class Bookie:
         self.lacs = LacTable()
         self.timers = Timers()
         self.passes = Passes()
-        self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
+        self.adds = Adds(
+            self,
+            waiting_max=config.journal.queue_size_max,
+            wait_s=config.add_wait_ms / 1000,
+            entries_waiting_max=config.adds_waiting_max,
+            in_progress_max=config.adds_in_progress_max,
+        )
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
@@ -109,6 +115,7 @@ class Bookie:
         self.stats = BookieStats()
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
+        self.read_limit = ReadLimit(config.reads_in_progress_max)
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self.job_failures = JobFailures()
@@ -150,7 +157,7 @@ class Bookie:
             name=name,
             workers=count,
             waiting_max=count * self.config.reads_in_flight_max,
-            after=self.passes.end,
+            after=self._reads_answered,
             sectors_read=self.world.disk.sectors_read,
         )
 
@@ -228,6 +235,10 @@ class Bookie:
     def read_room(self, *, urgent: bool) -> int:
         """Return the number of reads that `read_by_worker` would accept now."""
         return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).room
+
+    def _reads_answered(self) -> None:
+        self.passes.end()
+        self.read_limit.freed()
 
     @property
     def reads_in_flight(self) -> int:
@@ -442,6 +453,9 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         compaction=config.compaction(config.entry_log_size_max),
         keep_log_map=config.keep_log_map,
         log_map_folder=config.log_map_directory,
+        index_keys=config,
+        read_ahead_bytes=config.read_ahead_bytes_max,
+        sync_every_bytes=config.flush_sync_bytes or write_cache,
     )
     return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 

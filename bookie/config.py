@@ -8,6 +8,10 @@ from typing import Final
 from bookie.disks.config import DiskKeys
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
+from bookie.settings.indexes import IndexKeys
+from bookie.settings.pressure import PressureKeys
+from bookie.settings.reads_and_flushes import ReadAndFlushKeys
+from bookie.settings.sockets import SocketKeys
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
@@ -60,7 +64,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, DiskKeys, GcConfig):
+class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -98,3 +98,7 @@ class DisksFullError(BookieError):
 
 class SharedPartitionError(BookieError):
     """Two directories are on one file system, which the configuration forbids. Final: the message says what to do."""
+
+
+class IndexOptionsError(BookieError):
+    """An options file of an index cannot be obeyed. Final: correct the file, or remove the key that names it."""

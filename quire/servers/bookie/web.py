@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -27,7 +26,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
-from bookie.metrics import register
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
@@ -37,14 +35,11 @@ from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.gc_web import GcResources
-from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
-from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
-from quire.service.serve import ConnectionCounts
 
 LEDGERS_PER_PAGE: Final = 100
 _SECRETS: Final = frozenset(("quireZooKeeperAuth",))
@@ -246,17 +241,12 @@ def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 def web_app(
     bookie: Bookie,
     metadata: MetadataStore,
-    counts: ConnectionCounts,
     config: BookieServerConfig,
     nursery: trio.Nursery,
-    certificates: Mapping[str, Certified | None],
+    metrics: Metrics | None,
 ) -> Starlette:
-    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
-    TLS by port."""
-    metrics = Metrics()
-    register(metrics, bookie, counts)
-    register_machine(metrics, certificates)
-    watch_loop(metrics)
+    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
+    switched off."""
     return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 

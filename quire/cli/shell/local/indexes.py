@@ -7,11 +7,11 @@ from typing import Any, Final
 from bookie.db_ledger_storage.entry_log_format import location_text
 from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.errors import StorageDamagedError
-from quire.cli.shell import files
 from quire.cli.shell.arguments import Arguments, CommandOption
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError, UsageError
+from quire.cli.shell.local import files
 
 _ID: Final = 8
 

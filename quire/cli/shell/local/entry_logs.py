@@ -16,12 +16,12 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_name,
 )
 from bookie.errors import StorageDamagedError
-from quire.cli.shell import files
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
-from quire.cli.shell.records import RecordPrinter
+from quire.cli.shell.local import files
+from quire.cli.shell.local.records import RecordPrinter
 from quire.wire.bookkeeper.entry import METADATA_LENGTH
 from quire.world.doors import File
 

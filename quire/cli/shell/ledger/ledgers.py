@@ -10,7 +10,7 @@ from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, BothDumpAndRestoreError, ShellError
-from quire.cli.shell.ledger_text import has_entries_on, metadata_text, metadata_value
+from quire.cli.shell.ledger.ledger_text import has_entries_on, metadata_text, metadata_value
 from quire.metadata import ledger_codec
 from quire.metadata.errors import MalformedMetadataError, NodeExistsError, UnsupportedLayoutError
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata

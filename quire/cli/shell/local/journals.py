@@ -14,13 +14,13 @@ from bookie.journal.format import (
     decode_last_mark,
     file_name,
 )
-from quire.cli.shell import files
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
-from quire.cli.shell.journal_scan import JournalScan
-from quire.cli.shell.records import RecordPrinter
+from quire.cli.shell.local import files
+from quire.cli.shell.local.journal_scan import JournalScan
+from quire.cli.shell.local.records import RecordPrinter
 
 
 async def last_mark(shell: Shell, arguments: Arguments) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from autorecovery.auditing.election import read_auditor
 from autorecovery.marks.underreplication import Underreplicated, UnderreplicatedLedgers
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
-from quire.cli.shell.bookies import where_text, whereabouts
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
+from quire.cli.shell.metadata.bookies import where_text, whereabouts
 from quire.metadata.store import MetadataStore
 
 DRY_RUN = CommandOption(name="dry-run", help="Only print what would be done.")

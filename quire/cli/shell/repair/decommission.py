@@ -17,16 +17,16 @@ from typing import Final
 import trio
 
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
-from quire.cli.shell.bookies import known_bookies
-from quire.cli.shell.cluster import running_bookies
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
-from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.ledger_text import has_entries_on
-from quire.cli.shell.ledgers import each_ledger
-from quire.cli.shell.marks import DRY_RUN, marks_of, working_auditor
-from quire.cli.shell.probes import local_bookie_id
+from quire.cli.shell.ledger.ledger_text import has_entries_on
+from quire.cli.shell.ledger.ledgers import each_ledger
+from quire.cli.shell.ledger.probes import local_bookie_id
+from quire.cli.shell.metadata.bookies import known_bookies
+from quire.cli.shell.metadata.cluster import running_bookies
+from quire.cli.shell.metadata.cookies import forget_cookie
+from quire.cli.shell.repair.marks import DRY_RUN, marks_of, working_auditor
 from quire.metadata.bookies import check_bookie_id
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import MetadataStore

@@ -10,7 +10,7 @@ from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.ledgers import read_file, write_file
+from quire.cli.shell.ledger.ledgers import read_file, write_file
 from quire.metadata import bookies
 from quire.metadata.bookies import Cookie, check_bookie_id, decode_cookie, encode_cookie
 from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError

@@ -10,7 +10,7 @@ from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
-from quire.cli.shell.ledgers import LEDGER, no_such_ledger
+from quire.cli.shell.ledger.ledgers import LEDGER, no_such_ledger
 from quire.ledger.bookies.answers import Answer
 from quire.ledger.bookies.connection import BookieConnection
 from quire.ledger.client import LedgerClient

@@ -17,9 +17,9 @@ from autorecovery.ledger_checker import LedgerChecker
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
-from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import FAILED, ShellError
-from quire.cli.shell.ledgers import each_ledger
+from quire.cli.shell.ledger.ledgers import each_ledger
+from quire.cli.shell.metadata.cookies import forget_cookie
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     BookieError,

@@ -4,6 +4,7 @@ It blocks, like the commands on local files: no other task runs beside them, and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePath
@@ -30,6 +31,11 @@ def opened(shell: Shell, path: str) -> Iterator[File]:
         yield file
     finally:
         file.close()
+
+
+def full_path(path: str) -> str:
+    """Return a path as the original prints it: absolute, and without links."""
+    return os.path.realpath(path)
 
 
 def find(shell: Shell, folders: tuple[str, ...], name: str) -> str:
