@@ -24,7 +24,6 @@ from bookie.adds import Adds, Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.mode import Mode, status_at_start
 from bookie.disks.partitions import check_partitions
@@ -50,6 +49,7 @@ from bookie.reads import ReadLimit, ReadWorkers
 from bookie.recovery import Start, plan, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.stats import BookieStats
+from bookie.storages import storage_of
 from bookie.timers import Timers
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import MetadataStore
@@ -419,7 +419,7 @@ async def open_bookie(
         journal = Journal(world, f"{config.journal_directory}/current", journal_config)
         journal.economize(disks.is_full)
         status = await status_at_start(world, config)
-        bookie = Bookie(world, config, journal, _storage(world, config), disks, status)
+        bookie = Bookie(world, config, journal, storage_of(world, config), disks, status)
         await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
@@ -438,26 +438,6 @@ async def open_bookie(
     finally:
         for lock in locks:
             lock.release()
-
-
-def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
-    write_cache = config.write_cache_mb << 20
-    options = StorageOptions(
-        write_cache_bytes_max=write_cache,
-        flush_at_bytes=write_cache // 4,
-        read_cache_bytes_max=config.read_cache_mb << 20,
-        read_ahead_entries=config.read_ahead_entries,
-        log_size_max=config.entry_log_size_max,
-        page_cache_bytes=config.page_cache_mb << 20,
-        block_cache_bytes=config.rocksdb_cache_bytes,
-        compaction=config.compaction(config.entry_log_size_max),
-        keep_log_map=config.keep_log_map,
-        log_map_folder=config.log_map_directory,
-        index_keys=config,
-        read_ahead_bytes=config.read_ahead_bytes_max,
-        sync_every_bytes=config.flush_sync_bytes or write_cache,
-    )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 
 
 def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:
