@@ -70,7 +70,7 @@ class DiskWatch:
         """
         self._wake = trio.Event()
         self._failed_at = float("-inf")
-        self._flush_failure = ""
+        self._flush_failures: dict[object, str] = {}
         self._unexamined = ""
         self._examined_at = float("-inf")
         self._sizes: dict[str, tuple[int, int]] = {}
@@ -136,7 +136,7 @@ class DiskWatch:
     @property
     def flushes_fail(self) -> bool:
         """Return whether the bookie is read-only because its flushes fail."""
-        return bool(self._flush_failure)
+        return bool(self._flush_failures)
 
     # --- what happened
 
@@ -152,18 +152,19 @@ class DiskWatch:
         self._tell()
         self._wake.set()
 
-    def flush_failed(self, error: str, *, no_room: bool) -> None:
-        """Record a flush that failed: the bookie is read-only until one passes. `no_room`: that was the reason."""
-        self._flush_failure = error
+    def flush_failed(self, key: object, error: str, *, no_room: bool) -> None:
+        """Record a flush that failed: the bookie is read-only until one with that key passes. `no_room`: that was the
+        reason.
+        """
+        self._flush_failures[key] = error
         if no_room:
             self.failed(error)
         else:
             self._tell()
 
-    def flushed(self) -> None:
+    def flushed(self, key: object) -> None:
         """Record a flush that passed."""
-        if self._flush_failure:
-            self._flush_failure = ""
+        if self._flush_failures.pop(key, None) is not None:
             self._tell()
 
     def was_read_only(self) -> None:
@@ -284,8 +285,8 @@ class DiskWatch:
     # --- the state of the bookie
 
     def _why_read_only(self) -> str:
-        if self._unexamined or self._flush_failure:
-            return self._unexamined or self._flush_failure
+        if self._unexamined or self._flush_failures:
+            return self._unexamined or next(iter(self._flush_failures.values()))
         full = [each for each in self._directories if each.room.reason]
         if not full or (len(full) < len(self._directories) and not self._config.read_only_on_any_full):
             return ""
@@ -303,7 +304,7 @@ class DiskWatch:
         if self._told == (told_reason, told_full) and not started_full:
             return
         if self.reason and not told_reason:
-            if self.is_full or not self._flush_failure:
+            if self.is_full or not self._flush_failures:
                 log.error("no room: refusing adds except for acknowledgements and recovery", reason=self.reason)
             else:
                 log.error("flushes fail: refusing adds except for acknowledgements and recovery", reason=self.reason)

@@ -137,9 +137,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
     ),
-    "allowStorageExpansion": refused(
-        is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
-    ),
     "dataIntegrityChecking": refused(
         is_true,
         "a wiped bookie is not filled up by itself; set it to false, and use replace-disk, which has its ledgers "
