@@ -56,7 +56,7 @@ def parts(world: World, config: BookieConfig, disks: DiskWatch) -> Parts:
     )
     written = [Journal(world, f"{folder}/current", journal_config) for folder in config.journal_directories]
     for journal in written:
-        journal.economize(disks.reason != "")
+        journal.economize(disks.is_full)
     if routes.directories == 1 and routes.journals == 1:
         return Parts(storages[0], written[0], routes, directories, journals)
     storage = SpreadStorage(storages, routes, directories)

@@ -49,7 +49,7 @@ def register_directories(metrics: Metrics, bookie: MeasuredBookie) -> None:
     metrics.gauge(
         "bookie_ledger_writable_dirs",
         "Folders of entry logs that take entries.",
-        lambda: 0 if bookie.disks.reason else len(bookie.directories.usable),
+        lambda: min(bookie.disks.writable_directories, len(bookie.directories.usable)),
     )
     metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: len(config.ledger_directories))
     metrics.family(
