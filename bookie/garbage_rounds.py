@@ -15,7 +15,7 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
@@ -63,7 +63,7 @@ class GarbageRounds:
         world: World,
         config: BookieConfig,
         storages: Sequence[DbLedgerStorage],
-        health: Health,
+        health: DirectoryHealth,
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],
