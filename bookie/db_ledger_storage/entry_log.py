@@ -22,11 +22,11 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_id_of,
     log_name,
 )
-from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
 from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read_ledgers_map
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
 from bookie.db_ledger_storage.log_writing.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
-from bookie.db_ledger_storage.open_logs import OpenLogs
 from bookie.db_ledger_storage.log_writing.page_window import PageWindow
+from bookie.db_ledger_storage.open_logs import OpenLogs
 from bookie.errors import StorageFailedError
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run

@@ -27,10 +27,10 @@ from bookie.db_ledger_storage.flush import FlushJob, make_log_ahead
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
-from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.parts import StorageParts, change_maps
 from bookie.db_ledger_storage.read_cache import ReadCache

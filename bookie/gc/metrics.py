@@ -10,8 +10,8 @@ from functools import partial
 
 from bookie.db_ledger_storage.compaction.choice import in_buckets
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
-from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.log_map import LogUsage
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.garbage_rounds import GarbageRounds
 from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics

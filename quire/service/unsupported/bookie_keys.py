@@ -26,12 +26,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "entries are written out of the write cache, and read as they are needed, without a buffer": "readBufferSizeBytes "
     "writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads skipList* openFileLimit fileInfo* "
-    "pageSize pageLimit",
+    "pageSize pageLimit minUsableSizeForIndexFileCreation",
     "there are two indexes, which have files of their own": "defaultRocksdbConf",
     "rows are written in batches of 1000, and those of a ledger are deleted as one range": (
         "maxOperationNumbersInSingleRocksdbWriteBatch rocksDBDeleteEntriesBatchSize"
     ),
-    "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "see ledgerManagerFactoryClass": "ledgerManagerType allowShadedLedgerManagerFactoryClass "
@@ -58,8 +57,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "disk usage is not monitored": ("readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor*"),
-    "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
     "plug-ins of the JVM cannot be loaded": "extraServerComponents",

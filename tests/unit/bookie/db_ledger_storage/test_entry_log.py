@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bookie.db_ledger_storage import log_contents
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
-from bookie.db_ledger_storage.open_logs import OPEN_FILES_MAX
 from bookie.db_ledger_storage.log_writing.page_window import PageWindow
+from bookie.db_ledger_storage.open_logs import OPEN_FILES_MAX
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
