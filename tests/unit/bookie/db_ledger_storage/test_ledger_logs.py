@@ -1,4 +1,4 @@
-"""Logs of single ledgers, and the log that is made ahead. Covers bookie/db_ledger_storage/log_writing/ledger_logs.py."""
+"""Logs of single ledgers, and the log that is made ahead. Covers bookie/db_ledger_storage/log_writing."""
 
 from __future__ import annotations
 
