@@ -41,7 +41,7 @@ LEDGERS_TOGETHER: Final = 1000
 """Candidates that are collected before they are checked."""
 
 
-class Peers(Protocol):
+class OtherHolders(Protocol):
     """The other bookies and the marks of auto recovery, as the collection needs them."""
 
     def hold(self, ledger_id: int) -> AbstractAsyncContextManager[bool]:
@@ -53,7 +53,7 @@ class Peers(Protocol):
         """
 
 
-OpenPeers = Callable[[], AbstractAsyncContextManager[Peers]]
+OpenPeers = Callable[[], AbstractAsyncContextManager[OtherHolders]]
 
 
 def why_kept(metadata: LedgerMetadata | None, bookie_id: str) -> str:
@@ -114,7 +114,7 @@ class OverreplicatedLedgers:
         stack: AsyncExitStack,
         deleted: list[int],
     ) -> None:
-        peers: Peers | None = None
+        peers: OtherHolders | None = None
         candidates: list[int] = []
         ledgers: list[int] | None = []
         while ledgers is not None:
@@ -130,7 +130,7 @@ class OverreplicatedLedgers:
                 candidates = []
 
     async def _check(
-        self, storage: DbLedgerStorage, manager: LedgerManager, peers: Peers, candidates: Sequence[int]
+        self, storage: DbLedgerStorage, manager: LedgerManager, peers: OtherHolders, candidates: Sequence[int]
     ) -> list[int]:
         deleted: list[int] = []
 
@@ -149,7 +149,7 @@ class OverreplicatedLedgers:
         return sorted(deleted)
 
     async def _confirm(
-        self, storage: DbLedgerStorage, manager: LedgerManager, peers: Peers, ledgers: list[int]
+        self, storage: DbLedgerStorage, manager: LedgerManager, peers: OtherHolders, ledgers: list[int]
     ) -> list[int]:
         (ledger_id,) = ledgers
         await trio.sleep(QUIET_S)
@@ -166,7 +166,7 @@ class OverreplicatedLedgers:
         log.info("ledger belongs to other bookies, which have all its copies; deleted here", ledger=ledger_id)
         return ledgers
 
-    async def _lacking(self, storage: DbLedgerStorage, peers: Peers, ledger_id: int, metadata: LedgerMetadata) -> str:
+    async def _lacking(self, storage: DbLedgerStorage, peers: OtherHolders, ledger_id: int, metadata: LedgerMetadata) -> str:
         try:
             ids = await self._offload.run(partial(storage.reader.entry_ids, ledger_id), name="entries of a ledger")
         except NoLedgerError:

@@ -7,19 +7,19 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 
 from bookie.errors import PeersUnavailableError
-from bookie.gc.overreplicated import Peers
+from bookie.gc.overreplicated import OtherHolders
 from quire.metadata.store import MetadataStore
 from quire.service.errors import ConfigError
 from quire.world.doors import World
 
-OpenPeersOn = Callable[[World, MetadataStore], AbstractAsyncContextManager[Peers]]
+OpenPeersOn = Callable[[World, MetadataStore], AbstractAsyncContextManager[OtherHolders]]
 
 
 def peers_of(conf: Path | None, bookie_id: str) -> OpenPeersOn:
     """Return `open_peers(world, metadata)`, with the TLS and the password that auto recovery has in the same file."""
 
     @asynccontextmanager
-    async def open_peers(world: World, metadata: MetadataStore) -> AsyncGenerator[Peers, None]:
+    async def open_peers(world: World, metadata: MetadataStore) -> AsyncGenerator[OtherHolders, None]:
         # Imported here, because a bookie seldom needs its client.
         from autorecovery.ledger_checker import LedgerChecker
         from autorecovery.marks.underreplication import UnderreplicatedLedgers
