@@ -1,7 +1,7 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush
-           -> lastMark -> new journal file -> serve
+Start      lock -> cookies -> losses (limbo/) -> journal checked -> storage opened -> journal replayed into it
+           -> full flush -> lastMark -> new journal file -> ledgers into limbo after a loss -> serve
 Checkpoint every flush interval, and when the write cache is half full: checkpoints.py
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
@@ -43,8 +43,10 @@ from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
+from bookie.limbo.epochs import Epochs
+from bookie.limbo.losses import Losses
 from bookie.reads import ReadWorkers
-from bookie.recovery import Start, plan, recover, seal_path_of
+from bookie.recovery import Start, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.stats import BookieStats
 from bookie.timers import Timers
@@ -326,7 +328,7 @@ class Bookie:
             # From here on a start without the journal is refused, even if this run never completes a checkpoint.
             await checkpoints.write_last_mark(self.journal.mark())
 
-    def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
+    def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str, epochs: Epochs) -> None:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoints.run, name="bookie checkpoints")
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
@@ -334,6 +336,7 @@ class Bookie:
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
+            "epochs": epochs.run,
             "garbage collection": partial(self._garbage.run, metadata, instance_id),
         }
         for name, job in jobs.items():
@@ -388,8 +391,9 @@ async def open_bookie(
     instance_id = await read_instance_id(metadata, config.ledgers_root)
     locks = await folders.lock(world, config)
     try:
-        await folders.check(world, config, metadata, instance_id)
-        start = await plan(world, config)
+        losses = Losses(world, config, metadata, folders.current_folders(config))
+        await folders.check(world, config, metadata, instance_id, losses)
+        start = await losses.plan()
         if disks is None:
             disks = DiskWatch(world, config)
             await world.offload.run(disks.make_room, name="disk room")
@@ -399,9 +403,13 @@ async def open_bookie(
         journal.economize(disks.reason != "")
         bookie = Bookie(world, config, journal, _storage(world, config), disks)
         await bookie._open(start)
+        if losses.reasons:
+            await losses.into_limbo(bookie.storage)
+            await folders.stamp_again(world, config, metadata, instance_id, is_new=losses.is_new)
+        await losses.settled()
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            bookie._start(nursery, metadata, instance_id)
+            bookie._start(nursery, metadata, instance_id, losses.epochs)
             try:
                 yield bookie
             except Exception as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bookie.journal.config import JournalConfig
+from bookie.limbo.config import IntegrityKeys
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
@@ -39,7 +40,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders):
+class BookieConfig(BookieFolders, IntegrityKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from bookie.errors import CookieMismatchError
 from quire.metadata.bookies import Cookie, decode_cookie, encode_cookie, read_cookie, write_cookie
@@ -33,14 +33,31 @@ class Found:
     has_data: bool
 
 
-def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found]) -> bool:
+class Losing(Protocol):
+    """The part of limbo.losses that the check of cookies uses."""
+
+    may_lack: bool
+    """True if folders without a cookie are used again, after what they held is declared lost."""
+    lacking: tuple[str, ...]
+    """Set by the check: those folders."""
+
+    async def returns(self) -> bool:
+        """Return whether a bookie without any cookie has lost it: then its folders are stamped later."""
+
+
+def must_stamp(
+    expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], *, may_lack: bool = False
+) -> bool:
     """Decide whether this is a new bookie (True) or a known one (False). Pure.
 
     `stored` is the cluster's copy, `found` what each folder has. CookieMismatchError says what is wrong and what to do.
+    With `may_lack`, folders of a known bookie may lack their cookie.
     """
     if stored is not None:
         _same(expected, stored, "the cluster")
         for folder, there in found.items():
+            if there.cookie is None and may_lack:
+                continue
             if there.cookie is None:
                 raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
             _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
@@ -124,20 +141,44 @@ def _is_hex(name: str) -> bool:
 
 
 async def check_cookies(
-    world: World, metadata: MetadataStore, expected: Cookie, folders: tuple[str, ...], *, ledgers_root: str
+    world: World,
+    metadata: MetadataStore,
+    expected: Cookie,
+    folders: tuple[str, ...],
+    *,
+    ledgers_root: str,
+    losing: Losing | None = None,
 ) -> None:
     """Check that `folders` (the `current` ones) belong to this bookie; stamp them if it is new. CookieMismatchError."""
     stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
     found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
-    if not must_stamp(expected, None if stored is None else stored.value, found):
-        return
+    may_lack = losing is not None and losing.may_lack
+    if must_stamp(expected, None if stored is None else stored.value, found, may_lack=may_lack):
+        if losing is None or not await losing.returns():
+            await stamp(world, metadata, expected, folders, ledgers_root=ledgers_root, is_new=True)
+    elif losing is not None:
+        losing.lacking = tuple(folder for folder, there in found.items() if there.cookie is None)
+
+
+async def stamp(
+    world: World,
+    metadata: MetadataStore,
+    expected: Cookie,
+    folders: tuple[str, ...],
+    *,
+    ledgers_root: str,
+    is_new: bool,
+) -> None:
+    """Write the cookie to the folders, and to the cluster if the bookie `is_new` there. CookieMismatchError."""
     data = encode_cookie(expected)
 
-    def stamp() -> None:
+    def write() -> None:
         for folder in folders:
             world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
 
-    await world.offload.run(stamp, name="cookies")
+    await world.offload.run(write, name="cookies")
+    if not is_new:
+        return
     try:
         await write_cookie(metadata, expected, None, root=ledgers_root)
     except NodeExistsError as error:

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 from bookie.config import BookieConfig
-from bookie.cookie import check_cookies, check_storage
+from bookie.cookie import Losing, check_cookies, check_storage, stamp
 from bookie.errors import DirectoryInUseError
+from bookie.limbo.boot import boot_id
 from quire.metadata.bookies import Cookie
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -52,22 +53,41 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
     return await world.offload.run(job, name="bookie lock")
 
 
-async def check(world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str) -> None:
+def current_folders(config: BookieConfig) -> tuple[str, ...]:
+    """Return the folders that carry a cookie."""
+    return tuple(f"{folder}/current" for folder in _folders(config))
+
+
+async def check(
+    world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str, losing: Losing | None = None
+) -> None:
     """Check that the folders belong to this bookie; stamp them if it is new.
 
     CookieMismatchError, MetadataError, OSError.
     """
-    cookie = Cookie(
+    cookie, current = _cookie(config, instance_id), current_folders(config)
+    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root, losing=losing)
+    storage = partial(check_storage, world.disk, config.ledger_directory, _index(config))
+    await world.offload.run(storage, name="storage kind")
+
+
+async def stamp_again(
+    world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str, *, is_new: bool
+) -> None:
+    """Write the cookie to all folders, and to the cluster if it has none. CookieMismatchError, MetadataError, OSError.
+    """
+    cookie, current = _cookie(config, instance_id), current_folders(config)
+    await stamp(world, metadata, cookie, current, ledgers_root=config.ledgers_root, is_new=is_new)
+
+
+def _cookie(config: BookieConfig, instance_id: str) -> Cookie:
+    return Cookie(
         bookie_id=config.id,
         journal_directories=(_named(config.journal_directory, config.root),),
         ledger_directories=(_named(config.ledger_directory, config.root),),
         index_directories=(_named(config.index_directory, config.root),) if config.index_directory else None,
         instance_id=instance_id,
     )
-    current = tuple(f"{folder}/current" for folder in _folders(config))
-    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
-    storage = partial(check_storage, world.disk, config.ledger_directory, _index(config))
-    await world.offload.run(storage, name="storage kind")
 
 
 def _named(folder: str, root: str) -> str:
@@ -82,7 +102,7 @@ async def mark_dirty(world: World, config: BookieConfig) -> None:
     def job() -> None:
         if world.disk.exists(path):
             log.info("the bookie was not shut down cleanly", file=path)
-        world.disk.write_atomic(path, b"")
+        world.disk.write_atomic(path, boot_id(world.disk))
 
     await world.offload.run(job, name="dirty")
 

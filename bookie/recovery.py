@@ -38,12 +38,13 @@ class Start(NamedTuple):
     """Facts that a start depends on.
 
     `has_served`: the folders were in use before, so the indexes must exist; `has_seal`: they were used by a version
-    that keeps a seal.
+    that keeps a seal; `skips`: a damaged part of the journal is left out.
     """
 
     plan: ReplayPlan
     has_served: bool
     has_seal: bool
+    skips: bool = False
 
 
 def last_mark_path(config: BookieConfig) -> str:
@@ -65,9 +66,10 @@ async def plan(world: World, config: BookieConfig) -> Start:
 def check_journal(disk: Disk, config: BookieConfig) -> Start:
     """As `plan`. Blocking."""
     start = read_plan(disk, f"{config.journal_directory}/current", last_mark_path(config), seal_path_of(config))
-    for _ in _replay(disk, config, start.plan, quiet=True).batches():
+    replay = _replay(disk, config, start.plan, quiet=True)
+    for _ in replay.batches():
         pass
-    return start
+    return start._replace(skips=bool(replay.given_up))
 
 
 def read_plan(disk: Disk, directory: str, mark_path: str, seal_path: str) -> Start:

@@ -24,6 +24,7 @@ from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
+from bookie.db_ledger_storage.limbo_rows import LimboRows
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
 from bookie.db_ledger_storage.log_contents import LogMetadata
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
@@ -78,8 +79,9 @@ class DbLedgerStorage:
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self._ledgers: LedgerIndex
+        self.limbo: LimboRows
         self.reader: EntryReader
-        """From `open` on."""
+        """From `open` on, as `limbo`."""
         self._is_new = True
         """True if the indexes may be created; otherwise they must exist."""
         self._removal = LedgerRemoval()
@@ -130,15 +132,13 @@ class DbLedgerStorage:
         )
         try:
             self._ledgers.load()
+            self.limbo = LimboRows(self._ledgers, ledger_rows)
         except BaseException:
             self._close()
             raise
 
     def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
-        """Open one of the two indexes.
-
-        Once the bookie has served they are never created again: an empty index would make every entry absent.
-        """
+        """Open one of the two indexes. Once the bookie has served, they must exist: in an empty one all is absent."""
         path = f"{self._index_current}/{name}"
         try:
             map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)

@@ -1,0 +1,167 @@
+"""Losses: reasons why a starting bookie may lack data that it acknowledged, and what that means for the start.
+
+    a folder without cookie, of a bookie that the cluster knows     it was emptied, or its disk replaced
+    no cookie anywhere, but ledgers name the bookie                 the same, and its cookie was deleted
+    a folder older than the cluster's epoch (epochs.py)             an image of a disk was put back
+    a part of the journal skipped                                   skipReplayJournalInvalidRecord
+    not shut down, and the machine restarted since                  only with journalSyncData=false
+    the file `limboPending`                                         a start after a loss was interrupted
+
+A bookie that went on with such folders would deny entries that it acknowledged, and a recovery could end a ledger
+before them. So it does not start, unless dataIntegrityChecking is set: then every ledger that names it is put into
+limbo first (preboot.py). A kill with an intact journal is no loss, and neither is a power cut with journalSyncData.
+
+The note `limboPending` is written before anything else that a loss changes, and removed when all ledgers are in limbo:
+a crash at any step in between starts from the loss again.
+
+Source: BookKeeper's DataIntegrityCookieValidation, UncleanShutdownDetectionImpl, EmbeddedServer. Epochs, skipped parts
+of the journal and deleted cookies are ours; the original goes on with those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from bookie.config import BookieConfig
+from bookie.cookie import rebuild_command
+from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.errors import CookieMismatchError
+from bookie.limbo.boot import boot_id
+from bookie.limbo.epochs import Epochs
+from bookie.limbo.preboot import first_named, put_into_limbo
+from bookie.recovery import Start, last_mark_path, plan, seal_path_of
+from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
+from quire.world.doors import World
+
+log = get_logger(__name__)
+
+PENDING_FILE: Final = "limboPending"
+
+
+class Losses:
+    """What a start found out about losses. `folders`: the bookie's `current` folders."""
+
+    def __init__(self, world: World, config: BookieConfig, metadata: MetadataStore, folders: Sequence[str]) -> None:
+        self._world = world
+        self._config = config
+        self._metadata = metadata
+        self._pending = f"{config.ledger_directory}/current/{PENDING_FILE}"
+        self.epochs = Epochs(world, metadata, folders, root=config.ledgers_root, bookie_id=config.id)
+        self.may_lack = config.integrity_check and config.integrity_stamp
+        """True if folders without a cookie are used again."""
+        self.lacking: tuple[str, ...] = ()
+        """Folders without a cookie, of a bookie that the cluster knows. Set by the check of the cookies."""
+        self.is_new = False
+        """True if the cluster has no cookie of the bookie."""
+        self.reasons: list[str] = []
+        """For the log; empty: nothing was lost."""
+
+    async def returns(self) -> bool:
+        """Return whether a bookie without any cookie is no new one: ledgers name it.
+
+        CookieMismatchError if it may not go on like this. MetadataError.
+        """
+        self.is_new = True
+        config = self._config
+        ledger_id = await first_named(self._metadata, self._world.rng, config.ledgers_root, config.id)
+        if ledger_id is None:
+            return False
+        reason = f"the folders are empty, but ledger {ledger_id} names bookie {config.id}"
+        if not self.may_lack:
+            raise CookieMismatchError(f"{reason}: its data and its cookie were deleted. {self._remedy()}")
+        self.reasons.append(reason)
+        return True
+
+    async def find(self) -> None:
+        """Find losses that the folders show. After the check of the cookies.
+
+        CookieMismatchError if one must not be passed over. MetadataError, OSError.
+        """
+        config, run = self._config, self._world.offload.run
+        outdated = [] if self.is_new else await self.epochs.outdated()
+        if self.lacking:
+            self.reasons.append(f"no cookie in {', '.join(self.lacking)}")
+        elif outdated and not config.integrity_check:
+            raise CookieMismatchError(
+                f"{outdated[0]} is older than bookie {config.id} was when it last ran: an image of the disk was put "
+                f"back, and what was acknowledged since is missing. Put the newest disk back; or rebuild it. "
+                f"{self._remedy()}"
+            )
+        if outdated and not self.lacking:
+            self.reasons.append(f"an older image of {', '.join(outdated)}")
+        if not config.integrity_check:
+            return
+        if await run(partial(self._world.disk.exists, self._pending), name="limbo"):
+            self.reasons.append("the start after an earlier loss was interrupted")
+        if not config.journal_sync and await run(self._was_cut, name="limbo"):
+            self.reasons.append("it was not shut down, with journalSyncData=false")
+
+    async def plan(self) -> Start:
+        """Find losses, and where replay begins (see `recovery.plan`). Nothing is changed but for the note of a loss.
+
+        Raises what `find` raises; JournalDamagedError.
+        """
+        await self.find()
+        if self.reasons:
+            await self._world.offload.run(self._note, name="limbo")
+        start = await plan(self._world, self._config)
+        if start.skips and self._config.integrity_check:
+            self.reasons.append("a damaged part of the journal is skipped")
+            await self._world.offload.run(self._note, name="limbo")
+        return start._replace(has_served=False, has_seal=False) if self.reasons else start
+
+    async def into_limbo(self, storage: DbLedgerStorage) -> None:
+        """Put all ledgers that name the bookie into limbo, if something was lost. MetadataError, OSError."""
+        if not self.reasons:
+            return
+        log.warning("data may be lost, ledgers are put into limbo", reasons="; ".join(self.reasons))
+        await self._world.offload.run(partial(storage.limbo.set_needs_check, needed=True), name="limbo")
+        config = self._config
+        count = await put_into_limbo(self._metadata, self._world.rng, config.ledgers_root, config.id, storage.limbo)
+        await storage.flush()
+        log.info("ledgers put into limbo", ledgers=count)
+
+    def _note(self) -> None:
+        """Make the loss known to every later start, until `settled`; forget marks into a journal that is gone."""
+        disk, config = self._world.disk, self._config
+        disk.make_dirs(f"{config.ledger_directory}/current")
+        disk.write_atomic(self._pending, "; ".join(self.reasons).encode())
+        if f"{config.journal_directory}/current" in self.lacking:
+            for path in (last_mark_path(config), seal_path_of(config)):
+                if disk.exists(path):
+                    disk.unlink(path)
+            disk.sync_dir(f"{config.ledger_directory}/current")
+
+    async def settled(self) -> None:
+        """All ledgers are in limbo, durably, and the folders have their cookies: begin a new epoch.
+
+        MetadataError, OSError.
+        """
+
+        def forget() -> None:
+            self._world.disk.unlink(self._pending)
+            self._world.disk.sync_dir(f"{self._config.ledger_directory}/current")
+
+        if self.reasons:
+            await self._world.offload.run(forget, name="limbo")
+        await self.epochs.advance()
+
+    def _was_cut(self) -> bool:
+        """Return whether the bookie ended without a stop, and unsynced data may be lost. Blocking."""
+        disk = self._world.disk
+        try:
+            boot = disk.read(f"{self._config.ledger_directory}/current/DIRTY")
+        except FileNotFoundError:
+            return False
+        # The kernel keeps what a killed process wrote, until the machine restarts.
+        return not boot or boot != boot_id(disk)
+
+    def _remedy(self) -> str:
+        return (
+            f"Use {rebuild_command(self._config.id)}; or start it with dataIntegrityChecking=true and "
+            "dataIntegrityStampMissingCookies=true, and it copies its data from the other bookies"
+        )
+
