@@ -45,9 +45,7 @@ class Losing(Protocol):
         """Return whether a bookie without any cookie has lost it: then its folders are stamped later."""
 
 
-def must_stamp(
-    expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], *, may_lack: bool = False
-) -> bool:
+def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], *, may_lack: bool = False) -> bool:
     """Decide whether this is a new bookie (True) or a known one (False). Pure.
 
     `stored` is the cluster's copy, `found` what each folder has. CookieMismatchError says what is wrong and what to do.

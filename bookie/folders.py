@@ -74,8 +74,7 @@ async def check(
 async def stamp_again(
     world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str, *, is_new: bool
 ) -> None:
-    """Write the cookie to all folders, and to the cluster if it has none. CookieMismatchError, MetadataError, OSError.
-    """
+    """Write the cookie to all folders, and to the cluster if it has none. Raises what `check` raises."""
     cookie, current = _cookie(config, instance_id), current_folders(config)
     await stamp(world, metadata, cookie, current, ledgers_root=config.ledgers_root, is_new=is_new)
 

@@ -1,7 +1,7 @@
 """Epoch of a bookie's folders: a number that grows at each start and every minute, by which an old image is detected.
 
-    <folder>/current/epoch      decimal, in each folder of the bookie
-    <root>/epochs/<bookie id>   persistent: decimal, written after the files
+    <folder>/current/epoch      decimal, a space, its crc32c in hex, in each folder of the bookie
+    <root>/epochs/<bookie id>   persistent: the same, written after the files
 
 The cluster's number is never ahead of the files, whatever crashes. So a folder with a lower number than the cluster's
 is older than the bookie was: an image of its disk was put back, and what was acknowledged since is missing. An image
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
+from crc32c import crc32c
 
 from quire.metadata import paths
 from quire.metadata.errors import MetadataError, NodeExistsError
@@ -37,22 +38,40 @@ def epoch_path(root: str, bookie_id: str) -> str:
     return paths.join(root, f"epochs/{bookie_id}")
 
 
-def decode_epoch(value: bytes) -> int:
-    """Return the number; -1 if it is none, which is older than any.
-
-    >>> decode_epoch(b"12"), decode_epoch(b"x"), decode_epoch(b"")
-    (12, -1, -1)
+def encode_epoch(epoch: int) -> bytes:
     """
-    return int(value) if value.isdigit() and len(value) < 19 else -1
+    >>> encode_epoch(12)
+    b'12 7355c460'
+    """
+    digits = b"%d" % epoch
+    return b"%s %08x" % (digits, crc32c(digits))
 
 
-def outdated(stored: int | None, found: Mapping[str, int]) -> list[str]:
+def decode_epoch(value: bytes) -> int | None:
+    """Return the number; None if it is damaged.
+
+    >>> decode_epoch(b"12 7355c460"), decode_epoch(b"13 7355c460"), decode_epoch(b"")
+    (12, None, None)
+    """
+    digits = value.split(b" ")[0]
+    return int(digits) if digits.isdigit() and len(digits) < 19 and encode_epoch(int(digits)) == value else None
+
+
+def outdated(stored: int | None, found: Mapping[str, int | None]) -> list[str]:
     """Return the folders that are older than the cluster's number; none if the cluster has none. Pure.
+
+    `found`: -1 for a folder without the file, None for one whose file is damaged. That one is passed over if another
+    folder proves that it is new enough.
 
     >>> outdated(7, {"/j": 7, "/l": 6, "/i": -1}), outdated(None, {"/j": -1})
     (['/l', '/i'], [])
+    >>> outdated(7, {"/j": 7, "/l": None}), outdated(7, {"/l": None})
+    ([], ['/l'])
     """
-    return [] if stored is None else [folder for folder, epoch in found.items() if epoch < stored]
+    if stored is None:
+        return []
+    proven = any([epoch is not None and epoch >= stored for epoch in found.values()])
+    return [folder for folder, epoch in found.items() if (not proven if epoch is None else epoch < stored)]
 
 
 class Epochs:
@@ -71,7 +90,7 @@ class Epochs:
         """Return the folders that are older than they were. MetadataError, OSError."""
         stored = await self._stored()
         found = await self._world.offload.run(self._read, name="epochs")
-        self._last = max(stored or 0, *found.values())
+        self._last = max(stored or 0, *[epoch or 0 for epoch in found.values()])
         return outdated(stored, found)
 
     async def advance(self) -> None:
@@ -80,14 +99,14 @@ class Epochs:
 
         def write() -> None:
             for folder in self._folders:
-                self._world.disk.write_atomic(f"{folder}/{EPOCH_FILE}", b"%d" % epoch)
+                self._world.disk.write_atomic(f"{folder}/{EPOCH_FILE}", encode_epoch(epoch))
 
         await self._world.offload.run(write, name="epochs")
         self._last = epoch
         try:
-            await self._metadata.create(self._path, b"%d" % epoch, make_parents=True)
+            await self._metadata.create(self._path, encode_epoch(epoch), make_parents=True)
         except NodeExistsError:
-            await self._metadata.put(self._path, b"%d" % epoch, ANY_VERSION)
+            await self._metadata.put(self._path, encode_epoch(epoch), ANY_VERSION)
 
     async def run(self) -> None:
         """Begin an epoch every minute, for ever. If the metadata service is away, the epoch lasts longer."""
@@ -102,11 +121,11 @@ class Epochs:
         node = await self._metadata.get(self._path)
         return None if node is None else decode_epoch(node.value)
 
-    def _read(self) -> dict[str, int]:
+    def _read(self) -> dict[str, int | None]:
         return {folder: _read_epoch(self._world.disk, folder) for folder in self._folders}
 
 
-def _read_epoch(disk: Disk, folder: str) -> int:
+def _read_epoch(disk: Disk, folder: str) -> int | None:
     try:
         return decode_epoch(disk.read(f"{folder}/{EPOCH_FILE}"))
     except FileNotFoundError:

@@ -164,4 +164,3 @@ class Losses:
             f"Use {rebuild_command(self._config.id)}; or start it with dataIntegrityChecking=true and "
             "dataIntegrityStampMissingCookies=true, and it copies its data from the other bookies"
         )
-

@@ -16,7 +16,6 @@ Source: BookKeeper's DataIntegrityCheckImpl.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Final
 
 from bookie.db_ledger_storage.limbo_rows import LimboRows
@@ -34,8 +33,6 @@ log = get_logger(__name__)
 
 READS_AT_ONCE: Final = 64
 """Ledgers whose metadata is read at the same time."""
-_PART: Final = 10_000
-"""Ledgers whose ids are held at the same time."""
 
 
 def names(metadata: LedgerMetadata, bookie_id: str) -> bool:
@@ -47,16 +44,6 @@ async def ledger_manager(metadata: MetadataStore, rng: Rng, root: str) -> Ledger
     """Return the access to the cluster's ledgers. MetadataError."""
     layout = await read_layout(metadata, root)
     return LedgerManager(metadata, ids=SequenceLedgerIds(metadata, root), rng=rng, root=root, layout=layout)
-
-
-async def _parts(ids: AsyncIterator[int]) -> AsyncIterator[list[int]]:
-    part: list[int] = []
-    async for ledger_id in ids:
-        part.append(ledger_id)
-        if len(part) >= _PART:
-            yield part
-            part = []
-    yield part
 
 
 async def put_into_limbo(metadata: MetadataStore, rng: Rng, root: str, bookie_id: str, rows: LimboRows) -> int:
@@ -81,8 +68,8 @@ async def put_into_limbo(metadata: MetadataStore, rng: Rng, root: str, bookie_id
         rows.put(ledger_id, key)
         count += 1
 
-    async for part in _parts(manager.ledger_ids()):
-        await for_each(part, look, at_once=READS_AT_ONCE, name="ledgers put into limbo")
+    ids = [ledger_id async for ledger_id in manager.ledger_ids()]
+    await for_each(ids, look, at_once=READS_AT_ONCE, name="ledgers put into limbo")
     return count
 
 
@@ -101,8 +88,6 @@ async def first_named(metadata: MetadataStore, rng: Rng, root: str, bookie_id: s
         if stored is not None and names(stored.value, bookie_id):
             found.append(ledger_id)
 
-    async for part in _parts(manager.ledger_ids()):
-        await for_each(part, look, at_once=READS_AT_ONCE, name="ledgers that name the bookie")
-        if found:
-            return found[0]
-    return None
+    ids = [ledger_id async for ledger_id in manager.ledger_ids()]
+    await for_each(ids, look, at_once=READS_AT_ONCE, name="ledgers that name the bookie")
+    return found[0] if found else None

@@ -1,0 +1,235 @@
+"""A bookie loses its disk and returns: no arrangement loses a confirmed entry, and it gets its copies back.
+
+Covers bookie/limbo, bookie/integrity, autorecovery/copying/peer_copies.py, quire/servers/bookie/peers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import permutations
+
+import pytest
+
+from bookie.errors import CookieMismatchError
+from quire.ledger.errors import LedgerRecoveryError
+from quire.metadata import bookies
+from quire.metadata.ledgers import LedgerState
+from quire.wire.bookkeeper.v2 import Rc
+from simulation.machines.world import Universe
+from tests.support.waiting import until
+from tests.unit.bookie.build import Client, entry
+from tests.unit.bookie.integrity.rig import IntegrityCluster, Member, integrity_cluster
+
+NAMES = ("a", "b", "c")
+ARRANGEMENTS = [
+    (holders, wiped, slow)
+    for holders in ("ab", "ac", "bc")
+    for wiped in holders
+    for slow in permutations(NAMES)
+]
+"""Two members that have the last confirmed entry, the one of them that is emptied, and how slowly the members answer:
+all orders of their answers."""
+
+
+@pytest.fixture
+async def cluster(universe: Universe) -> AsyncIterator[IntegrityCluster]:
+    async with integrity_cluster(universe) as cluster:
+        yield cluster
+
+
+async def confirmed_by(cluster: IntegrityCluster, holders: str) -> int:
+    """Write a ledger whose last entry, 5, only two of three members have: it is confirmed. Return its id."""
+    members = await cluster.begin(*NAMES)
+    ledger_id = await cluster.ledger(*members)
+    for member in members:
+        await member.add(ledger_id, 6 if member.name in holders else 5)
+    return ledger_id
+
+
+async def returns_empty(member: Member, *, checks: bool = True) -> None:
+    await member.kill()
+    member.wipe()
+    member.checks = checks
+    await member.start()
+
+
+async def out_of_limbo(member: Member) -> None:
+    await until(lambda: not member.bookie.storage.limbo.ledgers(), within=600)
+
+
+@pytest.mark.parametrize(("holders", "wiped", "slow"), ARRANGEMENTS)
+async def test_no_arrangement_of_a_wiped_member_loses_a_confirmed_entry(holders, wiped, slow, cluster) -> None:
+    ledger_id = await confirmed_by(cluster, holders)
+    for place, name in enumerate(slow):
+        cluster.members[name].host.slow(10.0**place)
+    await returns_empty(cluster.members[wiped], checks=False)
+    async with cluster.client() as client:
+        reader = await client.open(ledger_id, password=b"secret", recover=True)
+        assert reader.last_entry_id == 5
+
+
+@pytest.mark.parametrize("wiped", NAMES)
+async def test_a_wiped_member_gets_its_copies_back_at_once(wiped: str, cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members[wiped]
+    await returns_empty(member)
+    await out_of_limbo(member)
+    assert (await cluster.metadata(ledger_id)).last_entry_id == 5
+    await Client(member.bookie).holds(ledger_id, range(6))
+    # They are on its disk, and the check is over.
+    await member.kill(lose_unsynced=True)
+    await member.start()
+    assert not member.bookie.storage.limbo.ledgers()
+    assert not member.bookie.storage.limbo.needs_check()
+    await Client(member.bookie).holds(ledger_id, range(6))
+
+
+async def test_what_is_in_limbo_is_unknown_not_absent_and_fenced(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await returns_empty(member, checks=False)
+    client = Client(member.bookie)
+    for entry_id in (0, 5, 6, -1):
+        assert (await client.read(ledger_id, entry_id)).rc == Rc.UNKNOWN_LEDGER_STATE
+    assert (await client.fence(ledger_id)).rc == Rc.UNKNOWN_LEDGER_STATE
+    assert (await client.add(ledger_id, 6)).rc == Rc.FENCED
+    assert (await client.read(ledger_id + 1, 0)).rc == Rc.NO_LEDGER
+
+
+async def test_limbo_survives_a_power_cut_and_a_stop(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await returns_empty(member, checks=False)
+    await member.kill(lose_unsynced=True)
+    await member.start()
+    assert (await Client(member.bookie).read(ledger_id, 0)).rc == Rc.UNKNOWN_LEDGER_STATE
+    await member.stop()
+    await member.start()
+    assert (await Client(member.bookie).read(ledger_id, 0)).rc == Rc.UNKNOWN_LEDGER_STATE
+    assert member.bookie.storage.limbo.needs_check()
+
+
+async def test_two_wiped_members_decide_nothing(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    for name in "ab":
+        await returns_empty(cluster.members[name], checks=False)
+    async with cluster.client() as client:
+        with pytest.raises(LedgerRecoveryError):
+            await client.open(ledger_id, password=b"secret", recover=True)
+    assert (await cluster.metadata(ledger_id)).state is not LedgerState.CLOSED
+
+
+@pytest.mark.parametrize("crash_after", range(1, 60, 3))
+async def test_a_crash_at_any_step_of_the_return_leaves_limbo_or_all_copies(crash_after: int, cluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await member.kill()
+    member.wipe()
+    await member.start_and_crash(crash_after)
+    await member.start()
+    client = Client(member.bookie)
+    for entry_id in range(6):
+        answer = await client.read(ledger_id, entry_id)
+        assert answer.rc == Rc.UNKNOWN_LEDGER_STATE or bytes(answer.entry) == entry(ledger_id, entry_id)
+    await out_of_limbo(member)
+    await client.holds(ledger_id, range(6))
+
+
+async def test_an_entry_that_no_other_member_has_keeps_its_ledger_in_limbo(cluster: IntegrityCluster, expect_error) -> None:
+    members = await cluster.begin(*NAMES)
+    ledger_id = await cluster.ledger(members[0], ack_quorum=1)
+    kept_id = await cluster.ledger(*members)
+    await members[0].add(ledger_id, 3)
+    for member in members:
+        await member.add(kept_id, 3)
+    async with cluster.client() as client:
+        for each in (ledger_id, kept_id):
+            (await client.open(each, password=b"secret", recover=True)).close()
+    expect_error("an entry is lost")
+    await returns_empty(members[0])
+    await until(lambda: kept_id not in members[0].bookie.storage.limbo, within=600)
+    assert members[0].bookie.storage.limbo.ledgers() == [ledger_id]
+    await Client(members[0].bookie).holds(kept_id, range(3))
+    assert (await Client(members[0].bookie).read(ledger_id, 0)).rc == Rc.UNKNOWN_LEDGER_STATE
+
+
+async def test_a_striped_ledger_gets_back_only_what_belongs_there(cluster: IntegrityCluster) -> None:
+    members = await cluster.begin("a", "b", "c", "d")
+    ledger_id = await cluster.ledger(*members, write_quorum=2, ack_quorum=2)
+    for index, member in enumerate(members):
+        for entry_id in range(50):
+            if (index - entry_id) % 4 < 2:
+                await Client(member.bookie).add(ledger_id, entry_id)
+    member = members[2]
+    await returns_empty(member)
+    await out_of_limbo(member)
+    assert list(member.bookie.storage.reader.entry_ids(ledger_id)) == [e for e in range(50) if (2 - e) % 4 < 2]
+
+
+async def test_without_the_check_an_empty_bookie_is_refused_even_if_its_cookie_was_deleted(cluster) -> None:
+    await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await member.kill()
+    member.wipe()
+    member.forbid_losses()
+    with pytest.raises(CookieMismatchError, match="is empty: it was wiped"):
+        await member.start()
+    await bookies.delete_cookie(cluster.store, member.id)
+    with pytest.raises(CookieMismatchError, match="its data and its cookie were deleted.*dataIntegrityChecking=true"):
+        await member.start()
+
+
+async def test_an_empty_bookie_whose_cookie_was_deleted_is_in_limbo_too(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await member.kill()
+    member.wipe()
+    await bookies.delete_cookie(cluster.store, member.id)
+    await member.start()
+    await out_of_limbo(member)
+    await Client(member.bookie).holds(ledger_id, range(6))
+    assert await bookies.read_cookie(cluster.store, member.id) is not None
+
+
+@pytest.mark.parametrize("folder", ["/journal", "/ledgers"])
+async def test_one_emptied_folder_is_a_loss_too(folder: str, cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await member.kill()
+    member.empty(folder)
+    await member.start()
+    await out_of_limbo(member)
+    await Client(member.bookie).holds(ledger_id, range(6))
+    await member.kill(lose_unsynced=True)
+    await member.start()
+    assert not member.bookie.storage.limbo.ledgers()
+
+
+async def test_an_older_image_of_the_disk_is_a_loss(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "bc")
+    member = cluster.members["a"]
+    await member.stop()
+    image = member.image()
+    await member.start()
+    await Client(member.bookie).add(ledger_id, 5)
+    await member.kill()
+    member.put_back(image)
+    member.forbid_losses()
+    with pytest.raises(CookieMismatchError, match="is older than bookie a:3181 was"):
+        await member.start()
+    member.allow_losses()
+    await member.start()
+    await out_of_limbo(member)
+    await Client(member.bookie).holds(ledger_id, range(6))
+
+
+@pytest.mark.parametrize("lose_unsynced", [False, True])
+async def test_a_kill_or_a_power_cut_with_an_intact_journal_is_no_loss(lose_unsynced: bool, cluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    for _ in range(2):
+        await member.kill(lose_unsynced=lose_unsynced)
+        await member.start()
+        assert not member.bookie.storage.limbo.ledgers()
+        assert (await Client(member.bookie).read(ledger_id, 6)).rc == Rc.NO_ENTRY
+        await Client(member.bookie).holds(ledger_id, range(6))
