@@ -40,7 +40,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, IntegrityKeys):
+class BookieConfig(IntegrityKeys, BookieFolders):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

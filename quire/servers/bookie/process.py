@@ -42,6 +42,7 @@ from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.tls_keys import BookieTlsKeys
+from quire.servers.bookie.upkeep import Upkeep
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
@@ -178,8 +179,9 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
+    conf: Path | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `conf`: its file.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -199,6 +201,7 @@ async def serve(
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
+        upkeep = Upkeep(world, bookie, metadata, config, conf)
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
@@ -208,7 +211,7 @@ async def serve(
 
             side = await config.http.side(world)
             certificates = {"bookiePort": None if offered is None else offered.side, "httpServerPort": side}
-            app = web_app(bookie, metadata, counts, config, nursery, certificates)
+            app = web_app(bookie, metadata, counts, config, nursery, certificates, upkeep)
             web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
             with naming("httpServerPort", config.http.host, config.http.port):
                 _, http_port = await nursery.start(web, name="web")
@@ -230,6 +233,7 @@ async def serve(
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):
                 address = await outer.start(_registered, serving, name="bookie")
+            outer.start_soon(upkeep.run, stop, name="bookie upkeep")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))
@@ -291,7 +295,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(world, config, store, ready=announce, stop=stop, beside=beside)
+            await serve(world, config, store, ready=announce, stop=stop, beside=beside, conf=conf)
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"

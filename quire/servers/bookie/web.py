@@ -26,6 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
+from bookie.integrity.metrics import register_integrity
 from bookie.metrics import register
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
@@ -35,6 +36,8 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
+from quire.servers.bookie.upkeep import Upkeep
+from quire.servers.bookie.upkeep_web import upkeep_routes
 from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.config import render_value
 from quire.service.http import make_original_app
@@ -266,14 +269,17 @@ def web_app(
     config: BookieServerConfig,
     nursery: trio.Nursery,
     certificates: Mapping[str, Certified | None],
+    upkeep: Upkeep,
 ) -> Starlette:
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
     TLS by port."""
     metrics = Metrics()
     register(metrics, bookie, counts)
+    register_integrity(metrics, bookie, upkeep.integrity.progress)
     register_machine(metrics, certificates)
     watch_loop(metrics)
-    return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
+    routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *upkeep_routes(bookie, upkeep)]
+    return make_original_app(metrics, routes, not_found=_not_found)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -90,5 +90,9 @@ STANDALONE: Final = Process(
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
         "forceReadOnlyBookie": None,
+        # No other bookie to copy from.
+        "dataIntegrityChecking": None,
+        "dataIntegrityStampMissingCookies": None,
+        "quireDataIntegrityRateMb": None,
     },
 )

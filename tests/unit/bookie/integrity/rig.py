@@ -117,11 +117,37 @@ class Member:
             await self.host.crash()
             await self.host.wait_down()
 
+    def set(self, **settings: object) -> None:
+        self.config = replace(self.config, **settings)  # type: ignore[arg-type]
+
     def forbid_losses(self) -> None:
-        self.config = replace(self.config, integrity_check=False, integrity_stamp=False)
+        self.set(integrity_check=False, integrity_stamp=False)
 
     def allow_losses(self) -> None:
-        self.config = replace(self.config, integrity_check=True, integrity_stamp=True)
+        self.set(integrity_check=True, integrity_stamp=True)
+
+    def boots(self, boot_id: bytes) -> None:
+        """Give the machine's kernel this boot id."""
+        path = "/proc/sys/kernel/random/boot_id"
+        image = self.host.disk
+        if path in image.paths():
+            image.remove(path)
+        for folder in ("/proc", "/proc/sys", "/proc/sys/kernel", "/proc/sys/kernel/random"):
+            for names in (image.names, image.durable_names):
+                names.setdefault(folder, {})
+        image.add(path)
+        image.cut(path, len(boot_id))
+        image.overwrite(path, 0, boot_id)
+        image.sync_names("/proc/sys/kernel/random")
+
+    def damage_journal(self, text: bytes) -> None:
+        """Flip a bit of this text in the journal."""
+        disk = self.host.disk
+        for path in disk.paths():
+            if path.endswith(".txn") and text in disk.read(path):
+                disk.flip(path, disk.read(path).index(text), 1)
+                return
+        raise AssertionError(f"{text!r} is not in the journal")
 
     def empty(self, folder: str) -> None:
         """Remove everything from one folder."""

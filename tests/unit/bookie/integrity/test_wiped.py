@@ -14,7 +14,7 @@ from bookie.errors import CookieMismatchError
 from quire.ledger.errors import LedgerRecoveryError
 from quire.metadata import bookies
 from quire.metadata.ledgers import LedgerState
-from quire.wire.bookkeeper.v2 import Rc
+from quire.wire.bookkeeper.v2 import AddAcks, Rc
 from simulation.machines.world import Universe
 from tests.support.waiting import until
 from tests.unit.bookie.build import Client, entry
@@ -22,10 +22,7 @@ from tests.unit.bookie.integrity.rig import IntegrityCluster, Member, integrity_
 
 NAMES = ("a", "b", "c")
 ARRANGEMENTS = [
-    (holders, wiped, slow)
-    for holders in ("ab", "ac", "bc")
-    for wiped in holders
-    for slow in permutations(NAMES)
+    (holders, wiped, slow) for holders in ("ab", "ac", "bc") for wiped in holders for slow in permutations(NAMES)
 ]
 """Two members that have the last confirmed entry, the one of them that is emptied, and how slowly the members answer:
 all orders of their answers."""
@@ -91,8 +88,10 @@ async def test_what_is_in_limbo_is_unknown_not_absent_and_fenced(cluster: Integr
     client = Client(member.bookie)
     for entry_id in (0, 5, 6, -1):
         assert (await client.read(ledger_id, entry_id)).rc == Rc.UNKNOWN_LEDGER_STATE
+    added = await client.add(ledger_id, 6)
+    assert isinstance(added, AddAcks)
+    assert added.rc == Rc.FENCED
     assert (await client.fence(ledger_id)).rc == Rc.UNKNOWN_LEDGER_STATE
-    assert (await client.add(ledger_id, 6)).rc == Rc.FENCED
     assert (await client.read(ledger_id + 1, 0)).rc == Rc.NO_LEDGER
 
 
@@ -135,7 +134,9 @@ async def test_a_crash_at_any_step_of_the_return_leaves_limbo_or_all_copies(cras
     await client.holds(ledger_id, range(6))
 
 
-async def test_an_entry_that_no_other_member_has_keeps_its_ledger_in_limbo(cluster: IntegrityCluster, expect_error) -> None:
+async def test_an_entry_that_no_other_member_has_keeps_its_ledger_in_limbo(
+    cluster: IntegrityCluster, expect_error
+) -> None:
     members = await cluster.begin(*NAMES)
     ledger_id = await cluster.ledger(members[0], ack_quorum=1)
     kept_id = await cluster.ledger(*members)
@@ -175,7 +176,7 @@ async def test_without_the_check_an_empty_bookie_is_refused_even_if_its_cookie_w
     with pytest.raises(CookieMismatchError, match="is empty: it was wiped"):
         await member.start()
     await bookies.delete_cookie(cluster.store, member.id)
-    with pytest.raises(CookieMismatchError, match="its data and its cookie were deleted.*dataIntegrityChecking=true"):
+    with pytest.raises(CookieMismatchError, match=r"its data and its cookie were deleted.*dataIntegrityChecking=true"):
         await member.start()
 
 
@@ -233,3 +234,84 @@ async def test_a_kill_or_a_power_cut_with_an_intact_journal_is_no_loss(lose_unsy
         assert not member.bookie.storage.limbo.ledgers()
         assert (await Client(member.bookie).read(ledger_id, 6)).rc == Rc.NO_ENTRY
         await Client(member.bookie).holds(ledger_id, range(6))
+
+
+async def test_limbo_does_not_end_before_everything_is_copied(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    async with cluster.client() as client:
+        (await client.open(ledger_id, password=b"secret", recover=True)).close()
+    member = cluster.members["a"]
+    for name in "bc":
+        await cluster.members[name].stop()
+    await returns_empty(member)
+    integrity = member.integrity
+    assert integrity is not None
+    await until(lambda: integrity.progress.rounds > 0, within=600)
+    assert integrity.progress.last_failure
+    await member.bookie.checkpoint()
+    await member.kill(lose_unsynced=True)
+    await member.start()
+    assert (await Client(member.bookie).read(ledger_id, 0)).rc == Rc.UNKNOWN_LEDGER_STATE
+    await cluster.members["b"].start()
+    await out_of_limbo(member)
+    await Client(member.bookie).holds(ledger_id, range(6))
+
+
+async def test_what_an_older_image_still_has_is_no_vote_on_the_end_of_a_ledger(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "bc")
+    member = cluster.members["a"]
+    await member.stop()
+    image = member.image()
+    await member.start()
+    await Client(member.bookie).add(ledger_id, 5)
+    await member.kill()
+    member.put_back(image)
+    member.checks = False
+    await member.start()
+    client = Client(member.bookie)
+    await client.holds(ledger_id, range(5))
+    for entry_id in (5, -1):
+        assert (await client.read(ledger_id, entry_id)).rc == Rc.UNKNOWN_LEDGER_STATE
+
+
+@pytest.mark.expect_error("damaged part of the journal skipped")
+@pytest.mark.parametrize("crash_after", [0, *range(1, 40, 3)])
+async def test_a_skipped_part_of_the_journal_is_a_loss_whenever_the_start_crashes(crash_after: int, cluster) -> None:
+    members = await cluster.begin(*NAMES)
+    ledger_id = await cluster.ledger(*members)
+    for entry_id in range(6):
+        for member in members:
+            await Client(member.bookie).add(ledger_id, entry_id)
+    member = members[0]
+    await member.kill()
+    member.damage_journal(b"payload of %d:2" % ledger_id)
+    member.set(skip_invalid_records=True)
+    if crash_after:
+        await member.start_and_crash(crash_after)
+    await member.start()
+    client = Client(member.bookie)
+    answer = await client.read(ledger_id, 2)
+    assert answer.rc == Rc.UNKNOWN_LEDGER_STATE or bytes(answer.entry) == entry(ledger_id, 2)
+    await out_of_limbo(member)
+    await client.holds(ledger_id, range(6))
+
+
+@pytest.mark.parametrize(("restarts", "lost"), [(False, False), (True, True)])
+async def test_without_journal_syncs_a_machine_that_restarted_is_a_loss_and_a_kill_is_not(
+    restarts: bool, lost: bool, cluster: IntegrityCluster
+) -> None:
+    members = await cluster.begin(*NAMES)
+    member = members[0]
+    await member.stop()
+    member.set(journal_sync=False)
+    member.boots(b"the first boot")
+    await member.start()
+    ledger_id = await cluster.ledger(*members)
+    for each in members:
+        await each.add(ledger_id, 6)
+    await member.kill(lose_unsynced=restarts)
+    if restarts:
+        member.boots(b"the second boot")
+    member.checks = False
+    await member.start()
+    assert (ledger_id in member.bookie.storage.limbo) is lost

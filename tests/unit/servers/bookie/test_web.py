@@ -19,6 +19,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie.config import BOOKIE
+from quire.servers.bookie.upkeep import Upkeep
 from quire.servers.bookie.web import web_app
 from quire.service.http import serve_web
 from quire.service.serve import ConnectionCounts
@@ -72,7 +73,8 @@ async def with_web(
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
             counts = ConnectionCounts()
-            app = web_app(bookie, store, counts, config, nursery, {})
+            upkeep = Upkeep(world, bookie, store, config, None)
+            app = web_app(bookie, store, counts, config, nursery, {}, upkeep)
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
         address = await nursery.start(serve)
