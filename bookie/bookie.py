@@ -405,7 +405,7 @@ async def open_bookie(
         await bookie._open(start)
         if losses.reasons:
             await losses.into_limbo(bookie.storage)
-            await folders.stamp_again(world, config, metadata, instance_id, is_new=losses.is_new)
+            await folders.stamp_again(world, config, instance_id)
         await losses.settled()
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:

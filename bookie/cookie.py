@@ -23,6 +23,8 @@ from quire.metadata.store import MetadataStore
 from quire.world.doors import Disk, World
 
 VERSION_FILE: Final = "VERSION"
+LIMBO_PENDING_FILE: Final = "limboPending"
+"""Note that ledgers are to be put into limbo: see limbo/losses.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,11 @@ class Found:
 class Losing(Protocol):
     """The part of limbo.losses that the check of cookies uses."""
 
-    may_lack: bool
-    """True if folders without a cookie are used again, after what they held is declared lost."""
     lacking: tuple[str, ...]
-    """Set by the check: those folders."""
+    """Set by the check: folders without a cookie."""
+
+    async def may_lack(self) -> bool:
+        """Return whether folders without a cookie are used again, after what they held is declared lost."""
 
     async def returns(self) -> bool:
         """Return whether a bookie without any cookie has lost it: then its folders are stamped later."""
@@ -105,9 +108,9 @@ def _same(expected: Cookie, other: Cookie, whose: str) -> None:
 
 
 def _find(disk: Disk, folder: str) -> Found:
-    """Read a folder's cookie. Temporary files left by a crash do not count as data. Blocking."""
+    """Read a folder's cookie. Temporary files left by a crash, and the note of a loss, are no data. Blocking."""
     disk.make_dirs(folder)
-    names = [name for name in disk.names(folder) if not name.endswith(".tmp")]
+    names = [name for name in disk.names(folder) if not name.endswith(".tmp") and name != LIMBO_PENDING_FILE]
     cookie: Cookie | None = None
     if VERSION_FILE in names:
         try:
@@ -150,24 +153,21 @@ async def check_cookies(
     """Check that `folders` (the `current` ones) belong to this bookie; stamp them if it is new. CookieMismatchError."""
     stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
     found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
-    may_lack = losing is not None and losing.may_lack
-    if must_stamp(expected, None if stored is None else stored.value, found, may_lack=may_lack):
-        if losing is None or not await losing.returns():
-            await stamp(world, metadata, expected, folders, ledgers_root=ledgers_root, is_new=True)
-    elif losing is not None:
-        losing.lacking = tuple(folder for folder, there in found.items() if there.cookie is None)
+    may_lack = losing is not None and await losing.may_lack()
+    if not must_stamp(expected, None if stored is None else stored.value, found, may_lack=may_lack):
+        if losing is not None:
+            losing.lacking = tuple(folder for folder, there in found.items() if there.cookie is None)
+        return
+    if losing is None or not await losing.returns():
+        await stamp(world, expected, folders)
+    try:
+        await write_cookie(metadata, expected, None, root=ledgers_root)
+    except NodeExistsError as error:
+        raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error
 
 
-async def stamp(
-    world: World,
-    metadata: MetadataStore,
-    expected: Cookie,
-    folders: tuple[str, ...],
-    *,
-    ledgers_root: str,
-    is_new: bool,
-) -> None:
-    """Write the cookie to the folders, and to the cluster if the bookie `is_new` there. CookieMismatchError."""
+async def stamp(world: World, expected: Cookie, folders: tuple[str, ...]) -> None:
+    """Write the cookie to the folders. OSError."""
     data = encode_cookie(expected)
 
     def write() -> None:
@@ -175,9 +175,3 @@ async def stamp(
             world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
 
     await world.offload.run(write, name="cookies")
-    if not is_new:
-        return
-    try:
-        await write_cookie(metadata, expected, None, root=ledgers_root)
-    except NodeExistsError as error:
-        raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error

@@ -71,12 +71,9 @@ async def check(
     await world.offload.run(storage, name="storage kind")
 
 
-async def stamp_again(
-    world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str, *, is_new: bool
-) -> None:
-    """Write the cookie to all folders, and to the cluster if it has none. Raises what `check` raises."""
-    cookie, current = _cookie(config, instance_id), current_folders(config)
-    await stamp(world, metadata, cookie, current, ledgers_root=config.ledgers_root, is_new=is_new)
+async def stamp_again(world: World, config: BookieConfig, instance_id: str) -> None:
+    """Write the cookie to all folders, of which some lack it. OSError."""
+    await stamp(world, _cookie(config, instance_id), current_folders(config))
 
 
 def _cookie(config: BookieConfig, instance_id: str) -> Cookie:

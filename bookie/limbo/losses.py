@@ -1,7 +1,8 @@
 """Losses: reasons why a starting bookie may lack data that it acknowledged, and what that means for the start.
 
     a folder without cookie, of a bookie that the cluster knows     it was emptied, or its disk replaced
-    no cookie anywhere, but ledgers name the bookie                 the same, and its cookie was deleted
+    no cookie anywhere, but ledgers name the bookie                 the same, and its cookie was deleted. If all of them
+                                                                    are closed it starts in any case: nothing ends early
     a folder older than the cluster's epoch (epochs.py)             an image of a disk was put back
     a part of the journal skipped                                   skipReplayJournalInvalidRecord
     not shut down, and the machine restarted since                  only with journalSyncData=false
@@ -22,23 +23,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
 
 from bookie.config import BookieConfig
-from bookie.cookie import rebuild_command
+from bookie.cookie import LIMBO_PENDING_FILE, rebuild_command
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import CookieMismatchError
 from bookie.limbo.boot import boot_id
 from bookie.limbo.epochs import Epochs
-from bookie.limbo.preboot import first_named, put_into_limbo
+from bookie.limbo.preboot import named_by, put_into_limbo
 from bookie.recovery import Start, last_mark_path, plan, seal_path_of
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.world.doors import World
 
 log = get_logger(__name__)
-
-PENDING_FILE: Final = "limboPending"
 
 
 class Losses:
@@ -48,10 +46,9 @@ class Losses:
         self._world = world
         self._config = config
         self._metadata = metadata
-        self._pending = f"{config.ledger_directory}/current/{PENDING_FILE}"
+        self._stamps = config.integrity_check and config.integrity_stamp
+        self._pending = f"{config.ledger_directory}/current/{LIMBO_PENDING_FILE}"
         self.epochs = Epochs(world, metadata, folders, root=config.ledgers_root, bookie_id=config.id)
-        self.may_lack = config.integrity_check and config.integrity_stamp
-        """True if folders without a cookie are used again."""
         self.lacking: tuple[str, ...] = ()
         """Folders without a cookie, of a bookie that the cluster knows. Set by the check of the cookies."""
         self.is_new = False
@@ -59,20 +56,30 @@ class Losses:
         self.reasons: list[str] = []
         """For the log; empty: nothing was lost."""
 
+    async def may_lack(self) -> bool:
+        """Return whether folders without a cookie are used again. OSError."""
+        if self._stamps:
+            return True
+        return await self._world.offload.run(partial(self._world.disk.exists, self._pending), name="limbo")
+
     async def returns(self) -> bool:
         """Return whether a bookie without any cookie is no new one: ledgers name it.
 
-        CookieMismatchError if it may not go on like this. MetadataError.
+        CookieMismatchError if it may not go on like this. MetadataError, OSError.
         """
         self.is_new = True
         config = self._config
-        ledger_id = await first_named(self._metadata, self._world.rng, config.ledgers_root, config.id)
-        if ledger_id is None:
+        root, rng = config.ledgers_root, self._world.rng
+        open_one, any_one = await named_by(self._metadata, rng, root, config.id)
+        if any_one is None:
             return False
-        reason = f"the folders are empty, but ledger {ledger_id} names bookie {config.id}"
-        if not self.may_lack:
+        reason = (
+            f"the folders are empty, but ledger {any_one if open_one is None else open_one} names bookie {config.id}"
+        )
+        if open_one is not None and not self._stamps:
             raise CookieMismatchError(f"{reason}: its data and its cookie were deleted. {self._remedy()}")
         self.reasons.append(reason)
+        await self._world.offload.run(self._note, name="limbo")
         return True
 
     async def find(self) -> None:
@@ -92,11 +99,9 @@ class Losses:
             )
         if outdated and not self.lacking:
             self.reasons.append(f"an older image of {', '.join(outdated)}")
-        if not config.integrity_check:
-            return
-        if await run(partial(self._world.disk.exists, self._pending), name="limbo"):
+        if not self.reasons and await run(partial(self._world.disk.exists, self._pending), name="limbo"):
             self.reasons.append("the start after an earlier loss was interrupted")
-        if not config.journal_sync and await run(self._was_cut, name="limbo"):
+        if config.integrity_check and not config.journal_sync and await run(self._was_cut, name="limbo"):
             self.reasons.append("it was not shut down, with journalSyncData=false")
 
     async def plan(self) -> Start:

@@ -21,7 +21,7 @@ from typing import Final
 from bookie.db_ledger_storage.limbo_rows import LimboRows
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
 from quire.metadata.ledger_ids import SequenceLedgerIds
-from quire.metadata.ledger_metadata import LedgerMetadata
+from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -73,21 +73,28 @@ async def put_into_limbo(metadata: MetadataStore, rng: Rng, root: str, bookie_id
     return count
 
 
-async def first_named(metadata: MetadataStore, rng: Rng, root: str, bookie_id: str) -> int | None:
-    """Return a ledger that names the bookie, None if there is none. MetadataError."""
+async def named_by(metadata: MetadataStore, rng: Rng, root: str, bookie_id: str) -> tuple[int | None, int | None]:
+    """Return a ledger that names the bookie and is not closed, and any that names it; None if there is none.
+
+    MetadataError.
+    """
     manager = await ledger_manager(metadata, rng, root)
-    found: list[int] = []
+    open_one: int | None = None
+    any_one: int | None = None
 
     async def look(ledger_id: int) -> None:
-        if found:
+        nonlocal open_one, any_one
+        if open_one is not None:
             return
         try:
             stored = await manager.read(ledger_id)
         except (MalformedMetadataError, UnsupportedLayoutError):
             return
         if stored is not None and names(stored.value, bookie_id):
-            found.append(ledger_id)
+            any_one = ledger_id
+            if stored.value.state is not LedgerState.CLOSED:
+                open_one = ledger_id
 
     ids = [ledger_id async for ledger_id in manager.ledger_ids()]
     await for_each(ids, look, at_once=READS_AT_ONCE, name="ledgers that name the bookie")
-    return found[0] if found else None
+    return open_one, any_one

@@ -118,12 +118,19 @@ async def test_two_wiped_members_decide_nothing(cluster: IntegrityCluster) -> No
     assert (await cluster.metadata(ledger_id)).state is not LedgerState.CLOSED
 
 
-@pytest.mark.parametrize("crash_after", range(1, 60, 3))
-async def test_a_crash_at_any_step_of_the_return_leaves_limbo_or_all_copies(crash_after: int, cluster) -> None:
+@pytest.mark.parametrize("cookie", ["kept", "deleted", "deleted, all are closed, no check"])
+@pytest.mark.parametrize("crash_after", [*range(1, 12), *range(12, 60, 5)])
+async def test_a_crash_at_any_step_of_the_return_leaves_limbo_or_all_copies(crash_after: int, cookie, cluster) -> None:
     ledger_id = await confirmed_by(cluster, "ab")
     member = cluster.members["a"]
+    if cookie.endswith("check"):
+        async with cluster.client() as client:
+            (await client.open(ledger_id, password=b"secret", recover=True)).close()
+        member.forbid_losses()
     await member.kill()
     member.wipe()
+    if cookie != "kept":
+        await bookies.delete_cookie(cluster.store, member.id)
     await member.start_and_crash(crash_after)
     await member.start()
     client = Client(member.bookie)
