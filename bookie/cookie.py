@@ -83,7 +83,8 @@ def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
         )
     return (
         f"{folder} is empty: it was wiped, or is not mounted, but the cluster knows bookie {bookie_id}. "
-        f"Mount the right disk; or, if its data is lost, rebuild it: {rebuild_command(bookie_id)}"
+        f"Mount the right disk; or, if its data is lost, rebuild it: {rebuild_command(bookie_id)}; or start it with "
+        "dataIntegrityChecking=true and dataIntegrityStampMissingCookies=true"
     )
 
 
