@@ -47,8 +47,8 @@ def config(folder: Path, port: int) -> BookieConfig:
     return BookieConfig(
         bookie_id=BOOKIE_ID.format(port=port),
         port=port,
-        journal_directory=str(folder / "journal"),
-        ledger_directory=str(folder / "ledgers"),
+        journal_directories=(str(folder / "journal"),),
+        ledger_directories=(str(folder / "ledgers"),),
     )
 
 

@@ -437,7 +437,7 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
     )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory or None)
+    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 
 
 def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:

@@ -23,20 +23,39 @@ class BookieIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieFolders(BookieIdentity):
-    """Its folders; each key is a list with commas to tools that know bookies with several folders of a kind."""
+    """Its folders, in the order of the file, which decides where a ledger's data is."""
 
-    journal_directory: str = conf_key(
-        "journalDirectories", "data/bookkeeper/journal", joined=True, doc="Folder of the journal; only one."
+    journal_directories: tuple[str, ...] = conf_key(
+        "journalDirectories", ("data/bookkeeper/journal",), doc="Folder of the journal; only one."
     )
-    ledger_directory: str = conf_key(
-        "ledgerDirectories", "data/bookkeeper/ledgers", joined=True, doc="Folder of entry logs and indexes; only one."
+    ledger_directories: tuple[str, ...] = conf_key(
+        "ledgerDirectories", ("data/bookkeeper/ledgers",), doc="Folder of entry logs and indexes; only one."
     )
-    index_directory: str = conf_key(
+    index_directories: tuple[str, ...] = conf_key(
         "indexDirectories",
-        "",
-        joined=True,
+        (),
         doc="Folder of the indexes of the entry logs; only one. Empty: the folder of the entry logs.",
     )
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The folders of the indexes, one for each of `ledger_directories`, which they are unless configured."""
+        return self.index_directories or self.ledger_directories
+
+    @property
+    def journal_directory(self) -> str:
+        """The first folder of a journal."""
+        return self.journal_directories[0]
+
+    @property
+    def ledger_directory(self) -> str:
+        """The first folder of entry logs."""
+        return self.ledger_directories[0]
+
+    @property
+    def index_directory(self) -> str:
+        """The first folder of indexes."""
+        return self.indexes[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

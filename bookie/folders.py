@@ -28,11 +28,7 @@ LOCK_FILE: Final = "quire.lock"
 
 def _folders(config: BookieConfig) -> list[str]:
     """Return each folder once: journal, ledgers, indexes."""
-    return list(dict.fromkeys((config.journal_directory, config.ledger_directory, _index(config))))
-
-
-def _index(config: BookieConfig) -> str:
-    return config.index_directory or config.ledger_directory
+    return list(dict.fromkeys((*config.journal_directories, *config.ledger_directories, *config.indexes)))
 
 
 async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
@@ -67,7 +63,7 @@ async def check(
     """
     cookie, current = _cookie(config, instance_id), current_folders(config)
     await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root, losing=losing)
-    storage = partial(check_storage, world.disk, config.ledger_directory, _index(config))
+    storage = partial(check_storage, world.disk, config.ledger_directory, config.index_directory)
     await world.offload.run(storage, name="storage kind")
 
 
@@ -79,16 +75,16 @@ async def stamp_again(world: World, config: BookieConfig, instance_id: str) -> N
 def _cookie(config: BookieConfig, instance_id: str) -> Cookie:
     return Cookie(
         bookie_id=config.id,
-        journal_directories=(_named(config.journal_directory, config.root),),
-        ledger_directories=(_named(config.ledger_directory, config.root),),
-        index_directories=(_named(config.index_directory, config.root),) if config.index_directory else None,
+        journal_directories=_named(config.journal_directories, config.root),
+        ledger_directories=_named(config.ledger_directories, config.root),
+        index_directories=_named(config.index_directories, config.root) or None,
         instance_id=instance_id,
     )
 
 
-def _named(folder: str, root: str) -> str:
-    """Return a folder's name as it stands in the cookie."""
-    return folder.removeprefix(root.rstrip("/") + "/") if root else folder
+def _named(folders: tuple[str, ...], root: str) -> tuple[str, ...]:
+    """Return the folders' names as they stand in the cookie."""
+    return tuple(folder.removeprefix(root.rstrip("/") + "/") if root else folder for folder in folders)
 
 
 async def mark_dirty(world: World, config: BookieConfig) -> None:

@@ -73,7 +73,7 @@ def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> in
                 assert conf is not None
                 server = BOOKIE.load(conf)
                 config = located(server, zookeeper_config(server)[1]).bookie
-                index = config.index_directory or config.ledger_directory
+                index = config.index_directory
                 folders = (config.journal_directory, config.ledger_directory, index)
                 found = examine_bookie(RealDisk(), look_into, config.id, folders, progress)
     except (CliError, ConfigError, ValueError, OSError) as error:

@@ -49,8 +49,8 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         self.tls.client()
-        indexes = _folders(self.bookie.index_directory)
-        if indexes and len(indexes) != len(_folders(self._ledger_directory)):
+        indexes = self.bookie.index_directories
+        if indexes and len(indexes) != len(self.bookie.ledger_directories):
             raise ValueError("indexDirectories: there must be one for each of ledgerDirectories")
 
     @property
@@ -100,29 +100,21 @@ class ClusterConfig:
     @property
     def journals(self) -> tuple[str, ...]:
         """Return the folders of the journals, including `current`; their order matters."""
-        return _current(self.bookie.journal_directory or SHELL.keys()["journalDirectories"].default)
+        return _current(self.bookie.journal_directories)
 
     @property
     def ledgers(self) -> tuple[str, ...]:
         """Return the folders of the entry logs, including `current`."""
-        return _current(self._ledger_directory)
+        return _current(self.bookie.ledger_directories)
 
     @property
     def indexes(self) -> tuple[str, ...]:
         """Return the folders of the indexes, including `current`; one for each of `ledgers`."""
-        return _current(self.bookie.index_directory or self._ledger_directory)
-
-    @property
-    def _ledger_directory(self) -> str:
-        return self.bookie.ledger_directory or SHELL.keys()["ledgerDirectories"].default
+        return _current(self.bookie.indexes)
 
 
-def _folders(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _current(text: str) -> tuple[str, ...]:
-    return tuple(f"{folder}/current" for folder in _folders(text))
+def _current(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{folder}/current" for folder in folders)
 
 
 SHELL: Final = Process(

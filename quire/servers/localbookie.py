@@ -36,8 +36,8 @@ def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
         {
             "advertisedAddress": HOST,
             "bookiePort": port,
-            "journalDirectories": str(folder / "journal"),
-            "ledgerDirectories": str(folder / "ledgers"),
+            "journalDirectories": (str(folder / "journal"),),
+            "ledgerDirectories": (str(folder / "ledgers"),),
             "allowLoopback": True,
             "metadataServiceUri": uri,
         }

@@ -57,8 +57,8 @@ class Swarm:
         return BookieConfig(
             bookie_id=f"{name}:3181",
             host=name,
-            journal_directory="/journal",
-            ledger_directory="/ledgers",
+            journal_directories=("/journal",),
+            ledger_directories=("/ledgers",),
             journal_prealloc_mb=1,
             journal_group_wait_ms=self.group_wait_ms,
             write_cache_mb=2,

@@ -89,8 +89,8 @@ class FencingStory:
         config = BookieConfig(
             bookie_id=BOOKIE_ID,
             host=BOOKIE,
-            journal_directory="/journal",
-            ledger_directory="/ledgers",
+            journal_directories=("/journal",),
+            ledger_directories=("/ledgers",),
             journal_prealloc_mb=1,
             flush_interval_ms=500,
         )

@@ -115,8 +115,8 @@ class ReuseStory:
         self.reads = 0
         self.config = BookieConfig(
             bookie_id=BOOKIE_ID,
-            journal_directory="/journal",
-            ledger_directory="/ledgers",
+            journal_directories=("/journal",),
+            ledger_directories=("/ledgers",),
             journal_prealloc_mb=1,
             flush_interval_ms=self.rng.choice((50, 500, 5000, 1_000_000)),
             gc_wait_ms=self.rng.choice((50, 200, 1000)),

@@ -252,8 +252,8 @@ async def served(
         {
             "advertisedAddress": "127.0.0.1",
             "bookiePort": free_port(),
-            "journalDirectories": str(folder / "journal"),
-            "ledgerDirectories": str(folder / "ledgers"),
+            "journalDirectories": (str(folder / "journal"),),
+            "ledgerDirectories": (str(folder / "ledgers"),),
             "journalPreAllocSizeMB": 1,
             **(settings or {}),
         }

@@ -34,8 +34,8 @@ async def test_an_application_writes_fails_over_and_reads_with_nothing_but_the_u
     config = BookieConfig(
         bookie_id=f"127.0.0.1:{port}",
         port=port,
-        journal_directory=str(tmp_path / "journal"),
-        ledger_directory=str(tmp_path / "ledgers"),
+        journal_directories=(str(tmp_path / "journal"),),
+        ledger_directories=(str(tmp_path / "ledgers"),),
         ledgers_root=root,
     )
     stop = trio.Event()

@@ -152,8 +152,8 @@ async def test_our_bookie_takes_over_the_folders_of_the_original(snapshot: str, 
     cookie = decode_cookie((tmp_path / name / "journal/current/VERSION").read_bytes())
     config = BookieConfig(
         bookie_id=cookie.bookie_id,
-        journal_directory=str(tmp_path / name / "journal"),
-        ledger_directory=str(tmp_path / name / "ledgers"),
+        journal_directories=(str(tmp_path / name / "journal"),),
+        ledger_directories=(str(tmp_path / name / "ledgers"),),
         root=str(tmp_path),
     )
 

@@ -78,9 +78,9 @@ async def opened(storage: str, folder: Path) -> AsyncIterator[Bookie]:
     cookie: Cookie = decode_cookie((folder / name / "journal/current/VERSION").read_bytes())
     config = BookieConfig(
         bookie_id=cookie.bookie_id,
-        journal_directory=str(folder / name / "journal"),
-        ledger_directory=str(folder / name / "ledgers"),
-        index_directory=str(folder / name / "index") if cookie.index_directories else "",
+        journal_directories=(str(folder / name / "journal"),),
+        ledger_directories=(str(folder / name / "ledgers"),),
+        index_directories=(str(folder / name / "index"),) if cookie.index_directories else (),
         root=str(folder),
     )
 

@@ -123,13 +123,15 @@ def _new_cookie(operation: OperationContext, old: Cookie, journal: str, ledgers:
     config = operation.shell.config
     wanted = config.bookie
     for key, given, real in (
-        ("journalDirectories", wanted.journal_directory, journal),
-        ("ledgerDirectories", wanted.ledger_directory, ledgers),
+        ("journalDirectories", wanted.journal_directories, journal),
+        ("ledgerDirectories", wanted.ledger_directories, ledgers),
     ):
-        if given != real:
-            raise ShellError(f"{key}={given}: set it to {real}, where the data of the standalone server are")
-    if wanted.index_directory:
-        raise ShellError(f"indexDirectories={wanted.index_directory}: leave it out, the indexes are in {ledgers}")
+        if given != (real,):
+            raise ShellError(f"{key}={','.join(given)}: set it to {real}, where the data of the standalone server are")
+    if wanted.index_directories:
+        raise ShellError(
+            f"indexDirectories={','.join(wanted.index_directories)}: leave it out, the indexes are in {ledgers}"
+        )
     bookie_id = wanted.bookie_id or (
         f"{config.address.advertised_address}:{wanted.port}" if config.address.advertised_address else ""
     )

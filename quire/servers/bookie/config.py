@@ -74,16 +74,16 @@ class BookieServerConfig:
                 "tlsClientAuthentication=true: the role is in the client's certificate"
             )
         for key, folders in (
-            ("journalDirectories", self.bookie.journal_directory),
-            ("ledgerDirectories", self.bookie.ledger_directory),
-            ("indexDirectories", self.bookie.index_directory),
+            ("journalDirectories", self.bookie.journal_directories),
+            ("ledgerDirectories", self.bookie.ledger_directories),
+            ("indexDirectories", self.bookie.index_directories),
         ):
-            if "," in folders:
+            if len(folders) > 1:
                 raise ValueError(
-                    f"{key}={folders}: a bookie has one folder of each kind here; run one bookie per folder, with its "
-                    "own bookieId and port"
+                    f"{key}={','.join(folders)}: a bookie has one folder of each kind here; run one bookie per folder, "
+                    "with its own bookieId and port"
                 )
-            if not folders.strip() and key != "indexDirectories":
+            if not folders and key != "indexDirectories":
                 raise ValueError(f"{key}: a bookie needs a folder")
         if self.bookie.port == 0 and not self.process.allow_ephemeral_ports:
             raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")

@@ -80,10 +80,11 @@ class Ready:
     def line(self, pid: int) -> str:
         """Return `ready bookie=127.0.0.1:3181 address=127.0.0.1:3181 http= journal=... ledgers=... pid=...`."""
         scheme = "https" if self.config.http.tls_enabled else "http"
+        folders = self.config.bookie
         http = f"{scheme}://{self.http[0]}:{self.http[1]}" if self.http else ""
         return (
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
-            f"journal={self.config.bookie.journal_directory} ledgers={self.config.bookie.ledger_directory} pid={pid}"
+            f"journal={','.join(folders.journal_directories)} ledgers={','.join(folders.ledger_directories)} pid={pid}"
         )
 
 
@@ -104,17 +105,17 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
     """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
     wanted = config.bookie
     host = config.address.advertised_address or own_host(config.process)
-    folders = (wanted.journal_directory, wanted.ledger_directory, wanted.index_directory)
+    folders = (*wanted.journal_directories, *wanted.ledger_directories, *wanted.index_directories)
     # A cookie contains folders as configured, and relative paths unresolved.
-    root = "" if all(os.path.isabs(folder) for folder in folders if folder) else os.getcwd()
-    journal, ledgers, index = (os.path.abspath(folder) if folder else "" for folder in folders)
+    root = "" if all(map(os.path.isabs, folders)) else os.getcwd()
+    ledgers, indexes = _absolute(wanted.ledger_directories), _absolute(wanted.index_directories)
     bookie = replace(
         wanted,
         host=host,
         port=wanted.port or free_port(),
-        journal_directory=journal,
-        ledger_directory=ledgers,
-        index_directory="" if index == ledgers else index,
+        journal_directories=_absolute(wanted.journal_directories),
+        ledger_directories=ledgers,
+        index_directories=() if indexes == ledgers else indexes,
         ledgers_root=ledgers_root,
         root=root,
     )
@@ -124,6 +125,10 @@ def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig
     except InvalidPathError as error:
         raise ConfigError(f"bookieId: {error}") from error
     return made
+
+
+def _absolute(folders: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(os.path.abspath, folders))
 
 
 def own_host(config: BookieProcessKeys) -> str:

@@ -126,7 +126,7 @@ class BookieResources:
         kinds = {
             "journal": ("journal files", config.journal_directory, ".txn"),
             "entrylog": ("entrylog files", config.ledger_directory, ".log"),
-            "index": ("index files", config.index_directory or config.ledger_directory, ".idx"),
+            "index": ("index files", config.index_directory, ".idx"),
         }
         asked = request.query_params.get("file_type")
         disk = self._bookie.world.disk

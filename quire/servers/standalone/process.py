@@ -187,8 +187,8 @@ def bookie_config(config: StandaloneConfig, directory: DataDirectory) -> BookieC
     Its folders are those of the data directory. The cookie has them relative to it, so that it can be moved."""
     return replace(
         config.bookie,
-        journal_directory=directory.journal,
-        ledger_directory=directory.ledgers,
+        journal_directories=(directory.journal,),
+        ledger_directories=(directory.ledgers,),
         ledgers_root=LEDGERS_ROOT,
         root=directory.root,
     )

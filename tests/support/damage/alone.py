@@ -53,8 +53,8 @@ def _payload(ledger_id: int, entry_id: int) -> bytes:
 def _config(data: Path, stop: Stop) -> BookieConfig:
     return BookieConfig(
         bookie_id="bookie:1",
-        journal_directory=str(data / "journal"),
-        ledger_directory=str(data / "ledgers"),
+        journal_directories=(str(data / "journal"),),
+        ledger_directories=(str(data / "ledgers"),),
         root=str(data),
         journal_prealloc_mb=1,
         disk_reserve_mb=0,  # (zeros that nothing reads would be copied for each case)

@@ -27,7 +27,10 @@ KEY = master_key(b"secret")
 OTHER_KEY = master_key(b"other")
 DIGEST = Digest(DigestType.CRC32C, b"secret")
 CONFIG = BookieConfig(
-    bookie_id="bookie:1", journal_directory="/data/journal", ledger_directory="/data/ledgers", journal_prealloc_mb=1
+    bookie_id="bookie:1",
+    journal_directories=("/data/journal",),
+    ledger_directories=("/data/ledgers",),
+    journal_prealloc_mb=1,
 )
 JOURNAL = "/data/journal/current"
 LEDGERS = "/data/ledgers/current"

@@ -102,7 +102,7 @@ async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(mon
 @pytest.mark.expect_error("stop abandoned", "last checkpoint failed")
 async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bookie_module, "STOP_MAX_S", 0.2)
-    config = replace(CONFIG, journal_directory=f"{tmp_path}/journal", ledger_directory=f"{tmp_path}/ledgers")
+    config = replace(CONFIG, journal_directories=(f"{tmp_path}/journal",), ledger_directories=(f"{tmp_path}/ledgers",))
     hanging = threading.Event()
 
     async def main() -> None:

@@ -632,7 +632,7 @@ async def test_the_folders_of_another_storage_of_the_originals_are_refused(world
 
 async def test_the_index_may_have_a_folder_of_its_own_which_the_cookie_names(world: World) -> None:
     tree = MemoryTree()
-    config = replace(CONFIG, index_directory="/data/index")
+    config = replace(CONFIG, index_directories=("/data/index",))
     async with opened(world, tree, config) as bookie:
         await Client(bookie).add(7, 0)
     assert world.disk.exists("/data/index/current/VERSION")

@@ -36,8 +36,8 @@ def folders(tmp_path: Path) -> Path:
     """Return the folders of a stopped bookie with ledgers 7 and 8, with its configuration file beside them."""
     config = BookieConfig(
         bookie_id="bookie:1",
-        journal_directory=str(tmp_path / "journal"),
-        ledger_directory=str(tmp_path / "ledgers"),
+        journal_directories=(str(tmp_path / "journal"),),
+        ledger_directories=(str(tmp_path / "ledgers"),),
         journal_prealloc_mb=1,
     )
 

@@ -111,8 +111,8 @@ def test_a_folder_without_entry_logs_is_refused(tmp_path: Path, capsys) -> None:
 async def test_logs_of_a_real_bookie_are_read(tmp_path: Path, capsys) -> None:
     config = BookieConfig(
         bookie_id="bookie:1",
-        journal_directory=str(tmp_path / "journal"),
-        ledger_directory=str(tmp_path / "ledgers"),
+        journal_directories=(str(tmp_path / "journal"),),
+        ledger_directories=(str(tmp_path / "ledgers"),),
         journal_prealloc_mb=1,
     )
     world = real_world(1)

@@ -27,8 +27,8 @@ from simulation.machines.world import Universe, on_host
 from tests.unit.bookie.build import Client
 
 CONFIG = BookieConfig(
-    journal_directory="/journal",
-    ledger_directory="/ledgers",
+    journal_directories=("/journal",),
+    ledger_directories=("/ledgers",),
     journal_prealloc_mb=1,
     write_cache_mb=2,
     integrity_check=True,

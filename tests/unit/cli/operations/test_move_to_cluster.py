@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,12 +114,12 @@ class Move:
             (Path(each) / "current").mkdir(parents=True, exist_ok=True)
             (Path(each) / "current/VERSION").write_bytes(encode_cookie(cookie))
 
-    async def run(self, *, dry_run: bool = False, **changed: str) -> int:
+    async def run(self, *, dry_run: bool = False, **changed: object) -> int:
         keys = {
             "metadataServiceUri": "zk+hierarchical://zk1:2181/pulsar/ledgers",
             "advertisedAddress": "bk1",
-            "journalDirectories": self.journal,
-            "ledgerDirectories": self.ledgers,
+            "journalDirectories": (self.journal,),
+            "ledgerDirectories": (self.ledgers,),
         } | changed
 
         async def no_store(*_: object) -> MemoryStore:
@@ -178,11 +179,11 @@ async def test_a_move_that_was_cut_is_repeated_and_another_store_is_refused(tmp_
 
 async def test_a_configuration_of_another_bookie_is_refused(tmp_path: Path) -> None:
     move = Move(tmp_path, MemoryTree())
-    refused: tuple[tuple[dict[str, str], str], ...] = (
-        ({"journalDirectories": "/elsewhere"}, "journalDirectories=/elsewhere: set it to"),
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"journalDirectories": ("/elsewhere",)}, "journalDirectories=/elsewhere: set it to"),
         ({"advertisedAddress": ""}, "names no bookie"),
         ({"metadataServiceUri": "zk+hierarchical://zk1:2181/bk"}, "must end with /ledgers"),
-        ({"indexDirectories": "/index"}, "leave it out"),
+        ({"indexDirectories": ("/index",)}, "leave it out"),
     )
     for changed, text in refused:
         with pytest.raises(ShellError, match=text):

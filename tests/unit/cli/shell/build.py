@@ -139,8 +139,8 @@ async def live(world: World, count: int) -> AsyncIterator[LiveCluster]:
                 BookieConfig(),
                 bookie_id=name,
                 port=0,
-                journal_directory=f"/{name}/journal",
-                ledger_directory=f"/{name}/ledgers",
+                journal_directories=(f"/{name}/journal",),
+                ledger_directories=(f"/{name}/ledgers",),
                 journal_prealloc_mb=1,
             )
             store = MemoryStore(tree)

@@ -99,7 +99,7 @@ async def test_which_bookie_is_the_local_one(world: World) -> None:
         )
         return local_bookie_id(shell)
 
-    given = {"journalDirectories": "/j", "ledgerDirectories": "/l"}
+    given = {"journalDirectories": ("/j",), "ledgerDirectories": ("/l",)}
     config = SHELL.build(given)
     refuses(ShellError, lambda: local(config), "the bookie is not identified")
     cookie = Cookie(bookie_id="c:1", journal_directories=("/j",), ledger_directories=("/l",))

@@ -37,7 +37,7 @@ from tests.support.refusals import refuses
 def test_relative_folders_are_absolute_for_us_and_named_as_configured_in_the_cookie() -> None:
     config = located(
         BOOKIE.build(
-            {"advertisedAddress": "h", "journalDirectories": "bk1/journal", "ledgerDirectories": "bk1/ledgers"}
+            {"advertisedAddress": "h", "journalDirectories": ("bk1/journal",), "ledgerDirectories": ("bk1/ledgers",)}
         ),
         "/l",
     )
@@ -99,7 +99,7 @@ def test_a_wrong_configuration_is_exit_code_1_with_the_problem(
 
 
 def test_the_ready_line_tells_where_it_is_and_what_it_keeps() -> None:
-    config = BOOKIE.build({"advertisedAddress": "h", "journalDirectories": "/j", "ledgerDirectories": "/l"})
+    config = BOOKIE.build({"advertisedAddress": "h", "journalDirectories": ("/j",), "ledgerDirectories": ("/l",)})
     assert Ready(located(config, "/ledgers"), ("h", 3181), ("h", 8080)).line(7) == (
         "ready bookie=h:3181 address=h:3181 http=http://h:8080 journal=/j ledgers=/l pid=7"
     )
@@ -123,8 +123,8 @@ async def test_a_taken_port_is_named_with_its_key_and_address(key: str, tmp_path
                 "advertisedAddress": "127.0.0.1",
                 "allowEphemeralPorts": True,
                 "bookiePort": 0,
-                "journalDirectories": str(tmp_path / "journal"),
-                "ledgerDirectories": str(tmp_path / "ledgers"),
+                "journalDirectories": (str(tmp_path / "journal"),),
+                "ledgerDirectories": (str(tmp_path / "ledgers"),),
                 "httpServerEnabled": True,
                 "httpServerPort": 0,
                 key: port,

@@ -59,8 +59,8 @@ async def with_web(
         {
             "bookieId": "b:1",
             "advertisedAddress": "127.0.0.1",
-            "journalDirectories": str(folder / "journal"),
-            "ledgerDirectories": str(folder / "ledgers"),
+            "journalDirectories": (str(folder / "journal"),),
+            "ledgerDirectories": (str(folder / "ledgers"),),
             "journalPreAllocSizeMB": 1,
             "httpServerHost": "127.0.0.1",
             "httpServerPort": 0,
