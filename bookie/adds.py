@@ -142,16 +142,30 @@ class Add(NamedTuple):
 class Adds:
     """Adds in progress and waiting, one object per bookie.
 
-    `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused.
+    `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused. `entries_waiting_max`,
+    `in_progress_max`: entries that may wait, and that may be on their way into the journal; 0: any number.
     """
 
-    def __init__(self, bookie: AddingBookie, *, waiting_max: int, wait_s: float) -> None:
+    def __init__(
+        self,
+        bookie: AddingBookie,
+        *,
+        waiting_max: int,
+        wait_s: float,
+        entries_waiting_max: int = 0,
+        in_progress_max: int = 0,
+    ) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
         self._wait_s = wait_s
+        self._entries_waiting_max = entries_waiting_max
+        self._in_progress_max = in_progress_max
         self.waiting_max = waiting_max
         self.waiting_bytes = 0
+        self.waiting_entries = 0
+        self.in_progress = 0
+        """Entries given to the journal and not yet answered."""
 
     def add(self, add: Add) -> None:
         """Carry out an add now, or when there is room, or refuse it.
@@ -161,10 +175,12 @@ class Adds:
         if not self._waiting and self._carried_out(add):
             return
         size = add.run.size
-        if self.waiting_bytes + size > self.waiting_max:
+        entries = self.waiting_entries + add.run.count
+        if self.waiting_bytes + size > self.waiting_max or 0 < self._entries_waiting_max < entries:
             self._refused(add, Rc.TOO_MANY_REQUESTS)
             return
         self.waiting_bytes += size
+        self.waiting_entries = entries
         add.adder.adds_waiting += size
         self._waiting.append((trio.current_time() + self._wait_s, add))
         if self._timer is None:
@@ -206,6 +222,8 @@ class Adds:
             return True
         if not journal.has_room(run.size) or ledger_id in storage.held_ledgers:
             return False
+        if 0 < self._in_progress_max < self.in_progress + run.count and self.in_progress:
+            return False
         try:
             storage.add(run)
         except WriteCacheFullError:
@@ -213,7 +231,8 @@ class Adds:
             return False
         if known_key is None:
             storage.set_master_key(ledger_id, key)
-        journal.append(run, partial(_durable, done, run), key, deferred)
+        self.in_progress += run.count
+        journal.append(run, partial(self._ended, done, run), key, deferred)
         stats = bookie.stats
         stats.adds += run.count
         stats.add_bytes += run.size
@@ -228,8 +247,14 @@ class Adds:
     def _left(self, add: Add) -> None:
         size = add.run.size
         self.waiting_bytes -= size
+        self.waiting_entries -= add.run.count
         add.adder.adds_waiting -= size
         add.adder.adds_left()
+
+    def _ended(self, done: AddDone, run: Run, error: BookieError | None) -> None:
+        """Report the outcome of a run: the journal has synced it, or has failed to."""
+        self.in_progress -= run.count
+        done(run, Rc.OK if error is None else Rc.IO)
 
     # --- refused and failed adds
 
@@ -248,8 +273,3 @@ class Adds:
             add = waiting.popleft()[1]
             self._refused(add, Rc.TOO_MANY_REQUESTS)
             self._left(add)
-
-
-def _durable(done: AddDone, run: Run, error: BookieError | None) -> None:
-    """Report the outcome of a run: the journal has synced it, or has failed to."""
-    done(run, Rc.OK if error is None else Rc.IO)

@@ -43,10 +43,15 @@ from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
+<<<<<<< HEAD
 from bookie.limbo.epochs import Epochs
 from bookie.limbo.losses import Losses
 from bookie.reads import ReadWorkers
 from bookie.recovery import Start, recover, seal_path_of
+=======
+from bookie.reads import ReadLimit, ReadWorkers
+from bookie.recovery import Start, plan, recover, seal_path_of
+>>>>>>> main
 from bookie.requests import check_fence, check_write_lac, lac_of_package
 from bookie.stats import BookieStats
 from bookie.timers import Timers
@@ -83,7 +88,13 @@ class Bookie:
         self.lacs = LacTable()
         self.timers = Timers()
         self.passes = Passes()
-        self.adds = Adds(self, waiting_max=config.journal.queue_size_max, wait_s=config.add_wait_ms / 1000)
+        self.adds = Adds(
+            self,
+            waiting_max=config.journal.queue_size_max,
+            wait_s=config.add_wait_ms / 1000,
+            entries_waiting_max=config.adds_waiting_max,
+            in_progress_max=config.adds_in_progress_max,
+        )
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
@@ -102,6 +113,7 @@ class Bookie:
         self.stats = BookieStats()
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
+        self.read_limit = ReadLimit(config.reads_in_progress_max)
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self.job_failures = JobFailures()
@@ -117,8 +129,8 @@ class Bookie:
             on_released=self._flushed,
             on_failed=self._storage_failed,
         )
-        self._garbage = GarbageRounds(
-            world, config, storage, disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+        self.garbage = GarbageRounds(
+            world, config, [storage], disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
         )
         self._stopping = False
         self._given_up = False
@@ -142,7 +154,7 @@ class Bookie:
             name=name,
             workers=count,
             waiting_max=count * self.config.reads_in_flight_max,
-            after=self.passes.end,
+            after=self._reads_answered,
             sectors_read=self.world.disk.sectors_read,
         )
 
@@ -221,6 +233,10 @@ class Bookie:
         """Return the number of reads that `read_by_worker` would accept now."""
         return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).room
 
+    def _reads_answered(self) -> None:
+        self.passes.end()
+        self.read_limit.freed()
+
     @property
     def reads_in_flight(self) -> int:
         """Return the number of reads that workers hold and have not answered."""
@@ -275,7 +291,7 @@ class Bookie:
         if full:
             self.storage.end_log_later()
             self.request_flush()
-            self._garbage.hurry()
+            self.garbage.hurry()
 
     # --- journal
 
@@ -305,7 +321,7 @@ class Bookie:
 
         MetadataError, OSError, BookieError: nothing or only a part was deleted.
         """
-        return await self._garbage.collect(metadata, instance_id)
+        return await self.garbage.collect(metadata, instance_id)
 
     # --- start and stop
 
@@ -336,8 +352,12 @@ class Bookie:
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
+<<<<<<< HEAD
             "epochs": epochs.run,
             "garbage collection": partial(self._garbage.run, metadata, instance_id),
+=======
+            "garbage collection": partial(self.garbage.run, metadata, instance_id),
+>>>>>>> main
         }
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
@@ -364,8 +384,8 @@ class Bookie:
         self.adds.refuse_waiting()
         self.passes.end()
         self._checkpoints.stop()
-        self._garbage.stop()
-        await self._garbage.end()
+        self.garbage.stop()
+        await self.garbage.end()
         await self._checkpoints.ended()
         await self._readers.aclose()  # the jobs use what is closed below
         await self._urgent_readers.aclose()
@@ -436,6 +456,12 @@ def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=config.page_cache_mb << 20,
         block_cache_bytes=config.rocksdb_cache_bytes,
+        compaction=config.compaction(config.entry_log_size_max),
+        keep_log_map=config.keep_log_map,
+        log_map_folder=config.log_map_directory,
+        index_keys=config,
+        read_ahead_bytes=config.read_ahead_bytes_max,
+        sync_every_bytes=config.flush_sync_bytes or write_cache,
     )
     return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
+<<<<<<< HEAD
 from bookie.limbo.config import IntegrityKeys
+=======
+from bookie.settings.indexes import IndexKeys
+from bookie.settings.pressure import PressureKeys
+from bookie.settings.reads_and_flushes import ReadAndFlushKeys
+from bookie.settings.sockets import SocketKeys
+>>>>>>> main
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
@@ -59,7 +67,11 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+<<<<<<< HEAD
 class BookieConfig(IntegrityKeys, BookieFolders):
+=======
+class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
+>>>>>>> main
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"
@@ -191,13 +203,6 @@ class BookieConfig(IntegrityKeys, BookieFolders):
         unit=MB,
         doc="Megabytes of disk reserved by a file of zeros, which is deleted for acknowledgements, metadata "
         "and flushes when the disk is full; at most a sixteenth of the disk. 0: none.",
-    )
-    gc_wait_ms: int = conf_key(
-        "gcWaitTime",
-        300_000,
-        minimum=1,
-        unit=MS,
-        doc="Time between two garbage collections of entry logs, in milliseconds.",
     )
     batch_read_size_max: int = conf_key(
         "maxBatchReadSize",

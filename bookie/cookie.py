@@ -12,11 +12,12 @@ Source: BookKeeper's LegacyCookieValidation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bookie.errors import CookieMismatchError
+from bookie.interleaved.index_files import has_index_files
 from quire.metadata.bookies import Cookie, decode_cookie, encode_cookie, read_cookie, write_cookie
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore
@@ -123,23 +124,19 @@ def _find(disk: Disk, folder: str) -> Found:
     return Found(cookie, any(name != VERSION_FILE for name in names))
 
 
-def check_storage(disk: Disk, ledger_directory: str, index_directory: str) -> None:
-    """Refuse folders of the original's other storages, whose index this bookie cannot read.
+def check_storage(disk: Disk, indexes: Sequence[str]) -> None:
+    """Refuse index directories of the original's other storages, whose index this bookie does not use.
 
     CookieMismatchError. Blocking.
     """
-    current = f"{index_directory}/current"
-    indexes = [name for name in disk.names(current) if len(name) <= 2 and _is_hex(name)]
-    if indexes and any(name.endswith(".log") for name in disk.names(f"{ledger_directory}/current")):
-        raise CookieMismatchError(
-            f"{current} holds the index of SortedLedgerStorage or InterleavedLedgerStorage. Convert it with the "
-            "original's `bookkeeper shell convert-to-db-storage`, or give the bookie an empty folder under another "
-            "bookieId"
-        )
-
-
-def _is_hex(name: str) -> bool:
-    return all(letter in "0123456789abcdef" for letter in name)
+    for directory in dict.fromkeys(indexes):
+        current = f"{directory}/current"
+        if disk.exists(current) and has_index_files(disk, current):
+            raise CookieMismatchError(
+                f"{current} has index files of SortedLedgerStorage or InterleavedLedgerStorage. Convert them: "
+                "`quire shell -conf bk_server.conf convert-to-db-storage`; or give the bookie an empty folder under "
+                "another bookieId"
+            )
 
 
 async def check_cookies(

@@ -43,6 +43,10 @@ class StorageDamagedError(BookieError):
     """
 
 
+class LogMissingError(StorageDamagedError):
+    """An entry log is not there. A row read before compaction deleted the log leads to it, and is read again."""
+
+
 class StorageFailedError(BookieError):
     """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 
@@ -81,3 +85,7 @@ class CookieMismatchError(BookieError):
 
 class DirectoryInUseError(BookieError):
     """Another process serves these directories. Final: stop it first."""
+
+
+class IndexOptionsError(BookieError):
+    """An options file of an index cannot be obeyed. Final: correct the file, or remove the key that names it."""

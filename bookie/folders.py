@@ -26,9 +26,9 @@ DIRTY_FILE: Final = "DIRTY"
 LOCK_FILE: Final = "quire.lock"
 
 
-def _folders(config: BookieConfig) -> list[str]:
+def directories_of(config: BookieConfig) -> tuple[str, ...]:
     """Return each folder once: journal, ledgers, indexes."""
-    return list(dict.fromkeys((*config.journal_directories, *config.ledger_directories, *config.indexes)))
+    return tuple(dict.fromkeys((*config.journal_directories, *config.ledger_directories, *config.indexes)))
 
 
 async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
@@ -36,7 +36,7 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
 
     def job() -> list[DiskLock]:
         locks: list[DiskLock] = []
-        for folder in _folders(config):
+        for folder in directories_of(config):
             world.disk.make_dirs(folder)
             try:
                 locks.append(world.disk.lock(f"{folder}/{LOCK_FILE}"))
@@ -61,6 +61,7 @@ async def check(
 
     CookieMismatchError, MetadataError, OSError.
     """
+<<<<<<< HEAD
     cookie, current = _cookie(config, instance_id), current_folders(config)
     await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root, losing=losing)
     storage = partial(check_storage, world.disk, config.ledger_directory, config.index_directory)
@@ -73,6 +74,17 @@ async def stamp_again(world: World, config: BookieConfig, instance_id: str) -> N
 
 
 def _cookie(config: BookieConfig, instance_id: str) -> Cookie:
+=======
+    cookie = cookie_of(config, instance_id)
+    current = tuple(f"{folder}/current" for folder in directories_of(config))
+    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
+    storage = partial(check_storage, world.disk, config.indexes)
+    await world.offload.run(storage, name="storage kind")
+
+
+def cookie_of(config: BookieConfig, instance_id: str) -> Cookie:
+    """Return the cookie of a bookie with this configuration."""
+>>>>>>> main
     return Cookie(
         bookie_id=config.id,
         journal_directories=_named(config.journal_directories, config.root),

@@ -1,21 +1,28 @@
-"""When a bookie collects garbage: every interval, and soon while a disk is full. What may be dropped: garbage.py."""
+"""When a bookie collects garbage: every interval, soon while a disk is full, and when asked. What may be dropped:
+garbage.py. Which compaction follows: gc/schedule.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
 
 from bookie.config import BookieConfig
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
+from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Times
 from quire.world.doors import World
 
 log = get_logger(__name__)
@@ -24,15 +31,37 @@ WAIT_FULL_S: Final = 5.0
 """Between two rounds while a disk is full."""
 
 
+@dataclass(slots=True)
+class GcStatus:
+    """State and history of garbage collection. Times of day in milliseconds since 1970."""
+
+    compacting: CompactionKind | None = None
+    """The compaction that runs."""
+    last_ms: dict[CompactionKind, int] = field(default_factory=dict)
+    """End of the last compaction of each kind, or the start of the bookie."""
+    last_locations_ms: int = 0
+    """End of the last compaction of the location index."""
+    compacting_locations: bool = False
+    rounds: Times = field(default_factory=Times)
+    """Milliseconds of whole rounds..."""
+    rounds_failed: Times = field(default_factory=Times)
+    collections: Times = field(default_factory=Times)
+    """...of their search for deleted ledgers, with the deletion of logs..."""
+    collections_failed: Times = field(default_factory=Times)
+    compactions: Times = field(default_factory=Times)
+    """...and of their compactions."""
+    compactions_failed: Times = field(default_factory=Times)
+
+
 class GarbageRounds:
-    """Rounds of garbage collection of one bookie. `checkpoint` makes one; `on_failed` is called when the storage can no
-    longer be trusted."""
+    """Rounds of garbage collection and compaction of one bookie, over all its directories. `checkpoint` makes one;
+    `on_failed` is called when a storage can no longer be trusted."""
 
     def __init__(
         self,
         world: World,
         config: BookieConfig,
-        storage: DbLedgerStorage,
+        storages: Sequence[DbLedgerStorage],
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],
@@ -40,36 +69,67 @@ class GarbageRounds:
     ) -> None:
         self._world = world
         self._config = config
-        self._storage = storage
+        self.storages = storages
         self._disks = disks
         self._checkpoint = checkpoint
         self._on_failed = on_failed
-        self._disk_filled = trio.Event()
+        self._hurried = trio.Event()
+        self._asked: AskedCompactions | None = None
         self._scopes: set[trio.CancelScope] = set()
         self._stopping = False
         self._ended = trio.Event()
+        now = trio.current_time()
+        self.schedule = CompactionSchedule(config, now)
+        self._locations_due = self._next_locations(now)
+        wall = world.clock.wall_ms()
+        self.status = GcStatus(last_ms=dict.fromkeys(CompactionKind, wall), last_locations_ms=wall)
 
     def hurry(self) -> None:
         """A disk is full: the next round comes soon."""
-        self._disk_filled.set()
+        self._hurried.set()
+
+    def force(self, asked: AskedCompactions) -> None:
+        """Begin a round at once, with the compactions that are asked for."""
+        self._asked = asked
+        self._hurried.set()
+
+    @property
+    def forced(self) -> bool:
+        """Return whether a round that was asked for is to come or runs."""
+        return self._asked is not None
 
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
         part was dropped."""
-        collected = Collected()
-        if self._stopping:
-            return collected
+        all_collected: list[Collected] = []
+        with self._breakable():
+            for storage in self.storages:
+                all_collected.append(
+                    await collect_garbage(
+                        storage,
+                        metadata,
+                        root=self._config.ledgers_root,
+                        instance_id=instance_id,
+                        rng=self._world.rng,
+                        settle=self._checkpoint,
+                    )
+                )
+        return Collected(
+            ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
+            logs=tuple([each for one in all_collected for each in one.logs]),
+            bytes=sum([one.bytes for one in all_collected]),
+            failed=tuple([each for one in all_collected for each in one.failed]),
+        )
+
+    @contextmanager
+    def _breakable(self) -> Iterator[None]:
+        """Run the block, which `end` breaks off; not at all after `stop`."""
         with trio.CancelScope() as scope:
+            if self._stopping:
+                scope.cancel()
             self._scopes.add(scope)
             try:
-                collected = await collect_garbage(
-                    self._storage,
-                    metadata,
-                    root=self._config.ledgers_root,
-                    instance_id=instance_id,
-                    rng=self._world.rng,
-                    settle=self._checkpoint,
-                )
+                yield
             except StorageFailedError as error:
                 self._on_failed(error)
                 raise
@@ -77,34 +137,114 @@ class GarbageRounds:
                 self._scopes.discard(scope)
                 if self._stopping and not self._scopes:
                     self._ended.set()
-        return collected
 
     async def run(self, metadata: MetadataStore, instance_id: str) -> None:
         """Collect again and again, for ever."""
         while True:
             await self._until_due()
-            try:
-                collected = await self.collect(metadata, instance_id)
-            except (MetadataError, BookieError, OSError) as error:
-                log.warning("garbage collection failed, retrying", reason=str(error))
-                continue
-            if collected.ledgers or collected.logs:
-                log.info(
-                    "garbage collected",
-                    ledgers=len(collected.ledgers),
-                    logs=len(collected.logs),
-                    bytes=collected.bytes,
-                )
+            began = trio.current_time()
+            good = await self._round(metadata, instance_id)
+            self._observe(self.status.rounds if good else self.status.rounds_failed, began)
+            self._asked = None
+
+    async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
+        """Collect and compact; return whether nothing failed."""
+        asked = self._asked
+        if asked is None and self._disks.reason and self._config.force_when_full:
+            asked = AskedCompactions()
+        began = trio.current_time()
+        try:
+            collected = await self.collect(metadata, instance_id)
+        except (MetadataError, BookieError, OSError) as error:
+            self._observe(self.status.collections_failed, began)
+            log.warning("garbage collection failed, retrying", reason=str(error))
+            return False
+        self._observe(self.status.collections, began)
+        if collected.ledgers or collected.logs:
+            log.info(
+                "garbage collected",
+                ledgers=len(collected.ledgers),
+                logs=len(collected.logs),
+                bytes=collected.bytes,
+            )
+        began = trio.current_time()
+        try:
+            with self._breakable():
+                await self._compact(asked)
+                if began >= self._locations_due:
+                    await self.compact_locations()
+        except (BookieError, OSError) as error:
+            self._observe(self.status.compactions_failed, began)
+            log.warning("compaction failed, retrying", reason=str(error))
+            return False
+        return True
+
+    async def _compact(self, asked: AskedCompactions | None) -> None:
+        schedule, status = self.schedule, self.status
+        began = trio.current_time()
+        kind = schedule.due(began, asked=asked, full=self._disks.reason != "")
+        if kind is None:
+            return
+        threshold, max_s = schedule.bounds(kind)
+        status.compacting = kind
+        done: list[CompactionResult] = []
+        try:
+            for storage in self.storages:
+                left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
+                done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
+        finally:
+            status.compacting = None
+            schedule.ran(kind, trio.current_time())
+            wall = self._world.clock.wall_ms()
+            for each in (CompactionKind.MINOR, CompactionKind.MAJOR) if kind is CompactionKind.MAJOR else (kind,):
+                status.last_ms[each] = wall
+        self._observe(status.compactions, began)
+        if any(each.chosen for each in done):
+            log.info(
+                "entry logs compacted",
+                kind=kind.value,
+                chosen=sum([each.chosen for each in done]),
+                deleted=sum([len(each.logs) for each in done]),
+                copied=sum([each.copied_bytes for each in done]),
+                bytes=sum([each.reclaimed_bytes for each in done]),
+            )
+
+    def _goes_on(self, kind: CompactionKind, asked: AskedCompactions | None) -> bool:
+        return self.schedule.goes_on(kind, asked=asked is not None, full=self._disks.reason != "")
+
+    async def compact_locations(self, paths: Sequence[str] = ()) -> None:
+        """Compact the location index of each directory, or only those of these paths. OSError."""
+        self.status.compacting_locations = True
+        try:
+            for storage in self.storages:
+                if not paths or storage.locations_path in paths:
+                    await storage.compact_locations()
+        finally:
+            self.status.compacting_locations = False
+            self.status.last_locations_ms = self._world.clock.wall_ms()
+            self._locations_due = self._next_locations(trio.current_time())
+
+    def _next_locations(self, now: float) -> float:
+        interval = self._config.location_compaction_interval_s
+        # Bookies that were started together must not all do it at the same time.
+        return now + interval * (1 + self._world.rng.random()) if interval > 0 else float("inf")
+
+    def _observe(self, times: Times, began: float) -> None:
+        times.observe(1000 * (trio.current_time() - began))
 
     async def _until_due(self) -> None:
         wait_s = self._config.gc_wait_ms / 1000
         with trio.move_on_after(wait_s):
-            await self._disk_filled.wait()
-            self._disk_filled = trio.Event()
-            wait_s = min(wait_s, WAIT_FULL_S)
-            await trio.sleep(wait_s)
+            await self._hurried.wait()
+        if self._hurried.is_set():
+            self._hurried = trio.Event()
+            if self._asked is None:
+                with trio.move_on_after(min(wait_s, WAIT_FULL_S)):
+                    while self._asked is None:
+                        await self._hurried.wait()
+                        self._hurried = trio.Event()
         if self._disks.reason:
-            self._disk_filled.set()
+            self._hurried.set()
 
     def stop(self) -> None:
         """Begin no round any more."""

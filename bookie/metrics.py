@@ -11,6 +11,7 @@ from itertools import chain
 
 from bookie.bookie import Bookie
 from bookie.disks.metrics import register_disks
+from bookie.gc.metrics import register_gc
 from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
@@ -129,6 +130,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         lambda: [((job,), count) for job, count in sorted(bookie.job_failures.counts.items())],
     )
     register_disks(metrics, bookie.disks)
+    register_gc(metrics, bookie.garbage)
     metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
     metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
     metrics.counter(

@@ -1,6 +1,6 @@
 """PeerCopies: the other members of a bookie's ledgers, for a bookie that copies back what it lost or what is damaged.
 
-Implements `bookie.integrity.peers.Peers` without importing it: the process that has both joins them.
+Implements `bookie.integrity.peers.OtherCopies` without importing it: the process that has both joins them.
 """
 
 from __future__ import annotations

@@ -1,81 +1,41 @@
-"""Entry logs of one directory: one is written, all are read. Blocking. The format is in entry_log_format.py.
+"""Entry logs of one directory: flushes write one, compaction another, all are read. Blocking.
 
-- A log is written by one flush after another, and never after a restart: each start takes a new id.
-- Bytes left by a failed flush are cut off, and that log is not written again. After a failed sync the disk's content is
-  unknown, so the flush is repeated in a new log.
+- Writing: log_writer.py. The format: entry_log_format.py.
 - Only the newest pages stay in the machine's memory, as many as `PageWindow` says.
 - Reads run concurrently with the flush: open_logs.py. Contents of a log: log_contents.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     LOG_ID_MAX,
-    MAP_FIELDS_OFFSET,
-    MAP_SEAL_OFFSET,
     POSITION_MAX,
     Header,
     decode_last_id,
     encode_header,
     encode_last_id,
-    encode_ledgers_map,
-    encode_map_fields,
-    encode_map_seal,
     log_id_of,
     log_name,
-    pack_location,
 )
 from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read_ledgers_map
+from bookie.db_ledger_storage.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
 from bookie.db_ledger_storage.open_logs import OpenLogs
 from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageFailedError
 from quire.service.log import get_logger
-from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, File
 
 _log = get_logger(__name__)
 
-_WRITE_BYTES: Final = 2 << 20
-"""Runs are gathered up to this many bytes for one vectored write..."""
-_WRITE_PARTS: Final = 1000
-"""...or this many buffers, whichever is reached first."""
 _LAST_ID: Final = "lastId"
 _IDS_AHEAD_MAX: Final = 1 << 28
 """Largest plausible distance of `lastId` from the newest existing log. A larger one is caused by a flipped bit."""
-_ENDED_BYTES_MIN: Final = 1 << 20
-"""A log with fewer bytes than this is not ended to free its room."""
-
-
-class _ActiveLog:
-    """The log that is being written.
-
-    `position` is where the next record goes; `safe` is the end of what earlier flushes made durable.
-    """
-
-    __slots__ = ("file", "ledgers", "log_id", "position", "safe", "safe_ledgers")
-
-    def __init__(self, log_id: int, file: File) -> None:
-        self.log_id = log_id
-        self.file = file
-        self.position = HEADER_LENGTH
-        self.safe = HEADER_LENGTH
-        self.ledgers: dict[int, int] = {}
-        self.safe_ledgers: dict[int, int] = {}
-
-    def seal(self) -> None:
-        """Write the ledgers map and record it in the header; durable on return."""
-        ledgers_map = encode_ledgers_map(self.ledgers)
-        fields = encode_map_fields(self.position, len(self.ledgers))
-        self.file.pwrite(ledgers_map, self.position)
-        self.file.pwrite(encode_map_seal(fields, ledgers_map), MAP_SEAL_OFFSET)
-        self.file.pwrite(fields, MAP_FIELDS_OFFSET)
-        self.file.sync()
 
 
 class EntryLogs:
@@ -102,10 +62,13 @@ class EntryLogs:
         self._pages = PageWindow(page_cache)
         self._log_ids: dict[int, None] = {}
         self._next_id = 0
-        self._active: _ActiveLog | None = None
         self.contents = LogContents(disk, directory)
         self.readers = OpenLogs(disk, directory)
         self._ends: dict[int, int] = {}
+        self.before_create: Callable[[int], None] = lambda log_id: None
+        """Called with the id of each log before its file is created."""
+        self._writers: list[LogWriter] = []
+        self._flushed = self.writer(self.create, self._forget)
 
     # ---------------------------------------------------------------------------------------------------- life
 
@@ -125,13 +88,10 @@ class EntryLogs:
 
     def close(self) -> None:
         """Seal the active log and close all files. No read may be in progress."""
-        active, self._active = self._active, None
         try:
-            if active is not None:
-                active.seal()
+            for writer in self._writers:
+                writer.close()
         finally:
-            if active is not None:
-                active.file.close()
             self.readers.close()
 
     def _path(self, name: str) -> str:
@@ -139,92 +99,48 @@ class EntryLogs:
 
     @property
     def active_id(self) -> int:
-        """Id of the active log, -1 if there is none."""
-        return -1 if self._active is None else self._active.log_id
+        """Id of the log that flushes write, -1 if there is none."""
+        return self._flushed.log_id
 
     def inactive_ids(self) -> list[int]:
-        """All other logs, sorted."""
-        active = self.active_id
-        return sorted(log_id for log_id in list(self._log_ids) if log_id != active)
+        """Return all logs that are not written, sorted."""
+        written = {writer.log_id for writer in self._writers}
+        return sorted(log_id for log_id in list(self._log_ids) if log_id not in written)
 
     # --------------------------------------------------------------------------------------------------- write
 
     def append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
-        """Write runs in order; all durable on return. Return for each run the location of its first size field.
+        """Write runs of a flush in order; all durable on return. Return the location of the first size field of each.
 
         OSError: none of them counts; the same call may be tried again.
         """
-        try:
-            placed = self._append(runs)
-            if self._active is not None:
-                self._sync(self._active)
-        except (OSError, StorageFailedError):
-            self._abandon()
-            raise
-        if self._active is not None:
-            self._active.safe = self._active.position
-            self._active.safe_ledgers = dict(self._active.ledgers)
-        return placed
+        return self._flushed.append(runs)
 
     def end_active(self) -> None:
-        """Stop writing the active log, unless it is small, so that it can be deleted.
+        """Stop writing the active log, unless it is small, so that it can be deleted. Never fails."""
+        self._flushed.end(size_min=ENDED_BYTES_MIN)
 
-        Never fails: if its map finds no room it has none.
+    def writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+        """Return another writer of logs of this folder, to be used beside the flush; `begin` calls `create`.
+
+        Its log is neither listed by `inactive_ids` nor deleted while it is written.
         """
-        active = self._active
-        if active is not None and active.position >= _ENDED_BYTES_MIN:
-            try:
-                self._seal_active(active)
-            except OSError:
-                self._abandon()
+        writer = LogWriter(
+            begin=begin,
+            sealed=self._log_sealed,
+            abandoned=self._log_abandoned,
+            synced=synced,
+            size_max=self._size_max,
+            sync_every=self._sync_every,
+        )
+        self._writers.append(writer)
+        return writer
 
-    def _append(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
-        placed: list[tuple[Run, int]] = []
-        log = self._active
-        parts: list[Buffer] = []
-        gathered = 0
-        unsynced = 0
-        for run in runs:
-            size = run.size
-            if log is None or (
-                log.position + gathered + size > self._size_max and log.position + gathered > HEADER_LENGTH
-            ):
-                if log is not None:
-                    self._write(log, parts)
-                    parts, gathered, unsynced = [], 0, 0
-                    self._seal_active(log)
-                log = self._new_log()
-            position = log.position + gathered
-            if position + size > POSITION_MAX:
-                raise StorageFailedError(f"a run of {size} bytes does not fit into an entry log")
-            placed.append((run, pack_location(log.log_id, position)))
-            log.ledgers[run.ledger_id] = log.ledgers.get(run.ledger_id, 0) + size
-            parts.extend(run.parts)
-            gathered += size
-            if gathered >= _WRITE_BYTES or len(parts) >= _WRITE_PARTS:
-                self._write(log, parts)
-                unsynced += gathered
-                parts, gathered = [], 0
-                if unsynced >= self._sync_every:
-                    self._sync(log)
-                    unsynced = 0
-        if log is not None:
-            self._write(log, parts)
-        return placed
-
-    def _write(self, log: _ActiveLog, parts: list[Buffer]) -> None:
-        if parts:
-            log.position += log.file.pwritev(parts, log.position)
-
-    def _sync(self, log: _ActiveLog) -> None:
-        log.file.sync()
-        self._forget(log.log_id, log.position, log.file)
-
-    def _forget(self, log_id: int, end: int, file: File) -> None:
+    def _forget(self, log: OpenLog, end: int) -> None:
         """Release the pages that are outside the window, now that this log is synced up to `end`."""
-        for old_id, start, stop in self._pages.synced(log_id, end):
-            if old_id == log_id:
-                file.forget(start, stop - start)
+        for old_id, start, stop in self._pages.synced(log.log_id, end):
+            if old_id == log.log_id:
+                log.file.forget(start, stop - start)
                 continue
             with (
                 suppress(OSError),  # the log may be gone meanwhile, and its pages with it
@@ -232,13 +148,18 @@ class EntryLogs:
             ):
                 old.forget(start, stop - start)
 
-    def _new_log(self) -> _ActiveLog:
+    def create(self, suffix: str = "") -> OpenLog:
+        """Create a new log, with a header alone; its name is durable on return. Not at the same time as a flush.
+
+        `suffix`: of the name, for a log that is not read before it is linked to its own name.
+        """
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
             raise StorageFailedError("no entry log ids are left")
         self._disk.write_atomic(self._path(_LAST_ID), encode_last_id(log_id))
         self._next_id = log_id + 1
-        path = self._path(log_name(log_id))
+        self.before_create(log_id)
+        path = self._path(log_name(log_id) + suffix)
         file = self._disk.open(path, create=True)
         try:
             file.pwrite(encode_header(Header()), 0)
@@ -248,30 +169,17 @@ class EntryLogs:
             with suppress(OSError):
                 self._disk.unlink(path)
             raise
-        self._log_ids[log_id] = None
-        self._active = _ActiveLog(log_id, file)
-        return self._active
+        if not suffix:
+            self._log_ids[log_id] = None
+        return OpenLog(log_id, file)
 
-    def _seal_active(self, log: _ActiveLog) -> None:
-        log.seal()
-        self._forget(log.log_id, log.file.size(), log.file)
-        log.file.close()
+    def _log_sealed(self, log: OpenLog) -> None:
         self._ends[log.log_id] = log.position
-        self._active = None
 
-    def _abandon(self) -> None:
-        """Abandon the active log: cut off what the failed flush wrote, leave it without a map, never write it again."""
-        log, self._active = self._active, None
-        if log is None:
-            return
-        empty = log.safe == HEADER_LENGTH
-        with suppress(OSError):
-            log.file.truncate(log.safe)
-        log.file.close()
-        # If the cut fails: no index row points there, and the entries are in the journal.
-        self.contents.remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers))
+    def _log_abandoned(self, log: OpenLog) -> None:
+        self.contents.remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers, proven=True))
         self._ends[log.log_id] = log.safe
-        if empty:
+        if log.safe == HEADER_LENGTH:
             with suppress(OSError):
                 self.delete(log.log_id)
 
@@ -282,9 +190,10 @@ class EntryLogs:
 
         A log that was not sealed may be torn behind its last indexed entry.
         """
-        active = self._active
-        if active is not None and active.log_id == log_id:
-            return active.safe
+        for writer in self._writers:
+            log = writer.log
+            if log is not None and log.log_id == log_id:
+                return log.safe
         end = self._ends.get(log_id)
         if end is None:
             found = read_ledgers_map(file)
@@ -295,7 +204,7 @@ class EntryLogs:
 
     def delete(self, log_id: int) -> int:
         """Delete a log that is no longer written; return the bytes freed."""
-        assert log_id != self.active_id, "the active log cannot be deleted"
+        assert all(log_id != writer.log_id for writer in self._writers), "a log that is written cannot be deleted"
         path = self._path(log_name(log_id))
         freed = 0
         with suppress(FileNotFoundError):

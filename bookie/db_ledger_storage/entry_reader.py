@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import merge
 from typing import Final
 
@@ -18,7 +19,7 @@ from bookie.db_ledger_storage.read_cache import ReadCache
 from bookie.db_ledger_storage.region import Region, WantedRegion, read_region
 from bookie.db_ledger_storage.single import read_single
 from bookie.db_ledger_storage.write_cache import WriteCache, cut, cut_parts, without_waste
-from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.errors import LedgerInLimboError, LogMissingError, NoEntryError, NoLedgerError, StorageDamagedError
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import SIZE_LENGTH, Run
 from quire.wire.bookkeeper.v2 import FRAME_MAX
@@ -26,6 +27,8 @@ from quire.wire.bookkeeper.v2 import FRAME_MAX
 _STEP_MAX: Final = 16
 """Largest step between entries of a sequential reader: a striped ledger has gaps on each bookie."""
 _READERS_MAX: Final = 10_000
+_LOOKS_MAX: Final = 3
+"""Times that the index is asked for an entry whose log is gone: compaction may just have moved it."""
 
 
 class EntryReader:
@@ -100,7 +103,9 @@ class EntryReader:
             before.clear()
         before[ledger_id] = entry_id
         if not 0 < step <= _STEP_MAX:
-            entry = read_single(self._logs, self._locations, ledger_id, entry_id)
+            entry = None
+            with suppress(LogMissingError):  # below the index is asked again
+                entry = read_single(self._logs, self._locations, ledger_id, entry_id)
             if entry is not None:
                 self._stats.disk_reads += 1
                 self._stats.disk_read_bytes += len(entry)
@@ -161,7 +166,13 @@ class EntryReader:
             ahead_count=self._options.read_ahead_entries,
             ahead_size=self._options.read_ahead_bytes,
         )
-        region = read_region(self._logs, self._locations, wanted)
+        for tries_left in reversed(range(_LOOKS_MAX)):
+            try:
+                region = read_region(self._logs, self._locations, wanted)
+                break
+            except LogMissingError:
+                if not tries_left:
+                    raise
         if region is not None:
             self._stats.disk_reads += 1
             self._stats.disk_read_bytes += region.run.size

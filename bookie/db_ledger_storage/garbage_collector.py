@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from bookie.db_ledger_storage.log_contents import LogMetadata
+from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.errors import BookieError
 from quire.service.log import get_logger
 
@@ -51,23 +51,14 @@ async def gone_ledgers(local: Collection[int], live: AsyncIterable[int]) -> list
     return sorted(left)
 
 
-def anchor_of(log: LogMetadata, local: Collection[int]) -> int:
-    """Return the highest local ledger with entries in the log, -1 if there is none. The log is kept while that ledger
-    exists.
-
-    >>> anchor_of(LogMetadata(log_id=0, size=1, ledgers={1: 10, 2: 10}), {0, 1})
-    1
-    """
-    return max((ledger_id for ledger_id in log.ledgers if ledger_id in local), default=-1)
-
-
 class Collectable(Protocol):
     """The part of the storage that the collector uses."""
 
     async def inactive_logs(self) -> list[int]:
         """Return the logs that are no longer written and whose entries are all in the index."""
 
-    async def log_metadata(self, log_id: int) -> LogMetadata: ...
+    async def log_usage(self, log_id: int) -> LogUsage:
+        """Return how much of a log is needed. It is worked out anew if ledgers were forgotten in the meantime."""
 
     async def local_ledgers(self) -> set[int]:
         """Return every ledger that has any data here."""
@@ -86,7 +77,6 @@ class Collectable(Protocol):
 
 async def collect(
     storage: Collectable,
-    anchors: dict[int, int],
     live_ledgers: Callable[[], AsyncIterable[int]],
     are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
     settle: Callable[[], Awaitable[None]] | None = None,
@@ -95,8 +85,7 @@ async def collect(
 
     `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is deleted. Of the ledgers that
     seem deleted, only those are dropped that `are_gone`, if given, confirms. `settle`, if given, is called when some
-    were dropped. `anchors`, by log, belongs to the collector: it avoids reading again the contents of a log that is
-    kept anyway.
+    were dropped.
     """
     logs = await storage.inactive_logs()
     local = await storage.local_ledgers()
@@ -111,7 +100,7 @@ async def collect(
                 # A full disk may need the room that deleting the logs below frees.
                 _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
-    await _drop_logs(storage, logs, local, anchors, dropped)
+    await _drop_logs(storage, logs, dropped)
     return Collected(ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
 
 
@@ -124,22 +113,22 @@ class _Dropped:
     failed: list[int] = field(default_factory=list)
 
 
-async def _drop_logs(
-    storage: Collectable, logs: list[int], local: Collection[int], anchors: dict[int, int], dropped: _Dropped
-) -> None:
-    candidates: list[LogMetadata] = []
+async def _drop_logs(storage: Collectable, logs: list[int], dropped: _Dropped) -> None:
+    """Delete those of `logs` that no ledger needs.
+
+    `logs` were no longer written when the round began. So a ledger that was deleted since then, and made again, has its
+    new rows elsewhere.
+    """
+    candidates: list[LogUsage] = []
     for log_id in logs:
-        if anchors.get(log_id, -1) in local:
-            continue
         try:
-            contents = await storage.log_metadata(log_id)
+            usage = await storage.log_usage(log_id)
         except (OSError, BookieError) as error:
             dropped.failed.append(log_id)
             _log.warning("entry log cannot be read", entry_log=f"{log_id:x}", reason=str(error))
             continue
-        anchors[log_id] = anchor_of(contents, local)
-        if anchors[log_id] < 0:
-            candidates.append(contents)
+        if not usage.ledgers:
+            candidates.append(usage)
     # A map without a checksum, or a torn log, may hold more than could be read of it. The index decides.
     used = await storage.logs_in_use([log.log_id for log in candidates if not log.proven])
     for log in candidates:
@@ -150,7 +139,6 @@ async def _drop_logs(
         try:
             dropped.bytes += await storage.delete_log(log_id)
             dropped.logs.append(log_id)
-            anchors.pop(log_id, None)
         except OSError as error:
             dropped.failed.append(log_id)
             _log.warning("entry log cannot be removed", entry_log=f"{log_id:x}", reason=str(error))

@@ -56,6 +56,10 @@ class LedgerRemoval:
         """Forgotten ledgers whose rows are still on disk. The rows are deleted before the next flush."""
         return list(self._rows_left)
 
+    def has_rows(self, ledger_id: int) -> bool:
+        """Return whether the ledger is forgotten and its rows are still on disk."""
+        return ledger_id in self._rows_left
+
     def rows_deleted(self, ledgers: Sequence[int]) -> None:
         """Record that the rows of these ledgers are deleted."""
         for ledger_id in ledgers:

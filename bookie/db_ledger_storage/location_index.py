@@ -3,7 +3,7 @@
     key    int64 ledger id, int64 entry id      big-endian, so that the order of the bytes is that of the numbers
     value  int64 location                       see entry_log_format.py
 
-Source: BookKeeper's EntryLocationIndex.
+Source: BookKeeper's EntryLocationIndex. Keys of negative ids: log_ledgers.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from struct import Struct, unpack
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
+from bookie.db_ledger_storage.log_ledgers import LogLedgers
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import KeyValue
@@ -43,6 +44,7 @@ class LocationIndex:
 
     def __init__(self, rows: KeyValue) -> None:
         self._rows = rows
+        self.log_ledgers = LogLedgers(rows)
 
     def put(self, placed: Sequence[tuple[Run, int]]) -> None:
         """Store where entries lie; durable on return. Each run comes with the location of its first size field.
@@ -50,6 +52,11 @@ class LocationIndex:
         The entries must be durable before this call: after a crash only some of the rows may exist.
         """
         rows = self._rows
+        ledgers: dict[int, dict[int, int]] = {}
+        for run, base in placed:
+            sizes = ledgers.setdefault(base >> 32, {})
+            sizes[run.ledger_id] = sizes.get(run.ledger_id, 0) + run.size
+        self.log_ledgers.add(ledgers)
         pack_key = _KEY.pack
         pack_location = _LOCATION.pack
         batch = rows.batch()
@@ -163,6 +170,44 @@ class LocationIndex:
         used = asked.intersection([value[:4] for _, value in rows])
         following = rows[-1][0] + b"\0" if len(rows) == rows_max else None
         return {int.from_bytes(log_id, "big") for log_id in used}, following
+
+    def rows_in_log(self, ledger_id: int, first: int, log_id: int, rows_max: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the ledger's rows (entry id, location) that point into one log, of its next `rows_max` rows.
+
+        Begins with entry `first`; also return the entry to continue with, -1 at the end of the ledger.
+        """
+        prefix = log_id.to_bytes(4, "big")
+        rows = list(islice(self._rows.scan(_KEY.pack(ledger_id, first), _past(ledger_id)), rows_max))
+        found = [
+            (int.from_bytes(key[8:], "big"), int.from_bytes(value, "big"))
+            for key, value in rows
+            if value.startswith(prefix) and len(value) == 8
+        ]
+        last = int.from_bytes(rows[-1][0][8:], "big") if len(rows) == rows_max else ENTRY_ID_MAX
+        return found, -1 if last == ENTRY_ID_MAX else last + 1
+
+    def move(self, log_id: int, entries: Sequence[tuple[int, int, int]]) -> int:
+        """Point the rows of entries (ledger id, entry id, new location) there, if they still point into log `log_id`.
+
+        Return how many did. Not synced, and not at the same time as `put` or `delete_ledgers`: a row that was deleted
+        or written anew in the meantime stays as it is. The copies must be durable, and noted in `log_ledgers`.
+        """
+        prefix = log_id.to_bytes(4, "big")
+        get, pack_key, batch = self._rows.get, _KEY.pack, self._rows.batch()
+        moved = 0
+        for ledger_id, entry_id, location in entries:
+            key = pack_key(ledger_id, entry_id)
+            value = get(key)
+            if value is not None and value.startswith(prefix):
+                batch.put(key, _LOCATION.pack(location))
+                moved += 1
+        if moved:
+            self._rows.write(batch, sync=False)
+        return moved
+
+    def sync(self) -> None:
+        """Make everything that was written durable."""
+        self._rows.write(self._rows.batch(), sync=True)
 
     def delete_ledgers(self, ledgers: Sequence[int]) -> None:
         """Delete all rows of these ledgers; durable on return."""

@@ -1,12 +1,13 @@
 """Contents of an entry log: from its ledgers map, or from all of its records if it has none. Blocking.
 
-A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. Of any other log only the
-location index knows for sure.
+A sealed log carries a checksum of its ledgers map, so that the map proves what the log holds. A log that a crash left
+without a map has notes of its ledgers: log_ledgers.py. Of any other log, the original's or of an earlier version, only
+the location index knows for sure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -24,8 +25,8 @@ from bookie.db_ledger_storage.entry_log_format import (
 from bookie.errors import StorageDamagedError
 from quire.world.doors import Disk, File
 
-_SCANNED_LEDGERS_MAX: Final = 1 << 17
-"""Ledgers remembered of logs without a map, which had to be scanned; 100 bytes each."""
+_KEPT_LEDGERS_MAX: Final = 1 << 17
+"""Ledgers whose bytes in logs are kept in memory; 100 bytes each."""
 _SCAN_STEP: Final = 2000
 """Records of such a log read in one step."""
 
@@ -34,13 +35,17 @@ _SCAN_STEP: Final = 2000
 class LogMetadata:
     """Contents of a log that is no longer written. `ledgers`: ledger id to bytes, size fields included.
 
-    `proven`: a checksum guards the ledgers map. A torn log can be read only up to the tear, and nothing guards the map
-    of an original's log against a flipped bit. Before such a log is deleted, the location index is checked too.
+    `records`: bytes of its records, the ledgers map excluded; 0 if unknown.
+
+    `proven`: a checksum guards the ledgers map, or the log has notes (log_ledgers.py). A torn log can be read only up
+    to the tear, and nothing guards the map of an original's log against a flipped bit. Before such a log is deleted,
+    the location index is checked too.
     """
 
     log_id: int
     size: int
     ledgers: Mapping[int, int]
+    records: int = 0
     proven: bool = False
 
 
@@ -69,13 +74,16 @@ def read_ledgers_map(file: File) -> FoundMap:
 
 
 class LogContents:
-    """Finds out what logs of one folder hold, and keeps what took long."""
+    """Finds out what logs of one folder hold, and keeps the last results.
+
+    `noted` returns the noted ledgers of a log: log_ledgers.py.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._scanned: dict[int, LogMetadata] = {}
-        """Contents found by scanning logs without a map."""
+        self._kept: dict[int, LogMetadata] = {}
+        self.noted: Callable[[int], dict[int, int] | None] = lambda log_id: None
 
     def metadata(self, log_id: int) -> LogMetadata:
         """Return the contents of a log that is no longer written. StorageDamagedError if it is missing, OSError."""
@@ -87,7 +95,7 @@ class LogContents:
         Yield None after each step and the result at the end. The table of open files is not changed: it belongs to
         entry reads.
         """
-        known = self._scanned.get(log_id)
+        known = self._kept.get(log_id)
         if known is not None:
             yield known
             return
@@ -98,8 +106,20 @@ class LogContents:
         with closing(file):
             size = file.size()
             found = read_ledgers_map(file)
-            if found.ledgers is not None:
-                yield LogMetadata(log_id=log_id, size=size, ledgers=found.ledgers, proven=found.proven)
+            known = None
+            noted = None if found.proven else self.noted(log_id)
+            if noted is not None:
+                known = LogMetadata(log_id=log_id, size=size, ledgers=noted, records=size - HEADER_LENGTH, proven=True)
+            elif found.ledgers is not None:
+                known = LogMetadata(
+                    log_id=log_id,
+                    size=size,
+                    ledgers=found.ledgers,
+                    records=found.offset - HEADER_LENGTH,
+                    proven=found.proven,
+                )
+            if known is not None:
+                yield self.remember(known)
                 return
             # A log without a map is not empty: it was being written when its bookie died.
             ledgers: dict[int, int] = {}
@@ -108,17 +128,18 @@ class LogContents:
                 for entry in step:
                     ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + SIZE_LENGTH + entry.size
                 yield None
-        yield self.remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers))
+        yield self.remember(LogMetadata(log_id=log_id, size=size, ledgers=ledgers, records=size - HEADER_LENGTH))
 
     def remember(self, metadata: LogMetadata) -> LogMetadata:
-        """Remember the contents of a log without a map; forget the oldest ones beyond the bound."""
-        scanned = self._scanned
-        scanned[metadata.log_id] = metadata
-        ledgers = sum([len(each.ledgers) for each in scanned.values()])
-        while ledgers > _SCANNED_LEDGERS_MAX and len(scanned) > 1:
-            ledgers -= len(scanned.pop(next(iter(scanned))).ledgers)
+        """Keep the contents of a log; forget the oldest ones beyond the bound."""
+        kept = self._kept
+        kept.pop(metadata.log_id, None)
+        kept[metadata.log_id] = metadata
+        ledgers = sum([len(each.ledgers) for each in kept.values()])
+        while ledgers > _KEPT_LEDGERS_MAX and len(kept) > 1:
+            ledgers -= len(kept.pop(next(iter(kept))).ledgers)
         return metadata
 
     def forget(self, log_id: int) -> None:
         """The log is deleted."""
-        self._scanned.pop(log_id, None)
+        self._kept.pop(log_id, None)

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import log_name
-from bookie.errors import StorageDamagedError
+from bookie.errors import LogMissingError
 from quire.world.doors import Disk, File
 
 OPEN_FILES_MAX: Final = 64
@@ -36,7 +36,7 @@ class OpenLogs:
 
     @contextmanager
     def reading(self, log_id: int) -> Iterator[File]:
-        """The log, open until the block ends. StorageDamagedError if it is not there."""
+        """The log, open until the block ends. LogMissingError if it is not there."""
         read_id = self.begin_read(log_id)
         try:
             yield self.file(log_id)
@@ -56,14 +56,14 @@ class OpenLogs:
             self.close_retired()
 
     def file(self, log_id: int) -> File:
-        """Return the file of the log, between `begin_read` and `end_read`. StorageDamagedError."""
+        """Return the file of the log, between `begin_read` and `end_read`. LogMissingError."""
         file = self._files.get(log_id)
         if file is not None:
             return file
         try:
             opened = self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
         except FileNotFoundError as error:
-            raise StorageDamagedError(f"entry log {log_name(log_id)} is missing") from error
+            raise LogMissingError(f"entry log {log_name(log_id)} is missing") from error
         file = self._files.setdefault(log_id, opened)
         if file is not opened:
             opened.close()  # another worker was faster

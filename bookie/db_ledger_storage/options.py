@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.settings.indexes import IndexKeys
 from quire.service.measuring.summaries import Times
+from quire.world.doors import Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,25 @@ class StorageOptions:
     """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    keep_log_map: bool = False
+    """Keep the ledgers of each log in an ordered map (gcEntryLogMetadataCacheEnabled)."""
+    log_map_folder: str = ""
+    """Folder of that map; empty: that of the entry logs (gcEntryLogMetadataCachePath)."""
+    index_keys: IndexKeys = field(default_factory=IndexKeys)
+    """Shape and memory of the indexes besides."""
+
+    def index_shapes(self, disk: Disk) -> dict[str, dict[str, Any]]:
+        """Return, by the name of each index, what it is opened with. Blocking. IndexOptionsError, OSError."""
+        files = self.index_keys.index_files(disk)
+        return {
+            "ledgers": {"cache_bytes": 1 << 20, "tuning": files.ledgers},
+            "locations": {
+                "cache_bytes": self.block_cache_bytes,
+                "write_buffer_bytes": files.write_buffer_bytes,
+                "tuning": files.locations,
+            },
+        }
 
     def __post_init__(self) -> None:
         assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max
@@ -53,5 +76,14 @@ class StorageStats:
     deleted_ledgers: int = 0
     reclaimed_bytes: int = 0
     """Bytes of entry logs that garbage collection deleted."""
+    compacted_bytes: int = 0
+    """Bytes of entry logs that compaction deleted, without their copies."""
+    compactions: dict[CompactionKind, int] = field(default_factory=lambda: dict.fromkeys(CompactionKind, 0))
+    compaction_ratio: float = 0.0
+    """Part of the chosen logs that the last compaction deleted."""
+    location_compactions: int = 0
+    """Compactions of the location index."""
+    failed_logs: int = 0
+    """Times that a log could not be read or deleted."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""

@@ -78,8 +78,14 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion)
         max(wanted.count, wanted.ahead_count) + 1,
         max(wanted.size, wanted.ahead_size),
     )
-    if not found:
-        return None
+    return read_found(logs, wanted, found) if found else None
+
+
+def read_found(logs: EntryLogs, wanted: WantedRegion, found: list[int]) -> Region:
+    """As `read_region`, for the locations of adjacent entries from the first wanted one on, which the index gave.
+
+    LogMissingError: the log is gone. The index has other locations if compaction emptied it in the meantime.
+    """
     base = found[0]
     if base & _POSITION < HEADER_LENGTH + SIZE_LENGTH or base < 0:
         raise _damaged(wanted, base, "the location index points into the header of a log")

@@ -9,14 +9,15 @@ this: an entry that is only here, in memory, is in the journal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any
 
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.compaction.compactor import LogCompactor
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.flush import FlushJob
@@ -24,29 +25,26 @@ from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
+<<<<<<< HEAD
 from bookie.db_ledger_storage.limbo_rows import LimboRows
 from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
 from bookie.db_ledger_storage.log_contents import LogMetadata
+=======
+from bookie.db_ledger_storage.location_index import LocationIndex
+from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
+>>>>>>> main
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
+from bookie.db_ledger_storage.parts import StorageParts, change_maps
 from bookie.db_ledger_storage.read_cache import ReadCache
+from bookie.db_ledger_storage.upkeep import Upkeep
 from bookie.db_ledger_storage.write_cache import WriteCache
-from bookie.errors import StorageDamagedError, StorageFailedError
+from bookie.errors import StorageDamagedError
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
-from quire.world.doors import KeyValue, NotSyncedError, World
+from quire.world.damage import DamagedError
+from quire.world.doors import KeyValue, World
 
 log = get_logger(__name__)
-
-_DELETED_TOGETHER: Final = 1000
-"""Ledgers deleted before the next flush may begin."""
-_LEDGERS_PER_STEP: Final = 10_000
-_SEEKS_PER_STEP: Final = 100
-_BETWEEN_STEPS_S: Final = 0.002
-"""Seconds between two steps of garbage collection.
-
-It looks through an index in steps of about half a millisecond of the interpreter, and pauses between them to use at
-most a fifth of it.
-"""
 
 
 class DbLedgerStorage:
@@ -67,6 +65,7 @@ class DbLedgerStorage:
         self._options = options or StorageOptions()
         self._current = f"{directory}/current"
         self._index_current = f"{index_directory or directory}/current"
+        self.locations_path = f"{self._index_current}/locations"
         self._cache = WriteCache(self._options.write_cache_bytes_max)
         self._read_cache = ReadCache(self._options.read_cache_bytes_max)
         self._logs = EntryLogs(
@@ -87,14 +86,16 @@ class DbLedgerStorage:
         self._removal = LedgerRemoval()
         self.held_ledgers: Collection[int] = self._removal.held
         """Forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
-        self._strays: dict[int, None] | None = None
-        """Ledgers with rows but unknown, as of the last search; None before it."""
-        self._anchors: dict[int, int] = {}
+        self.upkeep: Upkeep
+        """From `open` on."""
+        self._log_map: LogMap | None = None
+        self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
         self._flush_at = self._options.flush_at_bytes
         self._flush_asked = False
         self._end_log = False
+        self._end_copies = False
         self.on_flush_due: Callable[[], None] | None = None
         """Called once, synchronously, when the write cache is full enough for a flush.
 
@@ -120,10 +121,11 @@ class DbLedgerStorage:
         self._world.disk.make_dirs(self._current)
         self._logs.open()
         self._forgotten_fences.load(must_exist=has_seal)
-        ledger_rows = self._open_map("ledgers", 1 << 20)
+        shapes = self._options.index_shapes(self._world.disk)
+        ledger_rows = self._open_map("ledgers", shapes)
         self._ledgers = LedgerIndex(ledger_rows, self._forgotten_fences.__contains__)
         try:
-            self._locations = LocationIndex(self._open_map("locations", self._options.block_cache_bytes))
+            self._locations = LocationIndex(self._open_map("locations", shapes))
         except BaseException:
             ledger_rows.close()
             raise
@@ -131,17 +133,70 @@ class DbLedgerStorage:
             self._cache, self._read_cache, self._logs, self._locations, self._ledgers, self._options, self.stats
         )
         try:
+            self._prepare_upkeep()
             self._ledgers.load()
             self.limbo = LimboRows(self._ledgers, ledger_rows)
         except BaseException:
             self._close()
             raise
 
+<<<<<<< HEAD
     def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
         """Open one of the two indexes. Once the bookie has served, they must exist: in an empty one all is absent."""
+=======
+    def _prepare_upkeep(self) -> None:
+        logs, locations = self._logs, self._locations
+        noted = locations.log_ledgers
+        logs.before_create = noted.begin
+        logs.contents.noted = noted.read
+        existing = set(logs.inactive_ids())
+        noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
+        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.lives(ledger_id))
+        self._log_map = log_map
+        log_map.start(existing)
+        parts = StorageParts(
+            world=self._world,
+            folder=self._current,
+            cache=self._cache,
+            read_cache=self._read_cache,
+            logs=logs,
+            log_map=log_map,
+            locations=locations,
+            ledgers=self._ledgers,
+            removal=self._removal,
+            forgotten_fences=self._forgotten_fences,
+            stats=self.stats,
+            flushing=self._flush_lock,
+        )
+        self.upkeep = Upkeep(parts)
+        self.upkeep.on_forgotten = self._forgotten
+        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction)
+
+    def _open_log_map(self) -> KeyValue | None:
+        """Open the map of the ledgers of each log; None if there is to be none, or if it is damaged."""
+        if not self._options.keep_log_map:
+            return None
+        path = f"{self._options.log_map_folder or self._current}/{FOLDER}"
+        self._world.disk.make_dirs(path.rpartition("/")[0])
+        try:
+            return self._world.key_value.open(path, create=True, cache_bytes=1 << 20)
+        except DamagedError as error:
+            log.warning("damaged, delete it; until then each log is read instead", folder=path, reason=str(error))
+            return None
+
+    def _forgotten(self, ledgers: Sequence[int]) -> None:
+        if self.on_forgotten is not None:
+            self.on_forgotten(ledgers)
+
+    def _open_map(self, name: str, shapes: Mapping[str, Mapping[str, Any]]) -> KeyValue:
+        """Open one of the two indexes.
+
+        Once the bookie has served they are never created again: an empty index would make every entry absent.
+        """
+>>>>>>> main
         path = f"{self._index_current}/{name}"
         try:
-            map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
+            map_ = self._world.key_value.open(path, create=self._is_new, **shapes[name])
         except FileNotFoundError as error:
             raise StorageDamagedError(
                 f"{path} is missing, and the bookie has served before: restore it, or copy the bookie's ledgers "
@@ -163,6 +218,8 @@ class DbLedgerStorage:
         try:
             self._logs.close()
         finally:
+            if self._log_map is not None:
+                self._log_map.close()
             self._locations.close()
             self._ledgers.close()
 
@@ -213,12 +270,13 @@ class DbLedgerStorage:
         """
         async with self._flush_lock:
             if self._removal.rows_left:
-                await self._delete_rows()  # rows left by a removal are deleted before rows of a new life are written
+                await self.upkeep.delete_rows()  # before rows of a new life are written
             if self._cache.flushing is not None:
                 await self._flush_table()  # the last flush failed to write these
             await self._flush_table()
             if self._end_log:
                 self._end_log = False
+                self._end_copies = True
                 await self._world.offload.run(self._logs.end_active, name="end entry log")
 
     async def _flush_table(self) -> None:
@@ -231,7 +289,7 @@ class DbLedgerStorage:
         done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:
-                await self._change_maps(job.run, name="flush")
+                await change_maps(self._world.offload, job.run, "flush")
             done = True
         finally:
             if not done:
@@ -244,13 +302,6 @@ class DbLedgerStorage:
             self.stats.flushed_bytes += table.size
             if self.on_flushed is not None:
                 self.on_flushed()
-
-    async def _change_maps(self, job: Callable[[], None], *, name: str) -> None:
-        """Run a job that writes to the indexes. StorageFailedError if a sync of an index failed."""
-        try:
-            await self._world.offload.run(job, name=name)
-        except NotSyncedError as error:
-            raise StorageFailedError(f"an index cannot be synced: {error}") from error
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
@@ -312,10 +363,39 @@ class DbLedgerStorage:
         `settle` makes a checkpoint. See garbage_collector.py.
         """
         async with self._collecting:
-            collected = await garbage_collector.collect(self, self._anchors, live_ledgers, are_gone, settle)
+            if self._end_copies:
+                self._end_copies = False
+                await self._compactor.end_log()
+            collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle)
         self.stats.deleted_ledgers += len(collected.ledgers)
         self.stats.reclaimed_bytes += collected.bytes
+        self.stats.failed_logs += len(collected.failed)
         return collected
+
+    async def compact(
+        self, kind: CompactionKind, threshold: float, max_s: float = 0, goes_on: Callable[[], bool] = lambda: True
+    ) -> CompactionResult:
+        """Move what is left in entry logs of which less than `threshold` is needed, and delete these; after a round of
+        `collect_garbage`.
+
+        `max_s`: seconds it may take; 0: no bound. `goes_on`: asked often; False ends it. StorageFailedError.
+        """
+        async with self._collecting:
+            compacted = await self._compactor.compact(kind, threshold, max_s, goes_on)
+        self.stats.compactions[kind] += 1
+        self.stats.compacted_bytes += compacted.reclaimed_bytes
+        if compacted.chosen:
+            self.stats.compaction_ratio = len(compacted.logs) / compacted.chosen
+        return compacted
+
+    async def compact_locations(self) -> None:
+        """Compact the map of the location index: it is written anew without the rows that were deleted."""
+        await self._world.offload.run(self._locations.compact, name="compact locations")
+        self.stats.location_compactions += 1
+
+    def log_usages(self) -> list[LogUsage]:
+        """Return how much of each entry log is needed, as of the last round of `collect_garbage`."""
+        return [] if self._log_map is None else self._log_map.usages()
 
     def removed_ledgers(self) -> list[int]:
         """Return the held ledgers that a checkpoint starting now frees.
@@ -341,109 +421,10 @@ class DbLedgerStorage:
 
         OSError: a part of them may be forgotten; the next flush or round continues. StorageFailedError.
         """
-        deleted: list[int] = []
-        with self._removal.watch(ledgers) as untouched:
-            if are_gone is not None:
-                ledgers = await are_gone(ledgers)
-            for start in range(0, len(ledgers), _DELETED_TOGETHER):
-                portion = ledgers[start : start + _DELETED_TOGETHER]
-                async with self._flush_lock:  # a running flush would write rows of the ledger after this
-                    deleted += await self._delete_portion(portion, untouched)
-        return deleted
-
-    async def _delete_portion(self, ledgers: list[int], untouched: Collection[int]) -> list[int]:
-        # Save the fences first: they must outlive the rows.
-        fenced = [ledger_id for ledger_id in ledgers if self.is_fenced(ledger_id)]
-        if fenced:
-            cached = {ledger_id for ledger_id in fenced if self._cache.last_entry_id(ledger_id) >= 0}
-            await self._world.offload.run(partial(self._remember_fences, fenced, cached), name="forgotten fences")
-        gone = [ledger_id for ledger_id in ledgers if ledger_id in untouched]
-        for ledger_id in gone:
-            self._cache.drop_ledger(ledger_id)
-            self._read_cache.drop_ledger(ledger_id)
-            self._ledgers.forget(ledger_id)
-            if self._strays:
-                self._strays.pop(ledger_id, None)
-        self._removal.forgotten(gone)
-        if self.on_forgotten is not None:
-            self.on_forgotten(gone)
-        await self._delete_rows()
-        return gone
-
-    def _remember_fences(self, fenced: list[int], cached: Collection[int]) -> None:
-        written = {each for each in fenced if each in cached or self._locations.last_entry_id(each) >= 0}
-        self._forgotten_fences.add(fenced, written)
-        self._forgotten_fences.save()
-
-    async def _delete_rows(self) -> None:
-        """Delete the rows of forgotten ledgers. Not concurrently with a flush."""
-        ledgers = self._removal.rows_left
-
-        def delete() -> None:
-            # Entries first: a ledger without facts but with rows would look unknown.
-            self._locations.delete_ledgers(ledgers)
-            self._ledgers.delete_rows(ledgers)
-
-        await self._change_maps(delete, name="delete ledgers")
-        self._removal.rows_deleted(ledgers)
-
-    async def inactive_logs(self) -> list[int]:
-        """Return entry logs that are no longer written and whose entries are all in the index."""
-        async with self._flush_lock:
-            return self._logs.inactive_ids()
-
-    async def log_metadata(self, log_id: int) -> LogMetadata:
-        """Return the contents of an inactive log. StorageDamagedError, OSError."""
-        with closing(self._logs.contents.read(log_id)) as steps:
-            while True:
-                found = await self._world.offload.run(steps.__next__, name="entry log metadata")
-                if found is not None:
-                    return found
-                await trio.sleep(_BETWEEN_STEPS_S)
+        return await self.upkeep.delete_ledgers(ledgers, are_gone)
 
     async def local_ledgers(self) -> set[int]:
         """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
         earlier process.
         """
-        if self._strays is None:
-            self._strays = await self._find_strays()
-        local: set[int] = set()
-        for ledgers in (self._ledgers.known(), self._cache.ledgers(), list(self._strays)):
-            for start in range(0, len(ledgers), _LEDGERS_PER_STEP):
-                local.update(ledgers[start : start + _LEDGERS_PER_STEP])
-                await trio.lowlevel.checkpoint()
-        return local
-
-    async def _find_strays(self) -> dict[int, None]:
-        """Find ledgers that have rows and are unknown.
-
-        A crash may leave such rows, and so may the original; our running bookie does not.
-        """
-        strays: dict[int, None] = {}
-        first = 0
-        while True:
-            look = partial(self._locations.ledgers_from, first, _SEEKS_PER_STEP)
-            found = await self._world.offload.run(look, name="ledgers of the index")
-            strays.update(dict.fromkeys([ledger_id for ledger_id in found if ledger_id not in self._ledgers]))
-            if len(found) < _SEEKS_PER_STEP or found[-1] == ENTRY_ID_MAX:
-                return strays
-            first = found[-1] + 1
-            await trio.sleep(_BETWEEN_STEPS_S)
-
-    async def logs_in_use(self, logs: Collection[int]) -> set[int]:
-        """Return those of `logs` to which a row of the location index points. Examines all rows, in steps."""
-        used: set[int] = set()
-        asked = set(logs)
-        start: bytes | None = b""
-        while start is not None and asked:
-            look = partial(self._locations.logs_in_use_from, frozenset(asked), start, ROWS_PER_STEP)
-            found, start = await self._world.offload.run(look, name="logs in use")
-            self.stats.garbage_steps += 1
-            asked -= found
-            used |= found
-            await trio.sleep(_BETWEEN_STEPS_S)
-        return used
-
-    async def delete_log(self, log_id: int) -> int:
-        """Delete an inactive log; return the bytes freed."""
-        return await self._world.offload.run(partial(self._logs.delete, log_id), name="delete entry log")
+        return await self.upkeep.local_ledgers()

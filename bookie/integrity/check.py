@@ -28,7 +28,7 @@ from bookie.bookie import Bookie
 from bookie.errors import BookieError
 from bookie.integrity.copying import Copier
 from bookie.integrity.expected import batches, lacking
-from bookie.integrity.peers import EntryLostError, OpenPeers, PeerError, Peers
+from bookie.integrity.peers import EntryLostError, OpenCopies, OtherCopies, PeerError
 from bookie.integrity.progress import IntegrityProgress
 from bookie.limbo.preboot import ledger_manager
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
@@ -54,7 +54,7 @@ RETRY_MAX_S: Final = 60.0
 class DataIntegrity:
     """Check of one bookie's data. `peers`: opened while there is something to copy."""
 
-    def __init__(self, bookie: Bookie, metadata: MetadataStore, peers: OpenPeers) -> None:
+    def __init__(self, bookie: Bookie, metadata: MetadataStore, peers: OpenCopies) -> None:
         self._bookie = bookie
         self._metadata = metadata
         self._open_peers = peers
@@ -87,7 +87,7 @@ class DataIntegrity:
                 log.warning("data integrity check interrupted, retrying", reason=str(error))
             await trio.sleep(backoff.next())
 
-    async def _round(self, peers: Peers) -> int:
+    async def _round(self, peers: OtherCopies) -> int:
         """Try every ledger in limbo once; return how many left it. MetadataError, BookieError, OSError."""
         waiting = self._limbo.ledgers()
         before = len(waiting)
@@ -125,7 +125,7 @@ class DataIntegrity:
         self.progress.ledgers += len(ledgers)
         await self._bookie.checkpoint()
 
-    async def _settle(self, manager: LedgerManager, peers: Peers, ledger_id: int) -> bool:
+    async def _settle(self, manager: LedgerManager, peers: OtherCopies, ledger_id: int) -> bool:
         """Copy what the ledger lacks; return whether it has everything then. A deleted one is left to collection.
 
         PeerError, EntryLostError, MetadataError, OSError.
@@ -152,7 +152,7 @@ class DataIntegrity:
                 await self._copy(peers, ledger_id, metadata, batch)
         return True
 
-    async def _copy(self, peers: Peers, ledger_id: int, metadata: LedgerMetadata, batch: Sequence[int]) -> None:
+    async def _copy(self, peers: OtherCopies, ledger_id: int, metadata: LedgerMetadata, batch: Sequence[int]) -> None:
         waiting = batch
         while waiting:
             found = await peers.read(ledger_id, metadata, waiting)

@@ -21,7 +21,7 @@ class EntryLostError(BookieError):
     """Every other member that should have an entry denies it, or there is none. Final, unless a lost bookie returns."""
 
 
-class Peers(Protocol):
+class OtherCopies(Protocol):
     """Other bookies of the cluster."""
 
     async def close_ledger(self, ledger_id: int, metadata: LedgerMetadata) -> None:
@@ -36,5 +36,5 @@ class Peers(Protocol):
         """
 
 
-OpenPeers: TypeAlias = Callable[[], AbstractAsyncContextManager[Peers]]
+OpenCopies: TypeAlias = Callable[[], AbstractAsyncContextManager[OtherCopies]]
 """Opens them when they are needed. MetadataError, PeerError."""

@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 
 class Losses:
-    """What a start found out about losses. `folders`: the bookie's `current` folders."""
+    """Losses that a start finds. `folders`: the bookie's `current` folders."""
 
     def __init__(self, world: World, config: BookieConfig, metadata: MetadataStore, folders: Sequence[str]) -> None:
         self._world = world

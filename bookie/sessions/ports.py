@@ -11,6 +11,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
+from bookie.reads import ReadLimit
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.service.neighbours.rare_lines import RareLines
@@ -68,6 +69,13 @@ class SessionBookie(Protocol):
         self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
     ) -> bool:
         """Run a job that counts as `count` reads; return False if too many are in progress."""
+
+    @property
+    def read_limit(self) -> ReadLimit: ...
+
+    @property
+    def reads_in_flight(self) -> int:
+        """Return the number of reads that workers hold and have not answered."""
 
     def read_room(self, *, urgent: bool) -> int:
         """Return the number of reads that `read_by_worker` would accept now."""

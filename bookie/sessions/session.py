@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 from bookie.adds import Add, AddDone
@@ -79,6 +79,7 @@ class BookieSession:
         self._read_size = _READ_SIZE_MIN
         """Assumed size of a read: the size of the last answer."""
         self._receiving = False
+        self._counts_reads = bookie.config.reads_in_progress_max > 0
         self._wanted: list[tuple[int, int]] = []
         """Single entries (ledger id, entry id) for workers to read, gathered in this pass."""
         self._wanted_urgently: list[tuple[int, int]] = []
@@ -119,11 +120,22 @@ class BookieSession:
     @property
     def has_room(self) -> bool:
         """Return whether a paused session may continue, as far as its reads and adds are concerned."""
-        return self.closed or (self._reading <= READING_MAX // 2 and self.adds_waiting <= ADDS_WAITING_MAX // 2)
+        return self.closed or (
+            self._reading <= READING_MAX // 2
+            and self.adds_waiting <= ADDS_WAITING_MAX // 2
+            and not self._has_too_many_reads()
+        )
+
+    def _has_too_many_reads(self) -> bool:
+        """Return whether as many reads of all sessions are in progress as may be."""
+        gathered = len(self._wanted) + len(self._wanted_urgently)
+        return self.bookie.read_limit.is_reached(self.bookie.reads_in_flight + gathered)
 
     def resume(self) -> None:
         """Serve requests that had to wait, as far as there is room."""
         rest, self._rest = self._rest, None
+        if self._counts_reads:
+            self.bookie.read_limit.forget(self)
         if rest is not None and not self.closed:
             self._receiving = True
             self.bookie.journal.hold()
@@ -150,6 +162,7 @@ class BookieSession:
         self._wanted_urgently = []
         if self._version_3 is not None:
             self._version_3.close()
+        self.bookie.read_limit.forget(self)
         if self.on_room is not None:
             self.on_room()
 
@@ -207,6 +220,10 @@ class BookieSession:
 
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
+            if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
+                self.bookie.read_limit.pause(self)
+                self._rest = chain((request,), requests)
+                return
             if type(request) is Run:
                 self.bookie.stats.frames += request.count
                 self.bookie.adds.add(Add(request, False, self._added, self))

@@ -22,6 +22,7 @@ from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.salvage.app import salvage
 from quire.cli.standard_streams import open_missing
 from quire.cli.tokens import app as tokens_app
+from quire.cli.upgrade.app import upgrade
 
 if TYPE_CHECKING:
     import trio
@@ -338,6 +339,7 @@ def localbookie(
 
 app.command("doctor", rich_help_panel=CARE)(doctor)
 app.command("salvage", rich_help_panel=CARE)(salvage)
+app.command("upgrade", rich_help_panel=CARE)(upgrade)
 
 
 @app.command(

@@ -131,21 +131,32 @@ def make_app(
     return app
 
 
+def make_metrics_app(metrics: Metrics) -> Starlette:
+    """Return a site that has GET /metrics alone."""
+    return Starlette(routes=[route("/metrics", GET=partial(_scrape, Scrapes(metrics.lines)))])
+
+
+async def _no_metrics(request: Request) -> Response:
+    """Answer a scrape of a process whose metrics are switched off, as the original does."""
+    reason = "Stats provider is not enabled. Please enable it by set statsProviderClass on bookie configuration"
+    return PlainTextResponse(reason, status_code=500)
+
+
 def make_original_app(
-    metrics: Metrics,
+    metrics: Metrics | None,
     routes: Sequence[BaseRoute],
     *,
     not_found: Callable[[Request, Exception], Awaitable[Response]] | None = None,
 ) -> Starlette:
     """Return a site of a process of BookKeeper: GET /heartbeat and /metrics, the levels of loggers, and `routes`.
-    `not_found` answers for what is not there."""
+    `metrics`: None: they are switched off. `not_found` answers for what is not there."""
 
     async def heartbeat(request: Request) -> Response:
         return PlainTextResponse("OK\n")
 
     own = [
         original_route("/heartbeat", (), GET=heartbeat),
-        route("/metrics", GET=partial(_scrape, Scrapes(metrics.lines))),
+        route("/metrics", GET=_no_metrics if metrics is None else partial(_scrape, Scrapes(metrics.lines))),
         *log_routes(),
         *warning_routes(),
     ]

@@ -283,6 +283,12 @@ class RealDisk:
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_CLOEXEC | os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from quire.world import Disk
@@ -176,6 +178,30 @@ def test_rename_replaces_and_unlink_removes(door):
         with pytest.raises(FileNotFoundError):
             act()
     refuses(FileNotFoundError, lambda: disk.sync_dir(f"{root}/none"))
+
+
+def test_link_gives_a_file_a_second_name(door):
+    """ "Give a file a second name in the same file system; FileExistsError if `new` exists." """
+    disk, root = door
+    disk.write_atomic(f"{root}/one", b"abc")
+    disk.link(f"{root}/one", f"{root}/two")
+    refuses(FileExistsError, lambda: disk.link(f"{root}/one", f"{root}/two"))
+    refuses(FileNotFoundError, lambda: disk.link(f"{root}/none", f"{root}/three"))
+    disk.unlink(f"{root}/one")
+    assert (disk.names(root), disk.read(f"{root}/two")) == (["two"], b"abc")
+
+
+def test_remove_dir_removes_an_empty_folder_only(door):
+    """ "Remove an empty folder; `OSError` with ENOTEMPTY if it is not empty." """
+    disk, root = door
+    disk.make_dirs(f"{root}/a/b")
+    with pytest.raises(OSError, match="not empty") as refused:
+        disk.remove_dir(f"{root}/a")
+    assert refused.value.errno == errno.ENOTEMPTY
+    disk.remove_dir(f"{root}/a/b")
+    disk.remove_dir(f"{root}/a")
+    assert disk.names(root) == []
+    refuses(FileNotFoundError, lambda: disk.names(f"{root}/a"))
 
 
 def test_a_removed_file_lives_on_for_those_who_have_it_open(door):

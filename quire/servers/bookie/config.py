@@ -7,7 +7,10 @@ from typing import Final
 
 from bookie.config import BookieConfig
 from quire.servers.bookie.auth_keys import BookieAuthKeys
+from quire.servers.bookie.host_name import BookieNameKeys
+from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.metrics_keys import MetricsKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.config import conf_key
@@ -18,26 +21,11 @@ from quire.service.unsupported import BOOKIE_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieProcessKeys:
+class BookieProcessKeys(BookieNameKeys):
     """Keys of the process around a bookie."""
 
     read_only_enabled: bool = conf_key(
         "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
-    listening_interface: str = conf_key(
-        "listeningInterface", "", doc="Network interface to listen on, such as eth0. Empty: all."
-    )
-    allow_loopback: bool = conf_key(
-        "allowLoopback",
-        False,
-        doc="true: the bookie's name may be an address that only this machine can reach; false: such a "
-        "bookie does not start.",
-    )
-    use_host_name: bool = conf_key(
-        "useHostNameAsBookieID", False, doc="true: the bookie's name is its host's name, not its address."
-    )
-    use_short_host_name: bool = conf_key(
-        "useShortHostName", False, doc="With useHostNameAsBookieID: the name without its domain."
     )
     allow_ephemeral_ports: bool = conf_key(
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."
@@ -60,14 +48,20 @@ class BookieServerConfig:
     address: AddressKeys
     process: BookieProcessKeys
     metadata: ClusterMetadataKeys
+    layouts: LayoutKeys
     http: HttpKeys
+    metrics: MetricsKeys
     tls: BookieTlsKeys
     auth: BookieAuthKeys
     log: LogKeys
 
     def __post_init__(self) -> None:
+        self.bookie.check_pressure()
+        if self.metrics.has_own_port and self.metrics.own_port == 0 and not self.process.allow_ephemeral_ports:
+            raise ValueError("prometheusStatsHttpPort=0: a free port needs allowEphemeralPorts=true")
         self.tls.server()
         self.http.tls()
+        self.bookie.check_compaction()
         if self.auth.by_certificate and not (self.tls.enabled and self.tls.require_certificate):
             raise ValueError(
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.copying.peer_copies import PeerCopies
 from autorecovery.service import open_repair_client
-from bookie.integrity.peers import EntryLostError, OpenPeers, PeerError, Peers
+from bookie.integrity.peers import EntryLostError, OpenCopies, OtherCopies, PeerError
 from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.errors import LedgerError, NoSuchEntryError
 from quire.metadata.ledger_metadata import LedgerMetadata
@@ -27,11 +27,11 @@ def peers_of(
     root: str,
     tls: ClientTls | None = None,
     credentials: BookieCredentials | None = None,
-) -> OpenPeers:
+) -> OpenCopies:
     """Return a function that opens a ledger client for the copies of a bookie."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Peers]:
+    async def opened() -> AsyncIterator[OtherCopies]:
         async with open_repair_client(world, metadata, config, root=root, tls=tls, credentials=credentials) as client:
             digest_type = DIGEST_TYPES[config.digest_type]
             yield _Translated(PeerCopies(client, bookie_id, config.password.encode(), digest_type))

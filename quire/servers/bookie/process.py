@@ -7,11 +7,8 @@ cookies, disk).
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
-import socket
-import struct
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -34,6 +31,7 @@ from quire.metadata.errors import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    UnsupportedLayoutError,
 )
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
@@ -41,6 +39,7 @@ from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
+from quire.servers.bookie.host_name import interface_address, own_host
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.bookie.upkeep import Upkeep
 from quire.servers.errors import CliError
@@ -56,7 +55,6 @@ from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
 
-_SIOCGIFADDR = 0x8915
 _CONNECT_TIMEOUT_S = 30.0
 """Deadline of one attempt; `open_when_there` makes further ones."""
 
@@ -131,35 +129,6 @@ def _absolute(folders: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(os.path.abspath, folders))
 
 
-def own_host(config: BookieProcessKeys) -> str:
-    """Return the name of this machine, or its address. Raises ConfigError if others cannot reach it."""
-    address = interface_address(config.listening_interface) if config.listening_interface else None
-    name = socket.getfqdn()
-    if address is None:
-        try:
-            address = socket.gethostbyname(socket.gethostname())
-        except OSError as error:
-            raise ConfigError(f"this host's name has no address ({error}): set advertisedAddress") from error
-    if address.startswith("127.") and not config.allow_loopback:
-        raise ConfigError(
-            f"this host's name resolves to {address}, which others cannot reach: set advertisedAddress or "
-            "listeningInterface, or allowLoopback=true for a cluster on one machine"
-        )
-    if config.use_host_name:
-        return name.partition(".")[0] if config.use_short_host_name else name
-    return address
-
-
-def interface_address(name: str) -> str:
-    """Return the IPv4 address of a network interface. Raises ConfigError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError as error:
-            raise ConfigError(f"listeningInterface={name}: {error.strerror}") from error
-    return socket.inet_ntoa(answer[20:24])
-
-
 def check_user(config: BookieProcessKeys) -> None:
     """Raise ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
@@ -190,7 +159,9 @@ async def serve(
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
-        await ensure_layout(metadata, config.bookie.ledgers_root)
+        await ensure_layout(metadata, config.bookie.ledgers_root, config.layouts.factory_layout)
+    except UnsupportedLayoutError as error:
+        raise BookieStartError(f"ledgerManagerFactoryClass: {error}; remove the key") from error
     except NoNodeError as error:
         raise BookieStartError(
             f"{error}. Create it with `quire shell initnewcluster`, or correct metadataServiceUri"
@@ -210,10 +181,10 @@ async def serve(
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
-        if config.http.enabled:
-            from quire.servers.bookie.web import web_app
-            from quire.service.http import serve_web
+        if config.http.enabled or config.metrics.has_own_port:
+            from quire.servers.bookie.web_ports import serve_web_ports
 
+<<<<<<< HEAD
             side = await config.http.side(world)
             certificates = {"bookiePort": None if offered is None else offered.side, "httpServerPort": side}
             app = web_app(bookie, metadata, counts, config, nursery, certificates, upkeep)
@@ -222,6 +193,12 @@ async def serve(
                 _, http_port = await nursery.start(web, name="web")
             http = (config.bookie.host, http_port)
             endpoints = (Endpoint(id="httpserver", host=config.bookie.host, port=http_port, protocol="http"),)
+=======
+            certified = None if offered is None else offered.side
+            http = await serve_web_ports(world, bookie, metadata, config, counts, certified, nursery=nursery, stop=stop)
+        if http is not None:
+            endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
+>>>>>>> main
         serving = partial(
             serve_bookie,
             world,

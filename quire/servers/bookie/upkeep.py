@@ -14,7 +14,7 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.integrity.check import DataIntegrity
-from bookie.integrity.peers import PeerError, Peers
+from bookie.integrity.peers import OtherCopies, PeerError
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BookieServerConfig
 from quire.service.background import keep_trying
@@ -46,7 +46,7 @@ class Upkeep:
             nursery.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def _open_peers(self) -> AsyncGenerator[Peers]:
+    async def _open_peers(self) -> AsyncGenerator[OtherCopies]:
         from quire.servers.autorecovery.config import AUTORECOVERY
         from quire.servers.bookie.auth_keys import bookie_credentials
         from quire.servers.bookie.client_tls import client_tls

@@ -3,9 +3,10 @@
     GET /heartbeat, /metrics
     GET /api/v1/config/server_config
     GET /api/v1/ledger/list, /api/v1/ledger/metadata?ledger_id=     DELETE /api/v1/ledger/delete?ledger_id=
-    GET /api/v1/bookie/list_bookies?type=rw|ro, last_log_mark, list_disk_file?file_type=, gc, state, state/readonly,
-        sanity, is_ready, info
-    PUT /api/v1/bookie/gc, state/readonly {"readOnly": true}
+    GET /api/v1/bookie/list_bookies?type=rw|ro, last_log_mark, list_disk_file?file_type=, state, state/readonly, sanity,
+        is_ready, info
+    PUT /api/v1/bookie/state/readonly {"readOnly": true}
+    gc_web.py: /api/v1/bookie/gc, gc_details, gc/suspend_compaction, gc/resume_compaction, entry_location_compact
 
 JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is
 up: it brings Starlette and hypercorn.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -26,8 +26,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
+<<<<<<< HEAD
 from bookie.integrity.metrics import register_integrity
 from bookie.metrics import register
+=======
+>>>>>>> main
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
@@ -36,19 +39,18 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
+<<<<<<< HEAD
 from quire.servers.bookie.upkeep import Upkeep
 from quire.servers.bookie.upkeep_web import upkeep_routes
 from quire.servers.machine_metrics import Certified, register_machine
+=======
+from quire.servers.bookie.gc_web import GcResources
+>>>>>>> main
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
-from quire.service.log import get_logger
-from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
-from quire.service.serve import ConnectionCounts
-
-log = get_logger(__name__)
 
 LEDGERS_PER_PAGE: Final = 100
 _SECRETS: Final = frozenset(("quireZooKeeperAuth",))
@@ -60,13 +62,12 @@ class BookieResources:
     def __init__(
         self, bookie: Bookie, metadata: MetadataStore, config: BookieServerConfig, nursery: trio.Nursery
     ) -> None:
-        """`nursery`: for collections of garbage that are asked for."""
+        """`nursery`: for work that goes on after its answer."""
         self._bookie = bookie
         self._metadata = metadata
         self._config = config
-        self._collecting = False
         self._sanity = trio.CapacityLimiter(1)
-        self._nursery = nursery
+        self._gc = GcResources(bookie, config.id, nursery)
 
     # --- the server
 
@@ -141,23 +142,6 @@ class BookieResources:
 
         return as_json(await self._bookie.world.offload.run(look, name="files"))
 
-    async def is_collecting(self, request: Request) -> Response:
-        return as_json({"is_in_force_gc": "true" if self._collecting else "false"})
-
-    async def collect(self, request: Request) -> Response:
-        if not self._collecting:
-            self._collecting = True
-            self._nursery.start_soon(self._collect, name="garbage asked for")
-        return as_json(f"Triggered GC on BookieServer: {self._config.id}")
-
-    async def _collect(self) -> None:
-        try:
-            await self._bookie.collect_garbage(self._metadata, self._bookie.instance_id)
-        except Exception as error:
-            log.warning("garbage collection failed", reason=str(error))
-        finally:
-            self._collecting = False
-
     # --- the cluster
 
     async def list_bookies(self, request: Request) -> Response:
@@ -210,7 +194,7 @@ class BookieResources:
             _route("/api/v1/bookie/list_bookies", GET=self.list_bookies),
             _route("/api/v1/bookie/last_log_mark", GET=self.last_log_mark),
             _route("/api/v1/bookie/list_disk_file", GET=self.files),
-            _route("/api/v1/bookie/gc", GET=self.is_collecting, PUT=self.collect),
+            *self._gc.routes(),
             _route("/api/v1/bookie/state", GET=self.state),
             _route("/api/v1/bookie/state/readonly", GET=self.read_only, PUT=self.set_read_only),
             _route("/api/v1/bookie/sanity", GET=self.sanity),
@@ -265,9 +249,9 @@ def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 def web_app(
     bookie: Bookie,
     metadata: MetadataStore,
-    counts: ConnectionCounts,
     config: BookieServerConfig,
     nursery: trio.Nursery,
+<<<<<<< HEAD
     certificates: Mapping[str, Certified | None],
     upkeep: Upkeep,
 ) -> Starlette:
@@ -280,6 +264,13 @@ def web_app(
     watch_loop(metrics)
     routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *upkeep_routes(bookie, upkeep)]
     return make_original_app(metrics, routes, not_found=_not_found)
+=======
+    metrics: Metrics | None,
+) -> Starlette:
+    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
+    switched off."""
+    return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
+>>>>>>> main
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -90,9 +90,25 @@ STANDALONE: Final = Process(
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
         "forceReadOnlyBookie": None,
+<<<<<<< HEAD
         # No other bookie to copy from.
         "dataIntegrityChecking": None,
         "dataIntegrityStampMissingCookies": None,
         "quireDataIntegrityRateMb": None,
+=======
+        "serverTcpNoDelay": None,
+        "serverSockKeepalive": None,
+        "serverTcpKeepIdle": None,
+        "serverTcpKeepIntvl": None,
+        "serverTcpKeepCnt": None,
+        "serverTcpLinger": None,
+        "serverWriteBufferHighWaterMark": None,
+        "serverWriteBufferLowWaterMark": None,
+        "waitTimeoutOnResponseBackpressureMs": None,
+        "closeChannelOnResponseTimeout": None,
+        "maxAddsInProgressLimit": None,
+        "maxReadsInProgressLimit": None,
+        "maxPendingAddRequestsPerThread": None,
+>>>>>>> main
     },
 )

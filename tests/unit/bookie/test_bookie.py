@@ -623,11 +623,12 @@ async def test_two_checkpoints_at_once_are_done_one_after_the_other(bookie: Book
 
 
 async def test_the_folders_of_another_storage_of_the_originals_are_refused(world: World) -> None:
-    for name in ("1f", "lastId"):
-        world.disk.make_dirs(f"{LEDGERS}/{name}")
+    world.disk.make_dirs(f"{LEDGERS}/1f/7")
     world.disk.write_atomic(f"{LEDGERS}/0.log", b"")
-    with pytest.raises(CookieMismatchError, match="convert-to-db-storage"):
-        check_storage(world.disk, "/data/ledgers", "/data/ledgers")
+    check_storage(world.disk, ["/data/ledgers"])
+    world.disk.write_atomic(f"{LEDGERS}/1f/7/1f07.idx", b"")
+    with pytest.raises(CookieMismatchError, match=r"quire shell.* convert-to-db-storage"):
+        check_storage(world.disk, ["/data/ledgers"])
 
 
 async def test_the_index_may_have_a_folder_of_its_own_which_the_cookie_names(world: World) -> None:

@@ -204,7 +204,7 @@ def test_a_sealed_log_proves_its_ledgers_and_a_flipped_bit_of_the_map_or_the_che
 
 
 def test_what_logs_without_a_map_hold_is_remembered_up_to_a_bound(host, run_of, monkeypatch):
-    monkeypatch.setattr(log_contents, "_SCANNED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(log_contents, "_KEPT_LEDGERS_MAX", 3)
     for _ in range(5):
         logs = opened(host)
         logs.append([run_of(7, [0]), run_of(9, [5])])
@@ -212,7 +212,7 @@ def test_what_logs_without_a_map_hold_is_remembered_up_to_a_bound(host, run_of, 
     logs = opened(host)
     for log_id in logs.inactive_ids():
         assert dict(logs.contents.metadata(log_id).ledgers) == {7: 44, 9: 44}
-    assert list(logs.contents._scanned) == [4]
+    assert list(logs.contents._kept) == [4]
 
 
 def test_a_missing_log_is_damage_not_absence(host):

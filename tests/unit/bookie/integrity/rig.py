@@ -47,7 +47,7 @@ class Member:
         self.config = replace(config, bookie_id=f"{name}:3181", host=name)
         self.id = self.config.id
         self.checks = True
-        """Whether it copies back what it lost."""
+        """True if it copies back what it lost."""
         self._up: Bookie | None = None
         self.integrity: DataIntegrity | None = None
         self._failures: list[Exception] = []

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from quire.cli.shell.bookies import size_text
+from quire.cli.shell.metadata.bookies import size_text
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, register
 from tests.support.waiting import until
 from tests.unit.cli.shell.build import with_bookies

@@ -1,0 +1,1 @@
+"""Garbage collection of a bookie: when it runs, what it may drop beside deleted ledgers, and its metrics."""

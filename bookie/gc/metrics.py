@@ -1,0 +1,98 @@
+"""Metrics of garbage collection and compaction, under the original's names.
+
+Source: BookKeeper's GarbageCollectorStats and BookKeeperServerStats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from bookie.db_ledger_storage.compaction.choice import in_buckets
+from bookie.db_ledger_storage.compaction.plan import CompactionKind
+from bookie.db_ledger_storage.log_map import LogUsage
+from bookie.garbage_rounds import GarbageRounds
+from quire.service.measuring.summaries import Times
+from quire.service.metrics import Metrics
+
+
+def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
+    """Register the metrics of all directories together."""
+
+    def usages() -> list[LogUsage]:
+        return [usage for storage in garbage.storages for usage in storage.log_usages()]
+
+    metrics.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry logs that are no longer written.", lambda: len(usages()))
+    metrics.gauge(
+        "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
+        "Bytes in entry logs of ledgers that exist.",
+        lambda: sum([usage.remaining for usage in usages()]),
+    )
+    metrics.gauge(
+        "quire_bookie_entry_log_space_bytes",
+        "Bytes of records in entry logs, of deleted ledgers too.",
+        lambda: sum([usage.total for usage in usages()]),
+    )
+    metrics.gauge(
+        "quire_bookie_entry_log_compact_ratio",
+        "Part of the chosen entry logs that the last compaction emptied.",
+        lambda: max([storage.stats.compaction_ratio for storage in garbage.storages], default=0),
+    )
+
+    def compactions(kind: CompactionKind) -> int:
+        return sum([storage.stats.compactions[kind] for storage in garbage.storages])
+
+    def buckets() -> Iterable[tuple[Sequence[str], float]]:
+        return [((f"{10 * index + 10}",), count) for index, count in enumerate(in_buckets(usages()))]
+
+    metrics.family(
+        "gauge",
+        "quire_bookie_entry_log_usage",
+        "Entry logs by the part of them that is needed, up to this many percent.",
+        ("percent",),
+        buckets,
+    )
+    for kind in CompactionKind:
+        metrics.counter(
+            f"bookie_{kind.name}_COMPACTION_TOTAL",
+            f"{kind.value.capitalize()} compactions.",
+            partial(compactions, kind),
+        )
+    metrics.counter(
+        "bookie_ENTRY_LOCATION_COMPACTION_TOTAL",
+        "Compactions of the location index.",
+        lambda: sum([storage.stats.location_compactions for storage in garbage.storages]),
+    )
+    metrics.counter(
+        "bookie_RECLAIM_FAILED_TO_DELETE",
+        "Times that an entry log could not be read or deleted.",
+        lambda: sum([storage.stats.failed_logs for storage in garbage.storages]),
+    )
+    metrics.counter(
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "Bytes of entry logs that compactions deleted, without what they copied.",
+        lambda: sum([storage.stats.compacted_bytes for storage in garbage.storages]),
+    )
+
+    def of(good: Times, bad: Times) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
+        return lambda: ((("true",), good), (("false",), bad))
+
+    status = garbage.status
+    for name, doc, read in (
+        (
+            "bookie_THREAD_RUNTIME",
+            "Milliseconds of rounds of garbage collection.",
+            of(status.rounds, status.rounds_failed),
+        ),
+        (
+            "quire_bookie_gc_ledgers_ms",
+            "Milliseconds of searches for deleted ledgers and unneeded entry logs.",
+            of(status.collections, status.collections_failed),
+        ),
+        (
+            "quire_bookie_compactions_ms",
+            "Milliseconds of compactions.",
+            of(status.compactions, status.compactions_failed),
+        ),
+    ):
+        metrics.summary(name, doc, ("success",), read)

@@ -1,0 +1,191 @@
+"""When compactions run. Covers bookie/gc/schedule.py, bookie/gc_config.py and bookie/garbage_rounds.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+
+from bookie.bookie import Bookie
+from bookie.config import BookieConfig
+from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.gc.schedule import AskedCompactions, CompactionSchedule
+from bookie.gc_config import GcConfig
+from bookie.metrics import register
+from quire.metadata.ledger_ids import SequenceLedgerIds
+from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
+from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.service.metrics import Metrics
+from quire.service.serve import ConnectionCounts
+from simulation.machines.world import in_world
+from tests.unit.bookie.build import CONFIG, Client, add_frames, opened
+
+pytestmark = pytest.mark.seeded
+
+DAY, HOUR = 86400, 3600
+
+
+def test_minor_and_major_compactions_come_at_their_intervals() -> None:
+    schedule = CompactionSchedule(GcConfig(), 0)
+    assert schedule.due(HOUR - 1) is None
+    assert schedule.due(HOUR) is CompactionKind.MINOR
+    schedule.ran(CompactionKind.MINOR, HOUR)
+    assert schedule.due(2 * HOUR - 1) is None
+    assert schedule.due(DAY) is CompactionKind.MAJOR
+    schedule.ran(CompactionKind.MAJOR, DAY)
+    assert schedule.due(DAY + HOUR - 1) is None, "a major compaction has done a minor one's work"
+    assert schedule.due(DAY + HOUR) is CompactionKind.MINOR
+
+
+@pytest.mark.parametrize("off", [{"minor_interval_s": 0}, {"minor_threshold": 0}, {"minor_threshold": -1.0}])
+def test_a_threshold_or_an_interval_of_zero_switches_a_compaction_off(off) -> None:
+    schedule = CompactionSchedule(GcConfig(**off), 0)
+    assert schedule.due(DAY - 1) is None
+    assert schedule.due(DAY) is CompactionKind.MAJOR
+
+
+def test_an_operator_and_a_full_disk_suspend_compactions_that_are_not_asked_for() -> None:
+    schedule = CompactionSchedule(GcConfig(), 0)
+    schedule.suspended.major = True
+    assert schedule.due(DAY) is CompactionKind.MINOR
+    assert not schedule.goes_on(CompactionKind.MAJOR, asked=False, full=False)
+    assert schedule.goes_on(CompactionKind.MAJOR, asked=True, full=True)
+    assert schedule.due(DAY, full=True) is None
+    schedule.suspended.minor = True
+    assert schedule.due(DAY) is None
+    assert schedule.due(1, asked=AskedCompactions(), full=True) is CompactionKind.MAJOR
+    assert schedule.due(1, asked=AskedCompactions(major=False)) is CompactionKind.MINOR
+    assert schedule.due(DAY, asked=AskedCompactions(major=False, minor=False)) is None
+
+
+def test_a_compaction_that_is_off_runs_when_asked_for_only_if_that_is_allowed() -> None:
+    off = GcConfig(minor_interval_s=0, major_interval_s=0)
+    assert CompactionSchedule(off, 0).due(DAY, asked=AskedCompactions()) is None
+    assert (
+        CompactionSchedule(replace(off, force_allow_compaction=True), 0).due(DAY, asked=AskedCompactions())
+        is CompactionKind.MAJOR
+    )
+    assert CompactionSchedule(replace(off, force_allow_compaction=True), 0).due(DAY) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"minor_interval_s": 299}, "minorCompactionInterval"),
+        ({"major_interval_s": 299}, "majorCompactionInterval"),
+        ({"minor_interval_s": DAY}, "majorCompactionInterval"),
+        ({"minor_threshold": 0.8}, "majorCompactionThreshold"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(wrong, named: str) -> None:
+    GcConfig().check_compaction()
+    with pytest.raises(ValueError, match=named):
+        GcConfig(**wrong).check_compaction()
+
+
+def test_the_rate_counts_entries_or_bytes() -> None:
+    assert GcConfig().compaction(1 << 30) == CompactionOptions(rate=1000)
+    assert GcConfig(compaction_rate=7).compaction(1).rate == 7
+    assert GcConfig(compaction_rate=7, compaction_rate_entries=0).compaction(1).rate == 0
+    bytes_ = GcConfig(throttle_by_bytes=True, compaction_rate_bytes=9, target_log_size=True).compaction(100)
+    assert (bytes_.rate, bytes_.by_bytes, bytes_.target_size) == (9, True, 100)
+
+
+METADATA = LedgerMetadata(
+    ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(first_entry_id=0, bookies=("bookie:1",)),)
+)
+SMALL = replace(
+    CONFIG,
+    entry_log_size_max=1024 + 1400,
+    compaction_rate_entries=0,
+    gc_wait_ms=10_000,
+    minor_interval_s=60,
+    major_interval_s=300,
+)
+PAYLOAD = b"x" * 100
+
+
+@asynccontextmanager
+async def with_garbage(config: BookieConfig = SMALL) -> AsyncIterator[tuple[Bookie, Client, int]]:
+    """A bookie with an entry log, of which one ledger that exists needs half; yield that ledger's id too."""
+    tree = MemoryTree()
+    async with in_world(1) as world, opened(world, tree, config) as bookie:
+        store = MemoryStore(tree)
+        manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=world.rng)
+        living, _ = await manager.create(METADATA)
+        client = Client(bookie)
+        for ledger_id in (living, living + 1):
+            await client.ask(add_frames(ledger_id, 0, 4, PAYLOAD))
+        await bookie.checkpoint()
+        await client.ask(add_frames(living, 4, 6, PAYLOAD))
+        await bookie.checkpoint()
+        yield bookie, client, living
+
+
+async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
+    async with with_garbage(replace(SMALL, minor_threshold=0.6)) as (bookie, client, living):
+        await trio.sleep(50)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
+        [usage] = bookie.storage.log_usages()
+        assert 0.4 < usage.share < 0.6
+        await trio.sleep(25)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 1, CompactionKind.MAJOR: 0}
+        assert bookie.storage.log_usages() == []
+        assert bookie.storage.stats.compacted_bytes > 400
+        await client.holds(living, range(10), PAYLOAD)
+        metrics = Metrics()
+        register(metrics, bookie, ConnectionCounts())
+        lines = metrics.exposition().decode().splitlines()
+        assert "bookie_MINOR_COMPACTION_TOTAL 1.0" in lines
+        assert "bookie_ACTIVE_ENTRY_LOG_TOTAL 0.0" in lines
+
+
+async def test_a_compaction_that_is_asked_for_comes_at_once() -> None:
+    async with with_garbage() as (bookie, client, living):
+        bookie.garbage.force(AskedCompactions(major=True, minor=False))
+        assert bookie.garbage.forced
+        await trio.sleep(5)
+        assert not bookie.garbage.forced
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
+        await client.holds(living, range(10), PAYLOAD)
+
+
+async def test_suspended_compactions_do_not_come() -> None:
+    async with with_garbage() as (bookie, _, _):
+        bookie.garbage.schedule.suspended.major = True
+        bookie.garbage.schedule.suspended.minor = True
+        await trio.sleep(900)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
+        bookie.garbage.schedule.suspended.major = False
+        await trio.sleep(15)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_full_disk_starts_compactions_only_if_that_is_allowed(monkeypatch, allowed: bool) -> None:
+    async with with_garbage(replace(SMALL, force_when_full=allowed)) as (bookie, client, living):
+        monkeypatch.setattr(type(bookie.disks), "reason", property(lambda self: "full"))
+        bookie.garbage.hurry()
+        await trio.sleep(20)
+        assert bookie.storage.stats.deleted_ledgers == 1
+        assert (bookie.storage.stats.compactions[CompactionKind.MAJOR] > 0) is allowed
+        await client.holds(living, range(10), PAYLOAD)
+
+
+async def test_the_location_index_is_compacted_at_its_interval() -> None:
+    async with with_garbage(replace(SMALL, location_compaction_interval_s=100)) as (bookie, _, _):
+        await trio.sleep(90)
+        assert bookie.storage.stats.location_compactions == 0
+        await trio.sleep(150)
+        assert bookie.storage.stats.location_compactions == 1
+
+
+async def test_a_stop_breaks_a_compaction_off_and_the_next_life_goes_on() -> None:
+    async with with_garbage(replace(SMALL, compaction_rate_entries=1)) as (bookie, _, _):
+        bookie.garbage.force(AskedCompactions())
+        await trio.sleep(1)
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 5
