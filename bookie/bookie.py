@@ -24,7 +24,6 @@ from bookie.adds import Adds, Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.errors import (
@@ -43,16 +42,12 @@ from bookie.journal.group_writer import OnDurable
 from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
-<<<<<<< HEAD
 from bookie.limbo.epochs import Epochs
 from bookie.limbo.losses import Losses
-from bookie.reads import ReadWorkers
-from bookie.recovery import Start, recover, seal_path_of
-=======
 from bookie.reads import ReadLimit, ReadWorkers
-from bookie.recovery import Start, plan, recover, seal_path_of
->>>>>>> main
+from bookie.recovery import Start, recover, seal_path_of
 from bookie.requests import check_fence, check_write_lac, lac_of_package
+from bookie.settings.storages import storage_of
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.metadata.ledgers import read_instance_id
@@ -352,12 +347,8 @@ class Bookie:
             "journal groups": self.journal.run,
             "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
-<<<<<<< HEAD
             "epochs": epochs.run,
-            "garbage collection": partial(self._garbage.run, metadata, instance_id),
-=======
             "garbage collection": partial(self.garbage.run, metadata, instance_id),
->>>>>>> main
         }
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
@@ -421,7 +412,8 @@ async def open_bookie(
         journal_config = replace(config.journal, preallocate=disks.journal_ahead)
         journal = Journal(world, f"{config.journal_directory}/current", journal_config)
         journal.economize(disks.reason != "")
-        bookie = Bookie(world, config, journal, _storage(world, config), disks)
+        storage = storage_of(world, config)
+        bookie = Bookie(world, config, journal, storage, disks)
         await bookie._open(start)
         if losses.reasons:
             await losses.into_limbo(bookie.storage)
@@ -444,26 +436,6 @@ async def open_bookie(
     finally:
         for lock in locks:
             lock.release()
-
-
-def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
-    write_cache = config.write_cache_mb << 20
-    options = StorageOptions(
-        write_cache_bytes_max=write_cache,
-        flush_at_bytes=write_cache // 4,
-        read_cache_bytes_max=config.read_cache_mb << 20,
-        read_ahead_entries=config.read_ahead_entries,
-        log_size_max=config.entry_log_size_max,
-        page_cache_bytes=config.page_cache_mb << 20,
-        block_cache_bytes=config.rocksdb_cache_bytes,
-        compaction=config.compaction(config.entry_log_size_max),
-        keep_log_map=config.keep_log_map,
-        log_map_folder=config.log_map_directory,
-        index_keys=config,
-        read_ahead_bytes=config.read_ahead_bytes_max,
-        sync_every_bytes=config.flush_sync_bytes or write_cache,
-    )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
 
 
 def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:

@@ -7,14 +7,11 @@ from typing import Final
 
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
-<<<<<<< HEAD
 from bookie.limbo.config import IntegrityKeys
-=======
 from bookie.settings.indexes import IndexKeys
 from bookie.settings.pressure import PressureKeys
 from bookie.settings.reads_and_flushes import ReadAndFlushKeys
 from bookie.settings.sockets import SocketKeys
->>>>>>> main
 from quire.service.config import BYTES, MB, MS, conf_key
 from quire.wire.bookkeeper.v2 import FRAME_MAX
 
@@ -67,11 +64,7 @@ class BookieFolders(BookieIdentity):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-<<<<<<< HEAD
-class BookieConfig(IntegrityKeys, BookieFolders):
-=======
-class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
->>>>>>> main
+class BookieConfig(IntegrityKeys, BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

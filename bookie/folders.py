@@ -51,7 +51,7 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
 
 def current_folders(config: BookieConfig) -> tuple[str, ...]:
     """Return the folders that carry a cookie."""
-    return tuple(f"{folder}/current" for folder in _folders(config))
+    return tuple(f"{folder}/current" for folder in directories_of(config))
 
 
 async def check(
@@ -61,30 +61,19 @@ async def check(
 
     CookieMismatchError, MetadataError, OSError.
     """
-<<<<<<< HEAD
-    cookie, current = _cookie(config, instance_id), current_folders(config)
+    cookie, current = cookie_of(config, instance_id), current_folders(config)
     await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root, losing=losing)
-    storage = partial(check_storage, world.disk, config.ledger_directory, config.index_directory)
+    storage = partial(check_storage, world.disk, config.indexes)
     await world.offload.run(storage, name="storage kind")
 
 
 async def stamp_again(world: World, config: BookieConfig, instance_id: str) -> None:
     """Write the cookie to all folders, of which some lack it. OSError."""
-    await stamp(world, _cookie(config, instance_id), current_folders(config))
-
-
-def _cookie(config: BookieConfig, instance_id: str) -> Cookie:
-=======
-    cookie = cookie_of(config, instance_id)
-    current = tuple(f"{folder}/current" for folder in directories_of(config))
-    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
-    storage = partial(check_storage, world.disk, config.indexes)
-    await world.offload.run(storage, name="storage kind")
+    await stamp(world, cookie_of(config, instance_id), current_folders(config))
 
 
 def cookie_of(config: BookieConfig, instance_id: str) -> Cookie:
     """Return the cookie of a bookie with this configuration."""
->>>>>>> main
     return Cookie(
         bookie_id=config.id,
         journal_directories=_named(config.journal_directories, config.root),

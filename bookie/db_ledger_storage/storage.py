@@ -25,14 +25,9 @@ from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
-<<<<<<< HEAD
 from bookie.db_ledger_storage.limbo_rows import LimboRows
-from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP, LocationIndex
-from bookie.db_ledger_storage.log_contents import LogMetadata
-=======
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
->>>>>>> main
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.parts import StorageParts, change_maps
 from bookie.db_ledger_storage.read_cache import ReadCache
@@ -140,10 +135,6 @@ class DbLedgerStorage:
             self._close()
             raise
 
-<<<<<<< HEAD
-    def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
-        """Open one of the two indexes. Once the bookie has served, they must exist: in an empty one all is absent."""
-=======
     def _prepare_upkeep(self) -> None:
         logs, locations = self._logs, self._locations
         noted = locations.log_ledgers
@@ -193,7 +184,6 @@ class DbLedgerStorage:
 
         Once the bookie has served they are never created again: an empty index would make every entry absent.
         """
->>>>>>> main
         path = f"{self._index_current}/{name}"
         try:
             map_ = self._world.key_value.open(path, create=self._is_new, **shapes[name])

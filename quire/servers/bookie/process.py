@@ -40,8 +40,8 @@ from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
-from quire.servers.bookie.upkeep import Upkeep
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
@@ -177,28 +177,19 @@ async def serve(
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
-        upkeep = Upkeep(world, bookie, metadata, config, conf)
+        jobs = PeerJobs(world, bookie, metadata, config, conf)
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
         if config.http.enabled or config.metrics.has_own_port:
             from quire.servers.bookie.web_ports import serve_web_ports
 
-<<<<<<< HEAD
-            side = await config.http.side(world)
-            certificates = {"bookiePort": None if offered is None else offered.side, "httpServerPort": side}
-            app = web_app(bookie, metadata, counts, config, nursery, certificates, upkeep)
-            web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
-            with naming("httpServerPort", config.http.host, config.http.port):
-                _, http_port = await nursery.start(web, name="web")
-            http = (config.bookie.host, http_port)
-            endpoints = (Endpoint(id="httpserver", host=config.bookie.host, port=http_port, protocol="http"),)
-=======
             certified = None if offered is None else offered.side
-            http = await serve_web_ports(world, bookie, metadata, config, counts, certified, nursery=nursery, stop=stop)
+            http = await serve_web_ports(
+                world, bookie, metadata, config, counts, certified, jobs, nursery=nursery, stop=stop
+            )
         if http is not None:
             endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
->>>>>>> main
         serving = partial(
             serve_bookie,
             world,
@@ -215,7 +206,7 @@ async def serve(
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):
                 address = await outer.start(_registered, serving, name="bookie")
-            outer.start_soon(upkeep.run, stop, name="bookie upkeep")
+            outer.start_soon(jobs.run, stop, name="bookie peer jobs")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))

@@ -26,11 +26,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
-<<<<<<< HEAD
-from bookie.integrity.metrics import register_integrity
-from bookie.metrics import register
-=======
->>>>>>> main
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
@@ -39,13 +34,9 @@ from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
-<<<<<<< HEAD
-from quire.servers.bookie.upkeep import Upkeep
-from quire.servers.bookie.upkeep_web import upkeep_routes
-from quire.servers.machine_metrics import Certified, register_machine
-=======
 from quire.servers.bookie.gc_web import GcResources
->>>>>>> main
+from quire.servers.bookie.peer_jobs import PeerJobs
+from quire.servers.bookie.peer_jobs_web import peer_jobs_routes
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
@@ -251,26 +242,13 @@ def web_app(
     metadata: MetadataStore,
     config: BookieServerConfig,
     nursery: trio.Nursery,
-<<<<<<< HEAD
-    certificates: Mapping[str, Certified | None],
-    upkeep: Upkeep,
-) -> Starlette:
-    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
-    TLS by port."""
-    metrics = Metrics()
-    register(metrics, bookie, counts)
-    register_integrity(metrics, bookie, upkeep.integrity.progress)
-    register_machine(metrics, certificates)
-    watch_loop(metrics)
-    routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *upkeep_routes(bookie, upkeep)]
-    return make_original_app(metrics, routes, not_found=_not_found)
-=======
     metrics: Metrics | None,
+    jobs: PeerJobs,
 ) -> Starlette:
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
     switched off."""
-    return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
->>>>>>> main
+    routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *peer_jobs_routes(bookie, jobs)]
+    return make_original_app(metrics, routes, not_found=_not_found)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -90,12 +90,6 @@ STANDALONE: Final = Process(
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
         "forceReadOnlyBookie": None,
-<<<<<<< HEAD
-        # No other bookie to copy from.
-        "dataIntegrityChecking": None,
-        "dataIntegrityStampMissingCookies": None,
-        "quireDataIntegrityRateMb": None,
-=======
         "serverTcpNoDelay": None,
         "serverSockKeepalive": None,
         "serverTcpKeepIdle": None,
@@ -109,6 +103,9 @@ STANDALONE: Final = Process(
         "maxAddsInProgressLimit": None,
         "maxReadsInProgressLimit": None,
         "maxPendingAddRequestsPerThread": None,
->>>>>>> main
+        # No other bookie to copy from.
+        "dataIntegrityChecking": None,
+        "dataIntegrityStampMissingCookies": None,
+        "quireDataIntegrityRateMb": None,
     },
 )

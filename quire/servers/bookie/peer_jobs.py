@@ -22,7 +22,7 @@ from quire.service.errors import ConfigError
 from quire.world.doors import World
 
 
-class Upkeep:
+class PeerJobs:
     """Jobs of one bookie. `conf`: its file, in which auto recovery's keys may stand too; None: there is none."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Resources of a bookie's upkeep over HTTP. The original has none.
+"""Resources of a bookie's jobs over HTTP. The original has none.
 
 GET /api/v1/bookie/data_integrity    limbo: ledgers in it, and how far the copying is
 """
@@ -11,18 +11,18 @@ from starlette.routing import Route
 
 from bookie.bookie import Bookie
 from quire.metadata.errors import MetadataError
-from quire.servers.bookie.upkeep import Upkeep
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.service.jackson import as_json
 from quire.service.routes import original_route
 
 LEDGERS_SHOWN = 100
 
 
-def upkeep_routes(bookie: Bookie, upkeep: Upkeep) -> list[Route]:
+def peer_jobs_routes(bookie: Bookie, jobs: PeerJobs) -> list[Route]:
     """Return the resources."""
 
     async def data_integrity(request: Request) -> Response:
-        progress = upkeep.integrity.progress
+        progress = jobs.integrity.progress
         waiting = bookie.storage.limbo.ledgers()
         return as_json(
             {
