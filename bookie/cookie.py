@@ -6,22 +6,31 @@ Each folder of a bookie carries a cookie, and the cluster stores a copy.
                               cluster stores a copy
     a copy in the cluster     every folder must carry the same cookie; a folder without one was wiped or is not mounted,
                               and a bookie serving it would answer "no such entry" for entries it has acknowledged
+    the same, and ledger      refused, unless allowStorageExpansion is set: then the new folders must be empty, none may
+    folders were added        be missing, and all are stamped again, the new ones first and the cluster last. A crash in
+                              between is finished at the next start with the same configuration
 
-Source: BookKeeper's LegacyCookieValidation.
+Journal folders cannot be added: the place of a ledger's records depends on their number.
+
+Source: BookKeeper's LegacyCookieValidation and Cookie.verifyIsSuperSet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Protocol
 
 from bookie.errors import CookieMismatchError
 from bookie.interleaved.index_files import has_index_files
 from quire.metadata.bookies import Cookie, decode_cookie, encode_cookie, read_cookie, write_cookie
-from quire.metadata.errors import MetadataError, NodeExistsError
+from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
 from quire.world.doors import Disk, World
+
+log = get_logger(__name__)
 
 VERSION_FILE: Final = "VERSION"
 LIMBO_PENDING_FILE: Final = "limboPending"
@@ -49,30 +58,63 @@ class Losing(Protocol):
         """Return whether a bookie without any cookie has lost it: then its folders are stamped later."""
 
 
-def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], *, may_lack: bool = False) -> bool:
-    """Decide whether this is a new bookie (True) or a known one (False). Pure.
+class Stamp(Enum):
+    """What to do with the cookies."""
 
-    `stored` is the cluster's copy, `found` what each folder has. CookieMismatchError says what is wrong and what to do.
-    With `may_lack`, folders of a known bookie may lack their cookie.
+    NONE = "all are there"
+    NEW = "the bookie is new: stamp the folders, and give the cluster its first copy"
+    AGAIN = "ledger folders were added: stamp all folders, and replace the cluster's copy"
+
+
+def must_stamp(
+    expected: Cookie,
+    stored: Cookie | None,
+    found: Mapping[str, Found],
+    added: Collection[str] = (),
+    *,
+    may_lack: bool = False,
+) -> Stamp:
+    """Decide whether this is a new bookie, a known one, or a known one with more ledger folders. Pure.
+
+    `stored` is the cluster's copy, `found` what each folder has, and `added` the folders that may be new. Without
+    `added`, the folders must be those of the cookies; with `may_lack`, some may lack theirs. CookieMismatchError says
+    what is wrong and what to do.
     """
-    if stored is not None:
-        _same(expected, stored, "the cluster")
+    if stored is None:
         for folder, there in found.items():
-            if there.cookie is None and may_lack:
-                continue
-            if there.cookie is None:
-                raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
-            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
-        return False
+            if there.cookie is not None:
+                _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
+            if there.has_data:
+                raise CookieMismatchError(
+                    f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
+                    "metadata store; or give the bookie an empty folder"
+                )
+        return Stamp.NEW
+    expands = bool(added)
+    _same(expected, stored, "the cluster", may_grow=expands)
     for folder, there in found.items():
-        if there.cookie is not None:
-            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
-        if there.has_data:
-            raise CookieMismatchError(
-                f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
-                "metadata store; or give the bookie an empty folder"
-            )
-    return True
+        if folder in added:
+            if there.has_data:
+                raise CookieMismatchError(
+                    f"{folder} is to be added to bookie {expected.bookie_id}, but is not empty: add an empty folder"
+                )
+            if there.cookie is None:
+                continue
+        if there.cookie is None and may_lack and not expands:
+            continue
+        if there.cookie is None:
+            raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
+        _same(expected, there.cookie, f"{folder}/{VERSION_FILE}", may_grow=expands)
+    return Stamp.AGAIN if expands else Stamp.NONE
+
+
+def added_folders(expected: Cookie, stored: Cookie | None) -> tuple[str, ...]:
+    """Return the ledger and index folders, as cookies name them, that the cluster's copy does not have. Pure."""
+    if stored is None:
+        return ()
+    known = {*stored.ledger_directories, *(stored.index_directories or ())}
+    wanted = (*expected.ledger_directories, *(expected.index_directories or ()))
+    return tuple(dict.fromkeys(folder for folder in wanted if folder not in known))
 
 
 def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
@@ -98,15 +140,29 @@ def rebuild_command(bookie_id: str) -> str:
     return f"`scripts/replace-disk {bookie_id} --conf bk_server.conf`"
 
 
-def _same(expected: Cookie, other: Cookie, whose: str) -> None:
+def _same(expected: Cookie, other: Cookie, whose: str, *, may_grow: bool = False) -> None:
     for name in ("bookie_id", "instance_id", "journal_directories", "ledger_directories", "index_directories"):
         mine, theirs = getattr(expected, name), getattr(other, name)
-        if mine != theirs and not (name == "instance_id" and not theirs):
-            raise CookieMismatchError(
-                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with "
-                "the configuration the folders were made with; if the file is damaged, "
-                f"copy {VERSION_FILE} from the bookie's other folder"
-            )
+        if mine == theirs or (name == "instance_id" and not theirs):
+            continue
+        grows = name in ("ledger_directories", "index_directories")
+        if grows and may_grow and set(_folders_of(other, name)) <= set(_folders_of(expected, name)):
+            continue
+        remedy = _GROWN if grows and len(_folders_of(expected, name)) > len(_folders_of(other, name)) else ""
+        raise CookieMismatchError(
+            f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with "
+            f"the configuration the folders were made with{remedy}; if the file is damaged, "
+            f"copy {VERSION_FILE} from the bookie's other folder"
+        )
+
+
+_GROWN: Final = ", or set allowStorageExpansion=true to add empty ledger folders to all those that it has"
+
+
+def _folders_of(cookie: Cookie, name: str) -> tuple[str, ...]:
+    """Return its folders of a kind; the indexes are in the ledger folders if the cookie names none."""
+    folders: tuple[str, ...] = getattr(cookie, name) or cookie.ledger_directories
+    return folders
 
 
 def _find(disk: Disk, folder: str) -> Found:
@@ -143,29 +199,39 @@ async def check_cookies(
     world: World,
     metadata: MetadataStore,
     expected: Cookie,
-    folders: tuple[str, ...],
+    folders: Mapping[str, str],
     *,
     ledgers_root: str,
+    may_expand: bool = False,
     losing: Losing | None = None,
 ) -> None:
-    """Check that `folders` (the `current` ones) belong to this bookie; stamp them if it is new. CookieMismatchError."""
+    """Check that the folders belong to this bookie; stamp them if it is new, or if ledger folders were added.
+
+    `folders`: the `current` ones, with the name that cookies have for each. CookieMismatchError.
+    """
     stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
     found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
+    known = None if stored is None else stored.value
+    names = added_folders(expected, known) if may_expand else ()
+    added = [folder for folder, name in folders.items() if name in names]
     may_lack = losing is not None and await losing.may_lack()
-    if not must_stamp(expected, None if stored is None else stored.value, found, may_lack=may_lack):
-        if losing is not None:
-            losing.lacking = tuple(folder for folder, there in found.items() if there.cookie is None)
+    wanted = must_stamp(expected, known, found, added, may_lack=may_lack)
+    if losing is not None and known is not None:
+        losing.lacking = tuple(each for each, there in found.items() if there.cookie is None and each not in added)
+    if wanted is Stamp.NONE:
         return
-    if losing is None or not await losing.returns():
-        await stamp(world, expected, folders)
+    if wanted is not Stamp.NEW or losing is None or not await losing.returns():
+        await stamp(world, expected, (*added, *(each for each in folders if each not in added)))
     try:
-        await write_cookie(metadata, expected, None, root=ledgers_root)
-    except NodeExistsError as error:
+        await write_cookie(metadata, expected, None if stored is None else stored.version, root=ledgers_root)
+    except (NodeExistsError, BadVersionError) as error:
         raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error
+    if wanted is Stamp.AGAIN:
+        log.info("ledger directories added", bookie=expected.bookie_id, folders=", ".join(added))
 
 
-async def stamp(world: World, expected: Cookie, folders: tuple[str, ...]) -> None:
-    """Write the cookie to the folders. OSError."""
+async def stamp(world: World, expected: Cookie, folders: Sequence[str]) -> None:
+    """Write the cookie to the folders, in this order. OSError."""
     data = encode_cookie(expected)
 
     def write() -> None:

@@ -51,6 +51,13 @@ class StorageFailedError(BookieError):
     """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 
 
+class DirectoryUnavailableError(BookieError):
+    """A ledger directory has failed, or does not answer; the others are served.
+
+    Final on this bookie until the disk answers or the bookie is restarted: use another replica.
+    """
+
+
 class JournalFailedError(BookieError):
     """A sync of the journal failed, so the content of the disk is unknown.
 

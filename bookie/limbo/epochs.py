@@ -17,7 +17,7 @@ from typing import Final
 import trio
 from crc32c import crc32c
 
-from quire.metadata import paths
+from quire.metadata.bookies import epoch_path
 from quire.metadata.errors import MetadataError, NodeExistsError
 from quire.metadata.store import ANY_VERSION, MetadataStore
 from quire.service.log import get_logger
@@ -27,15 +27,7 @@ log = get_logger(__name__)
 
 EPOCH_FILE: Final = "epoch"
 EPOCH_INTERVAL_S: Final = 60.0
-
-
-def epoch_path(root: str, bookie_id: str) -> str:
-    """Return the path of the cluster's copy.
-
-    >>> epoch_path("/ledgers", "b1:3181")
-    '/ledgers/epochs/b1:3181'
-    """
-    return paths.join(root, f"epochs/{bookie_id}")
+_COOKIE: Final = "VERSION"
 
 
 def encode_epoch(epoch: int) -> bytes:
@@ -60,8 +52,8 @@ def decode_epoch(value: bytes) -> int | None:
 def outdated(stored: int | None, found: Mapping[str, int | None]) -> list[str]:
     """Return the folders that are older than the cluster's number; none if the cluster has none. Pure.
 
-    `found`: -1 for a folder without the file, None for one whose file is damaged. That one is passed over if another
-    folder proves that it is new enough.
+    `found`: -1 for a folder without the file; None for one whose file is damaged, or that has only its cookie, as a
+    folder that was added. That one is passed over if another folder proves that it is new enough.
 
     >>> outdated(7, {"/j": 7, "/l": 6, "/i": -1}), outdated(None, {"/j": -1})
     (['/l', '/i'], [])
@@ -126,7 +118,9 @@ class Epochs:
 
 
 def _read_epoch(disk: Disk, folder: str) -> int | None:
+    """Return the epoch of a folder, -1 if it has none, None if that proves nothing: the folder was added just now."""
     try:
         return decode_epoch(disk.read(f"{folder}/{EPOCH_FILE}"))
     except FileNotFoundError:
-        return -1
+        names = [each for each in disk.names(folder) if not each.endswith(".tmp")] if disk.exists(folder) else []
+        return None if names == [_COOKIE] else -1

@@ -26,12 +26,12 @@ from functools import partial
 
 from bookie.config import BookieConfig
 from bookie.cookie import LIMBO_PENDING_FILE, rebuild_command
-from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.storage import LedgerStorage
 from bookie.errors import CookieMismatchError
 from bookie.limbo.boot import boot_id
 from bookie.limbo.epochs import Epochs
 from bookie.limbo.preboot import named_by, put_into_limbo
-from bookie.recovery import Start, last_mark_path, plan, seal_path_of
+from bookie.recovery import Starts, last_mark_path, plan, seal_path_of
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.world.doors import World
@@ -104,7 +104,7 @@ class Losses:
         if config.integrity_check and not config.journal_sync and await run(self._was_cut, name="limbo"):
             self.reasons.append("it was not shut down, with journalSyncData=false")
 
-    async def plan(self) -> Start:
+    async def plan(self) -> Starts:
         """Find losses, and where replay begins (see `recovery.plan`). Nothing is changed but for the note of a loss.
 
         Raises what `find` raises; JournalDamagedError.
@@ -116,9 +116,13 @@ class Losses:
         if start.skips and self._config.integrity_check:
             self.reasons.append("a damaged part of the journal is skipped")
             await self._world.offload.run(self._note, name="limbo")
-        return start._replace(has_served=False, has_seal=False) if self.reasons else start
+        if not self.reasons:
+            return start
+        # Indexes may have to be created again, and forgotten fences may be missing.
+        none = (False,) * len(start.served)
+        return start._replace(served=none, sealed=none)
 
-    async def into_limbo(self, storage: DbLedgerStorage) -> None:
+    async def into_limbo(self, storage: LedgerStorage) -> None:
         """Put all ledgers that name the bookie into limbo, if something was lost. MetadataError, OSError."""
         if not self.reasons:
             return
@@ -134,11 +138,13 @@ class Losses:
         disk, config = self._world.disk, self._config
         disk.make_dirs(f"{config.ledger_directory}/current")
         disk.write_atomic(self._pending, "; ".join(self.reasons).encode())
-        if f"{config.journal_directory}/current" in self.lacking:
-            for path in (last_mark_path(config), seal_path_of(config)):
-                if disk.exists(path):
-                    disk.unlink(path)
-            disk.sync_dir(f"{config.ledger_directory}/current")
+        gone = [i for i, each in enumerate(config.journal_directories) if f"{each}/current" in self.lacking]
+        for directory, folder in enumerate(config.ledger_directories if gone else ()):
+            for journal in gone:
+                for path in (last_mark_path(config, journal, directory), seal_path_of(config, journal, directory)):
+                    if disk.exists(path):
+                        disk.unlink(path)
+            disk.sync_dir(f"{folder}/current")
 
     async def settled(self) -> None:
         """All ledgers are in limbo, durably, and the folders have their cookies: begin a new epoch.
@@ -157,12 +163,15 @@ class Losses:
     def _was_cut(self) -> bool:
         """Return whether the bookie ended without a stop, and unsynced data may be lost. Blocking."""
         disk = self._world.disk
-        try:
-            boot = disk.read(f"{self._config.ledger_directory}/current/DIRTY")
-        except FileNotFoundError:
-            return False
-        # The kernel keeps what a killed process wrote, until the machine restarts.
-        return not boot or boot != boot_id(disk)
+        for folder in self._config.ledger_directories:
+            try:
+                boot = disk.read(f"{folder}/current/DIRTY")
+            except FileNotFoundError:
+                continue
+            # The kernel keeps what a killed process wrote, until the machine restarts.
+            if not boot or boot != boot_id(disk):
+                return True
+        return False
 
     def _remedy(self) -> str:
         return (

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from bookie.db_ledger_storage.limbo_rows import LimboRows
+from bookie.directories.limbo import SpreadLimbo
 from quire.metadata.errors import MalformedMetadataError, UnsupportedLayoutError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
@@ -46,7 +47,9 @@ async def ledger_manager(metadata: MetadataStore, rng: Rng, root: str) -> Ledger
     return LedgerManager(metadata, ids=SequenceLedgerIds(metadata, root), rng=rng, root=root, layout=layout)
 
 
-async def put_into_limbo(metadata: MetadataStore, rng: Rng, root: str, bookie_id: str, rows: LimboRows) -> int:
+async def put_into_limbo(
+    metadata: MetadataStore, rng: Rng, root: str, bookie_id: str, rows: LimboRows | SpreadLimbo
+) -> int:
     """Put every ledger that names the bookie into limbo; return their number. Durable after the next flush.
 
     A ledger whose metadata cannot be read is put into limbo too. MetadataError.

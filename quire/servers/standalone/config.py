@@ -89,6 +89,7 @@ STANDALONE: Final = Process(
         "numHighPriorityWorkerThreads": None,
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
+        "allowStorageExpansion": None,
         "forceReadOnlyBookie": None,
         "serverTcpNoDelay": None,
         "serverSockKeepalive": None,

@@ -140,9 +140,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
     ),
-    "allowStorageExpansion": refused(
-        is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
-    ),
     "disableServerSocketBind": refused(
         is_true, "clients are in other processes; set it to false, or use `quire standalone`"
     ),

@@ -155,7 +155,7 @@ class Member:
             if path.startswith(f"{folder}/") and not path.endswith("quire.lock"):
                 self.host.disk.remove(path)
         for name in ("ledgers", "locations"):
-            if folder == "/ledgers":
+            if folder.startswith("/ledgers"):
                 self.host.maps.remove(f"{folder}/current/{name}")
 
     def wipe(self) -> None:

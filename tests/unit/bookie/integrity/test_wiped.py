@@ -6,6 +6,7 @@ Covers bookie/limbo, bookie/integrity, autorecovery/copying/peer_copies.py, quir
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -18,7 +19,7 @@ from quire.wire.bookkeeper.v2 import AddAcks, Rc
 from simulation.machines.world import Universe
 from tests.support.waiting import until
 from tests.unit.bookie.build import Client, entry
-from tests.unit.bookie.integrity.rig import IntegrityCluster, Member, integrity_cluster
+from tests.unit.bookie.integrity.rig import CONFIG, IntegrityCluster, Member, integrity_cluster
 
 NAMES = ("a", "b", "c")
 ARRANGEMENTS = [
@@ -322,3 +323,45 @@ async def test_without_journal_syncs_a_machine_that_restarted_is_a_loss_and_a_ki
     member.checks = False
     await member.start()
     assert (ledger_id in member.bookie.storage.limbo) is lost
+
+
+@pytest.mark.parametrize("folder", ["/journal", "/journal2", "/ledgers", "/ledgers2"])
+async def test_one_emptied_folder_of_several_of_a_kind_is_a_loss_too(folder: str, cluster: IntegrityCluster) -> None:
+    several = replace(
+        CONFIG, journal_directories=("/journal", "/journal2"), ledger_directories=("/ledgers", "/ledgers2")
+    )
+    members = await cluster.begin(*NAMES, config=several)
+    ledger_ids = [await cluster.ledger(*members) for _ in range(4)]
+    for member in members:
+        for ledger_id in ledger_ids:
+            await member.add(ledger_id, 6)
+    await members[0].bookie.checkpoint()
+    for member in members:
+        for ledger_id in ledger_ids:
+            await Client(member.bookie).add(ledger_id, 6)
+    member = members[0]
+    await member.kill()
+    member.empty(folder)
+    member.checks = False
+    await member.start()
+    for ledger_id in ledger_ids:
+        assert (await Client(member.bookie).read(ledger_id, 7)).rc == Rc.UNKNOWN_LEDGER_STATE
+    await member.kill(lose_unsynced=True)
+    member.checks = True
+    await member.start()
+    await out_of_limbo(member)
+    for ledger_id in ledger_ids:
+        await Client(member.bookie).holds(ledger_id, range(7))
+
+
+async def test_a_folder_that_is_added_is_no_loss(cluster: IntegrityCluster) -> None:
+    ledger_id = await confirmed_by(cluster, "ab")
+    member = cluster.members["a"]
+    await member.stop()
+    member.set(ledger_directories=("/ledgers", "/more"), allow_storage_expansion=True)
+    await member.start()
+    assert not member.bookie.storage.limbo.ledgers()
+    await Client(member.bookie).holds(ledger_id, range(6))
+    await member.kill()
+    await member.start()
+    assert not member.bookie.storage.limbo.ledgers()
