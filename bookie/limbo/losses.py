@@ -21,7 +21,7 @@ of the journal and deleted cookies are ours; the original goes on with those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from bookie.config import BookieConfig
@@ -122,10 +122,16 @@ class Losses:
         none = (False,) * len(start.served)
         return start._replace(served=none, sealed=none)
 
-    async def into_limbo(self, storage: LedgerStorage) -> None:
-        """Put all ledgers that name the bookie into limbo, if something was lost. MetadataError, OSError."""
-        if not self.reasons:
-            return
+    async def settle(self, storage: LedgerStorage, stamp: Callable[[], Awaitable[None]]) -> None:
+        """After a loss, put the ledgers into limbo and `stamp` the folders; begin an epoch. MetadataError, OSError."""
+        if self.reasons:
+            await self._into_limbo(storage)
+            await stamp()
+            await self._world.offload.run(self._forget_note, name="limbo")
+        await self.epochs.advance()
+
+    async def _into_limbo(self, storage: LedgerStorage) -> None:
+        """Put all ledgers that name the bookie into limbo, durably."""
         log.warning("data may be lost, ledgers are put into limbo", reasons="; ".join(self.reasons))
         await self._world.offload.run(partial(storage.limbo.set_needs_check, needed=True), name="limbo")
         config = self._config
@@ -134,7 +140,7 @@ class Losses:
         log.info("ledgers put into limbo", ledgers=count)
 
     def _note(self) -> None:
-        """Make the loss known to every later start, until `settled`; forget marks into a journal that is gone."""
+        """Make the loss known to every later start, until `settle`; forget marks into a journal that is gone."""
         disk, config = self._world.disk, self._config
         disk.make_dirs(f"{config.ledger_directory}/current")
         disk.write_atomic(self._pending, "; ".join(self.reasons).encode())
@@ -146,19 +152,9 @@ class Losses:
                         disk.unlink(path)
             disk.sync_dir(f"{folder}/current")
 
-    async def settled(self) -> None:
-        """All ledgers are in limbo, durably, and the folders have their cookies: begin a new epoch.
-
-        MetadataError, OSError.
-        """
-
-        def forget() -> None:
-            self._world.disk.unlink(self._pending)
-            self._world.disk.sync_dir(f"{self._config.ledger_directory}/current")
-
-        if self.reasons:
-            await self._world.offload.run(forget, name="limbo")
-        await self.epochs.advance()
+    def _forget_note(self) -> None:
+        self._world.disk.unlink(self._pending)
+        self._world.disk.sync_dir(f"{self._config.ledger_directory}/current")
 
     def _was_cut(self) -> bool:
         """Return whether the bookie ended without a stop, and unsynced data may be lost. Blocking."""
