@@ -1,4 +1,4 @@
-"""OtherCopies: what a bookie asks before it deletes a ledger that its metadata does not name it for any more.
+"""HolderChecks: what a bookie asks before it deletes a ledger that its metadata does not name it for any more.
 
 Source of the lock: BookKeeper's ScanAndCompareGarbageCollector.removeOverReplicatedledgers; of the reads: none, it
 does not look at copies.
@@ -20,7 +20,7 @@ READS_AT_ONCE = 4
 """Members that are asked at the same time, over all ledgers; each sends up to a megabyte at once."""
 
 
-class OtherCopies:
+class HolderChecks:
     """Copies and marks of one cluster. Calls may overlap."""
 
     def __init__(self, checker: LedgerChecker, marks: UnderreplicatedLedgers) -> None:

@@ -166,7 +166,9 @@ class OverreplicatedLedgers:
         log.info("ledger belongs to other bookies, which have all its copies; deleted here", ledger=ledger_id)
         return ledgers
 
-    async def _lacking(self, storage: DbLedgerStorage, peers: OtherHolders, ledger_id: int, metadata: LedgerMetadata) -> str:
+    async def _lacking(
+        self, storage: DbLedgerStorage, peers: OtherHolders, ledger_id: int, metadata: LedgerMetadata
+    ) -> str:
         try:
             ids = await self._offload.run(partial(storage.reader.entry_ids, ledger_id), name="entries of a ledger")
         except NoLedgerError:

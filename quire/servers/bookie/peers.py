@@ -1,51 +1,62 @@
-"""Connections of a bookie to the other ones, for the collection of ledgers that they have by now."""
+"""A bookie's access to the other bookies, through a ledger client that is open only while something is copied."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
-from bookie.errors import PeersUnavailableError
-from bookie.gc.overreplicated import OtherHolders
+from autorecovery.config import AutoRecoveryConfig
+from autorecovery.copying.peer_copies import PeerCopies
+from autorecovery.service import open_repair_client
+from bookie.integrity.peers import EntryLostError, OpenCopies, OtherCopies, PeerError
+from quire.ledger.bookies.authentication import BookieCredentials
+from quire.ledger.errors import LedgerError, NoSuchEntryError
+from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.metadata.store import MetadataStore
-from quire.service.errors import ConfigError
+from quire.wire.bookkeeper.entry import DIGEST_TYPES
 from quire.world.doors import World
+from quire.world.tls_sides import ClientTls
 
-OpenPeersOn = Callable[[World, MetadataStore], AbstractAsyncContextManager[OtherHolders]]
 
-
-def peers_of(conf: Path | None, bookie_id: str) -> OpenPeersOn:
-    """Return `open_peers(world, metadata)`, with the TLS and the password that auto recovery has in the same file."""
+def peers_of(
+    world: World,
+    metadata: MetadataStore,
+    config: AutoRecoveryConfig,
+    *,
+    bookie_id: str,
+    root: str,
+    tls: ClientTls | None = None,
+    credentials: BookieCredentials | None = None,
+) -> OpenCopies:
+    """Return a function that opens a ledger client for the copies of a bookie."""
 
     @asynccontextmanager
-    async def open_peers(world: World, metadata: MetadataStore) -> AsyncGenerator[OtherHolders, None]:
-        # Imported here, because a bookie seldom needs its client.
-        from autorecovery.ledger_checker import LedgerChecker
-        from autorecovery.marks.underreplication import UnderreplicatedLedgers
-        from autorecovery.other_copies import OtherCopies
-        from autorecovery.service import open_repair_client
-        from quire.ledger.errors import LedgerError
-        from quire.servers.autorecovery.config import AUTORECOVERY
-        from quire.servers.bookie.auth_keys import bookie_credentials
-        from quire.servers.bookie.client_tls import client_tls
+    async def opened() -> AsyncIterator[OtherCopies]:
+        async with open_repair_client(world, metadata, config, root=root, tls=tls, credentials=credentials) as client:
+            digest_type = DIGEST_TYPES[config.digest_type]
+            yield _Translated(PeerCopies(client, bookie_id, config.password.encode(), digest_type))
 
+    return opened
+
+
+class _Translated:
+    """PeerCopies with the errors that a bookie knows."""
+
+    def __init__(self, copies: PeerCopies) -> None:
+        self._copies = copies
+
+    async def close_ledger(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         try:
-            config = AUTORECOVERY.load(conf)
-            root = config.metadata.connect_string.ledgers_root
-            side = await client_tls(world, config.tls)
-            known = await bookie_credentials(world, config.auth.password_file)
-        except ConfigError as error:
-            raise PeersUnavailableError(f"the configuration of the bookie as a client: {error}") from error
-        async with AsyncExitStack() as stack:
-            opening = open_repair_client(world, metadata, config.recovery, root=root, tls=side, credentials=known)
-            try:
-                client = await stack.enter_async_context(opening)
-            except LedgerError as error:
-                raise PeersUnavailableError(f"no client of the other bookies: {error}") from error
-            marks = UnderreplicatedLedgers(
-                metadata, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=bookie_id
-            )
-            yield OtherCopies(LedgerChecker(client, rng=world.rng), marks)
+            await self._copies.close_ledger(ledger_id, metadata)
+        except LedgerError as error:
+            raise PeerError(str(error)) from error
 
-    return open_peers
+    async def read(
+        self, ledger_id: int, metadata: LedgerMetadata, entry_ids: Sequence[int]
+    ) -> Mapping[int, memoryview]:
+        try:
+            return await self._copies.read(ledger_id, metadata, entry_ids)
+        except NoSuchEntryError as error:
+            raise EntryLostError(str(error)) from error
+        except LedgerError as error:
+            raise PeerError(str(error)) from error

@@ -40,7 +40,8 @@ from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.host_name import interface_address, own_host
-from quire.servers.bookie.peers import OpenPeersOn, peers_of
+from quire.servers.bookie.other_holders import holders_of
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
@@ -153,10 +154,9 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
-    open_peers: OpenPeersOn | None = None,
+    conf: Path | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `open_peers` connects to
-    the other bookies when ledgers are collected that they have by now.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `conf`: its file.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -172,7 +172,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         bookie = await stack.enter_async_context(open_bookie(world, config.bookie, metadata))
         bookie.total_bytes = total_bytes
-        bookie.garbage.open_peers = None if open_peers is None else partial(open_peers, world, metadata)
+        if conf is not None:
+            bookie.garbage.open_peers = partial(holders_of(conf, config.id), world, metadata)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
@@ -180,6 +181,7 @@ async def serve(
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
+        jobs = PeerJobs(world, bookie, metadata, config, conf)
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
@@ -187,7 +189,9 @@ async def serve(
             from quire.servers.bookie.web_ports import serve_web_ports
 
             certified = None if offered is None else offered.side
-            http = await serve_web_ports(world, bookie, metadata, config, counts, certified, nursery=nursery, stop=stop)
+            http = await serve_web_ports(
+                world, bookie, metadata, config, counts, certified, jobs, nursery=nursery, stop=stop
+            )
         if http is not None:
             endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
         serving = partial(
@@ -206,6 +210,7 @@ async def serve(
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):
                 address = await outer.start(_registered, serving, name="bookie")
+            outer.start_soon(jobs.run, stop, name="bookie peer jobs")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))
@@ -267,9 +272,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(
-                world, config, store, ready=announce, stop=stop, beside=beside, open_peers=peers_of(conf, config.id)
-            )
+            await serve(world, config, store, ready=announce, stop=stop, beside=beside, conf=conf)
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from autorecovery.other_copies import OtherCopies
+from autorecovery.other_copies import HolderChecks
 from quire.wire.bookkeeper.v2 import Rc
 from tests.unit.autorecovery.cluster import Cluster
 from tests.unit.autorecovery.repair import stored
 
 
 @pytest.fixture
-async def copies(checker, cluster: Cluster) -> OtherCopies:
-    return OtherCopies(checker, cluster.marks)
+async def copies(checker, cluster: Cluster) -> HolderChecks:
+    return HolderChecks(checker, cluster.marks)
 
 
 @pytest.mark.fakes(4)
