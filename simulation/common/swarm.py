@@ -6,7 +6,8 @@ testing").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bookie.config import BookieConfig
 
@@ -52,8 +53,13 @@ class Swarm:
     """Maximum pause between faults."""
     faults: tuple[str, ...]
     """Possible kinds of faults."""
+    bookie_settings: tuple[tuple[str, Any], ...] = ()
+    """Fields of BookieConfig with other values than `bookie_config` gives them."""
 
     def bookie_config(self, name: str) -> BookieConfig:
+        return replace(self._bookie_config(name), **dict(self.bookie_settings))
+
+    def _bookie_config(self, name: str) -> BookieConfig:
         return BookieConfig(
             bookie_id=f"{name}:3181",
             host=name,
