@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookie.db_ledger_storage.compaction import whole
 from bookie.db_ledger_storage.compaction.compactor import DAMAGED
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.storage import DbLedgerStorage
@@ -122,8 +123,9 @@ async def test_what_the_original_left_is_finished_or_deleted(host, storage, log_
     assert held(storage, 1, range(20)) == entries(1, range(10))
 
 
-async def test_the_last_of_several_copies_in_a_log_of_the_original_counts(host, storage):
+async def test_the_last_of_several_copies_in_a_log_of_the_original_counts(host, storage, monkeypatch):
     """A ledger whose id was used twice has entries of both lives there."""
+    monkeypatch.setattr(whole, "MOVED_TOGETHER", 2)
     await fill(storage, {1: range(3), 10: range(2)})
     await fill(storage, {1: range(3)}, version=5)
     await fill(storage, {2: range(3)})
