@@ -359,6 +359,21 @@ def shell(context: typer.Context) -> None:
     raise SystemExit(run_shell(context.args))
 
 
+@app.command(
+    rich_help_panel=SERVERS,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def daemon(context: typer.Context) -> None:
+    """Start, stop or examine a bookie in the background: start, stop, status.
+
+    "quire daemon help" prints the variables it reads.
+    """
+    from quire.cli.daemon.__main__ import run
+
+    raise SystemExit(run(context.args, os.environ, sys.stdout, sys.stderr))
+
+
 @app.command(rich_help_panel=ABOUT)
 def version() -> None:
     """Print the version."""
