@@ -34,16 +34,20 @@ class Daemon:
         self.folder = folder
         self.lines: list[str] = []
 
-    def settings(self, code: str = "", **changes: object) -> Settings:
-        environment = {"BOOKIE_LOG_DIR": str(self.folder / "logs"), "HOSTNAME": "here"}
-        made = replace(settings_of("bookie", environment), program=(sys.executable, "-c", code))
-        return replace(made, **changes)  # type: ignore[arg-type]
+    def settings(self, code: str = "", *, start_timeout_s: float = 30, stop_timeout_s: float = 30) -> Settings:
+        environment = {
+            "BOOKIE_LOG_DIR": str(self.folder / "logs"),
+            "BOOKIE_START_TIMEOUT": str(start_timeout_s),
+            "BOOKIE_STOP_TIMEOUT": str(stop_timeout_s),
+            "HOSTNAME": "here",
+        }
+        return replace(settings_of("bookie", environment), program=(sys.executable, "-c", code))
 
-    def start(self, code: str, **changes: object) -> int:
-        return actions.start(self.settings(code, **changes), (), self.lines.append)
+    def start(self, code: str, *, start_timeout_s: float = 30) -> int:
+        return actions.start(self.settings(code, start_timeout_s=start_timeout_s), (), self.lines.append)
 
-    def stop(self, *, force: bool = False, **changes: object) -> int:
-        return actions.stop(self.settings(**changes), self.lines.append, force=force)
+    def stop(self, *, force: bool = False, stop_timeout_s: float = 30) -> int:
+        return actions.stop(self.settings(stop_timeout_s=stop_timeout_s), self.lines.append, force=force)
 
     def status(self) -> int:
         return actions.status(self.settings(), self.lines.append)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from random import Random
@@ -280,18 +280,20 @@ async def test_ids_from_blocks_and_ledgers_live_under_one_root() -> None:
 
 
 @pytest.mark.ids(0, 1, 10000, 2)
-async def test_a_caller_that_leaves_early_leaves_no_generator_open(ledgers: LedgerManager) -> None:
+async def test_a_caller_that_leaves_early_leaves_no_generator_open(
+    ledgers: LedgerManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An abandoned asynchronous generator is a ResourceWarning, which trio gives at the end of the run."""
     for _ in range(3):
         await ledgers.create(METADATA)
-    opened: list[AsyncGenerator[int, None]] = []
+    opened: list[Any] = []
     walk = ledgers._walk
 
-    def watched(*given: Any) -> AsyncGenerator[int, None]:
+    def watched(*given: Any) -> Any:
         opened.append(walk(*given))
         return opened[-1]
 
-    ledgers._walk = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(ledgers, "_walk", watched)
     async with aclosing(ledgers.ledger_ids()) as found:
         async for _ in found:
             break

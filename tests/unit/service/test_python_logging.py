@@ -91,7 +91,12 @@ def written(path: Path, monkeypatch: pytest.MonkeyPatch, **levels: str) -> list[
     """Write some events with the configuration; return the lines of its file."""
     made: list[HandlerThread] = []
     start = HandlerThread.start
-    monkeypatch.setattr(HandlerThread, "start", lambda self: (made.append(self), start(self))[1])
+
+    def started(thread: HandlerThread) -> None:
+        made.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(HandlerThread, "start", started)
     monkeypatch.setenv("BOOKIE_LOG_CONF", str(path))
     logging_setup.configure("info", levels, lambda: 1_700_000_000_123)
     journal, other = log.get_logger("bookie.journal.writer"), log.get_logger("bookie.other")
@@ -215,15 +220,14 @@ def test_a_handler_that_hangs_does_not_keep_the_process(queue_max: int, monkeypa
 
 
 def test_a_record_has_the_time_the_level_and_the_pairs_of_the_event() -> None:
-    seen: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = seen.append  # type: ignore[method-assign]
-    logging.getLogger().addHandler(handler)
+    slow = Slow()
+    slow.may_go.set()
+    logging.getLogger().addHandler(slow)
     handlers = HandlerThread(log.render)
     handlers.start()
     handlers.write("error", {"logger": "a.b", "level": "error", "timestamp": "x", "event": "disk lost", "n": 7}, 12.5)
     handlers.close()
-    [record] = seen
+    [record] = slow.seen
     assert (record.name, record.levelname, record.created, record.msecs) == ("a.b", "ERROR", 12.5, 500)
     assert record.getMessage() == 'event="disk lost" n=7'
     assert (record.__dict__["event"], record.__dict__["pairs"]) == ("disk lost", {"n": 7})
