@@ -139,19 +139,47 @@ class Add(NamedTuple):
     adder: Adder
 
 
-class Adds:
-    """Adds in progress and waiting, one object per bookie.
+class AddBounds(NamedTuple):
+    """Bounds of adds.
 
-    `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused.
+    `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused. `entries_waiting_max`,
+    `in_progress_max`: entries that may wait, and that may be on their way into the journal; 0: any number.
     """
 
-    def __init__(self, bookie: AddingBookie, *, waiting_max: int, wait_s: float) -> None:
+    waiting_max: int
+    wait_s: float
+    entries_waiting_max: int = 0
+    in_progress_max: int = 0
+
+    def share(self, count: int) -> AddBounds:
+        """Return the bounds of one of `count` queues, which together have these.
+
+        >>> AddBounds(100, 1.5, 1, 9).share(4)
+        AddBounds(waiting_max=25, wait_s=1.5, entries_waiting_max=1, in_progress_max=3)
+        """
+        return AddBounds(
+            self.waiting_max // count,
+            self.wait_s,
+            -(-self.entries_waiting_max // count),
+            -(-self.in_progress_max // count),
+        )
+
+
+class Adds:
+    """Adds in progress and waiting, one object per bookie, or per pair of directory and journal."""
+
+    def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
-        self._wait_s = wait_s
-        self.waiting_max = waiting_max
+        self._wait_s = bounds.wait_s
+        self._entries_waiting_max = bounds.entries_waiting_max
+        self._in_progress_max = bounds.in_progress_max
+        self.waiting_max = bounds.waiting_max
         self.waiting_bytes = 0
+        self.waiting_entries = 0
+        self.in_progress = 0
+        """Entries given to the journal and not yet answered."""
 
     def add(self, add: Add) -> None:
         """Carry out an add now, or when there is room, or refuse it.
@@ -161,10 +189,12 @@ class Adds:
         if not self._waiting and self._carried_out(add):
             return
         size = add.run.size
-        if self.waiting_bytes + size > self.waiting_max:
+        entries = self.waiting_entries + add.run.count
+        if self.waiting_bytes + size > self.waiting_max or 0 < self._entries_waiting_max < entries:
             self._refused(add, Rc.TOO_MANY_REQUESTS)
             return
         self.waiting_bytes += size
+        self.waiting_entries = entries
         add.adder.adds_waiting += size
         self._waiting.append((trio.current_time() + self._wait_s, add))
         if self._timer is None:
@@ -185,9 +215,9 @@ class Adds:
             self.room_made()
         self._bookie.passes.end()
 
-    def refuse_waiting(self) -> None:
-        """Refuse all waiting adds. Called when the bookie stops."""
-        self._expire(float("inf"))
+    def refuse_waiting(self, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
+        """Refuse all waiting adds. Called when the bookie stops, or their directory cannot be used."""
+        self._expire(float("inf"), rc)
 
     def _carried_out(self, add: Add) -> bool:
         """Return False if there is no room; otherwise the add is in progress, or refused."""
@@ -206,6 +236,8 @@ class Adds:
             return True
         if not journal.has_room(run.size) or ledger_id in storage.held_ledgers:
             return False
+        if 0 < self._in_progress_max < self.in_progress + run.count and self.in_progress:
+            return False
         try:
             storage.add(run)
         except WriteCacheFullError:
@@ -213,7 +245,8 @@ class Adds:
             return False
         if known_key is None:
             storage.set_master_key(ledger_id, key)
-        journal.append(run, partial(_durable, done, run), key, deferred)
+        self.in_progress += run.count
+        journal.append(run, partial(self._ended, done, run), key, deferred)
         stats = bookie.stats
         stats.adds += run.count
         stats.add_bytes += run.size
@@ -228,8 +261,14 @@ class Adds:
     def _left(self, add: Add) -> None:
         size = add.run.size
         self.waiting_bytes -= size
+        self.waiting_entries -= add.run.count
         add.adder.adds_waiting -= size
         add.adder.adds_left()
+
+    def _ended(self, done: AddDone, run: Run, error: BookieError | None) -> None:
+        """Report the outcome of a run: the journal has synced it, or has failed to."""
+        self.in_progress -= run.count
+        done(run, Rc.OK if error is None else Rc.IO)
 
     # --- refused and failed adds
 
@@ -242,14 +281,9 @@ class Adds:
         if self._waiting:
             self._set_timer()
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             add = waiting.popleft()[1]
-            self._refused(add, Rc.TOO_MANY_REQUESTS)
+            self._refused(add, rc)
             self._left(add)
-
-
-def _durable(done: AddDone, run: Run, error: BookieError | None) -> None:
-    """Report the outcome of a run: the journal has synced it, or has failed to."""
-    done(run, Rc.OK if error is None else Rc.IO)

@@ -51,6 +51,13 @@ class StorageFailedError(BookieError):
     """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 
 
+class DirectoryUnavailableError(BookieError):
+    """A ledger directory has failed, or does not answer; the others are served.
+
+    Final on this bookie until the disk answers or the bookie is restarted: use another replica.
+    """
+
+
 class JournalFailedError(BookieError):
     """A sync of the journal failed, so the content of the disk is unknown.
 
@@ -85,3 +92,7 @@ class CookieMismatchError(BookieError):
 
 class DirectoryInUseError(BookieError):
     """Another process serves these directories. Final: stop it first."""
+
+
+class IndexOptionsError(BookieError):
+    """An options file of an index cannot be obeyed. Final: correct the file, or remove the key that names it."""

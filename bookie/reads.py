@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from bookie.errors import BookieError
+from bookie.errors import BookieError, DirectoryUnavailableError
 from bookie.requests import rc_of
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import Times
@@ -50,6 +50,42 @@ class Read(NamedTuple):
     weight: int
     submitted_at: float
     """Time of the event loop."""
+
+
+class Paused(Protocol):
+    """The part of a session that waits for fewer reads."""
+
+    @property
+    def on_room(self) -> Callable[[], None] | None:
+        """Called when a paused session may be able to continue."""
+
+
+class ReadLimit:
+    """Bound of the reads of all sessions that may be in progress: a session that has more is paused.
+
+    Source: BookKeeper's maxReadsInProgressLimit, a semaphore for which the thread of a connection waits.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        """`maximum`: 0: no bound."""
+        self._maximum = maximum
+        self._paused: dict[Paused, None] = {}
+
+    def is_reached(self, in_progress: int) -> bool:
+        return 0 < self._maximum <= in_progress
+
+    def pause(self, session: Paused) -> None:
+        """Call the session's `on_room` whenever reads have ended, until `forget`."""
+        self._paused[session] = None
+
+    def forget(self, session: Paused) -> None:
+        self._paused.pop(session, None)
+
+    def freed(self) -> None:
+        """Note that reads have ended."""
+        for session in list(self._paused):
+            if session.on_room is not None:
+                session.on_room()
 
 
 class ReadWorkers:
@@ -84,6 +120,15 @@ class ReadWorkers:
         """Reads not answered yet."""
         self.times, self.times_failed = Times(), Times()
         """Times of reads that were given to workers, in milliseconds; failed ones include entries that are not here."""
+
+    @property
+    def all(self) -> tuple[ReadWorkers, ...]:
+        """Return the workers of all directories: these."""
+        return (self,)
+
+    def of(self, ledger_id: int) -> ReadWorkers:
+        """Return the workers of the ledger's directory."""
+        return self
 
     @property
     def room(self) -> int:
@@ -164,6 +209,6 @@ def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:
         return job(*args), Rc.OK
     except (BookieError, OSError) as error:
         rc = rc_of(error)
-        if rc is Rc.IO:
+        if rc is Rc.IO and not isinstance(error, DirectoryUnavailableError):  # that was logged once
             log.error("read failed", reason=str(error))
         return None, rc

@@ -16,6 +16,8 @@ from quire.wire.bookkeeper.entry import Buffer, Digest, DigestType, master_key
 from quire.wire.bookkeeper.v2 import Rc
 
 LIMIT_S: Final = 5.0
+INTERVAL_S: Final = 60.0
+"""Seconds between two checks of `SanityWatch`."""
 _FIRST_ID: Final = 1 << 62
 _PAYLOAD: Final = b"sanity"
 
@@ -50,3 +52,18 @@ async def check_sanity(bookie: Bookie, limit_s: float = LIMIT_S) -> bool:
     session.close()
     await bookie.storage.delete_ledger(ledger_id)
     return passed
+
+
+class SanityWatch:
+    """Repeated sanity checks, for the metrics. Source: BookKeeper's sanityCheckMetricsEnabled."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._bookie = bookie
+        self.passed = -1
+        """1: the last check passed, 0: it failed, -1: there was none."""
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            self.passed = int(await check_sanity(self._bookie))
+            await trio.sleep(INTERVAL_S)

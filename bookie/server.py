@@ -9,6 +9,8 @@ bytes.
 
 from __future__ import annotations
 
+import errno
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,8 +38,6 @@ from quire.world.outbox import Outbox
 
 log = get_logger(__name__)
 
-ANSWERS_WAITING_MAX: Final = 4 << 20
-"""Bytes of unread answers at which the peer's next requests are not read."""
 CHUNK_SIZE: Final = 512 << 10
 """Bytes received at once, if available.
 
@@ -74,7 +74,7 @@ async def serve_bookie(
     Raises what `stay_registered` raises, in a group; OSError if the port is taken.
     """
     config = bookie.config
-    listener = await world.network.listen(bind_address, config.port)
+    listener = await world.network.listen(bind_address, config.port, config.sockets)
     port = listener.address[1]
     own = Endpoint(host=config.host, port=port)
     info = BookieServiceInfo(endpoints=(own, *endpoints), properties=tuple(properties))
@@ -231,6 +231,7 @@ async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drai
         outbox.write(parts)
         outbox.flush()
 
+    pressure = bookie.config
     session = BookieSession(bookie, write, peer=stream.peer)
     room = trio.Event()
 
@@ -240,17 +241,28 @@ async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drai
     session.on_room = has_room
     frames = FrameStream(bookie.config.frame_max, CHUNK_SIZE, lent_max=LENT_MAX)
 
+    async def answers_taken() -> None:
+        """Wait until the peer has taken enough of its answers; disconnect it if it is to be given up."""
+        if outbox.pending_bytes <= pressure.answers_high_water:
+            return
+        seconds = pressure.answer_wait_ms / 1000 if pressure.answer_wait_ms >= 0 else math.inf
+        with trio.move_on_after(seconds):
+            await outbox.wait_below(pressure.answers_low_water or pressure.answers_high_water)
+            return
+        log.info("connection closed: it takes no answers", connection=stream.peer, bytes=outbox.pending_bytes)
+        outbox.fail(OSError(errno.ETIMEDOUT, f"the peer has taken no answers for {seconds:g} s"))
+
     async def serve_waiting() -> None:
         """Serve until no request waits for room."""
         nonlocal room
-        await outbox.wait_below(ANSWERS_WAITING_MAX)
+        await answers_taken()
         while session.is_paused and outbox.broken is None:
             if session.has_room:
                 session.resume()
             else:
                 room = trio.Event()
                 await room.wait()
-            await outbox.wait_below(ANSWERS_WAITING_MAX)
+            await answers_taken()
 
     async def receive() -> None:
         nonlocal first

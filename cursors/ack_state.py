@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cursors.ack_ranges import CHUNK, AckRanges
-from cursors.batch_acks import BATCH_SIZE_MAX, BatchAcks, word_count
+from cursors.batch_acks import BATCH_SIZE_MAX, RECOVERED_IN_STEP, BatchAcks, word_count
 from cursors.doors import Log
 from cursors.errors import InvalidAckError, TooManyAcksError
 from cursors.redelivery_counts import RedeliveryCounts
@@ -285,7 +285,7 @@ class AckState:
             pass
 
     def fitting_to_log(self) -> Iterator[None]:
-        """Do as `fit_to_log`, with at most a page of batches in each step."""
+        """Do as `fit_to_log`, with at most RECOVERED_IN_STEP batches in each step."""
         log = self._log
         if self.mark_delete > log.last_confirmed and log.last_entry_of(self.mark_delete.ledger_id) != -1:
             self.mark_delete = log.last_confirmed
@@ -304,10 +304,12 @@ class AckState:
         self.batches.forget_through(self.mark_delete)
         for page in self.batches.pages():
             last = log.last_entry_of(page.ledger_id)
-            for low in list(page.unacked):
+            for number, low in enumerate(list(page.unacked), 1):
                 position = Position(page.ledger_id, page.first_entry_id + low)
                 if last is None or position > log.last_confirmed or self.is_acked(position):
                     self.batches.forget(position)
+                if not number % RECOVERED_IN_STEP:
+                    yield
             yield
         self._advance(*self.mark_delete)
 

@@ -22,6 +22,8 @@ from quire.ledger.position import Position
 BATCH_SIZE_MAX = 65_536
 """Maximum size of a batch that can be acknowledged in part."""
 ACK_SET_WORDS_MAX = BATCH_SIZE_MAX // 64
+RECOVERED_IN_STEP = 2048
+"""Batches of a recovered cursor that are decoded, or looked up, in one step of the event loop: about 4 ms."""
 PAGE = 8192
 """Entries of one ledger whose batches are kept together."""
 PAGE_COST = 20

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cursors.ack_ranges import CHUNK_BYTES, FULL, AckRanges
 from cursors.ack_state import AckState, Changes
-from cursors.batch_acks import BatchAcks, BatchPage, to_bits, to_words, word_count
+from cursors.batch_acks import RECOVERED_IN_STEP, BatchAcks, BatchPage, to_bits, to_words, word_count
 from cursors.batch_fields import batch_field, batch_fields
 from cursors.compression import CompressedValueError, plain
 from cursors.errors import CursorDamagedError, CursorTooLargeError
@@ -196,7 +196,7 @@ def decode_chain(entries: Sequence[bytes]) -> Stored:
 
 
 def decoding(entries: Sequence[bytes]) -> Generator[None, None, Stored]:
-    """Decode as `decode_chain`, in steps that each decode at most an entry's own fields or a page of batches."""
+    """Decode as `decode_chain`, in steps of at most an entry's own fields or RECOVERED_IN_STEP batches."""
     infos: list[pb.PositionInfo] = []
     for data in entries:
         infos.append(_parse(pb.PositionInfo, data))
@@ -214,7 +214,7 @@ def decoding(entries: Sequence[bytes]) -> Generator[None, None, Stored]:
             _take_batches(stored.batches, info.batchedEntryDeletionIndexInfo[at : at + PUBLIC_RANGES_MAX])
             yield
         for page in info.quireAcks.batches:
-            _take_page(stored.batches, page)
+            yield from _take_page(stored.batches, page)
             yield
         for chunks in info.quireAcks.ledgers:
             _take_chunks(stored.ranges, chunks)
@@ -350,18 +350,20 @@ def _own_page(page: BatchPage) -> bytes:
     return info.SerializePartialToString()
 
 
-def _take_page(batches: BatchAcks, source: pb.QuirePartialBatches) -> None:
+def _take_page(batches: BatchAcks, source: pb.QuirePartialBatches) -> Iterator[None]:
     entries, sizes, bitmaps = source.entries, source.sizes, source.bitmaps
     if len(entries) != len(sizes) or len(entries) % 2:
         raise CursorDamagedError(f"the partly acknowledged batches of ledger {source.ledgerId} have inconsistent sizes")
     at = 0
     lengths = iter_unpack("<H", sizes)
-    for (low,), (length,) in zip(iter_unpack("<H", entries), lengths, strict=True):
+    for number, ((low,), (length,)) in enumerate(zip(iter_unpack("<H", entries), lengths, strict=True), 1):
         if not length or at + length > len(bitmaps):
             raise CursorDamagedError(f"a bitmap of a batch of ledger {source.ledgerId} is missing")
         unacked = int.from_bytes(bitmaps[at : at + length], "little")
         batches.ack(Position(source.ledgerId, source.firstEntryId + low), unacked)
         at += length
+        if not number % RECOVERED_IN_STEP:
+            yield
 
 
 def _take_batches(batches: BatchAcks, source: Iterable[pb.BatchedEntryDeletionIndexInfo]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.settings.indexes import IndexKeys
 from quire.service.measuring.summaries import Times
+from quire.world.doors import Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,20 @@ class StorageOptions:
     """Keep the ledgers of each log in an ordered map (gcEntryLogMetadataCacheEnabled)."""
     log_map_folder: str = ""
     """Folder of that map; empty: that of the entry logs (gcEntryLogMetadataCachePath)."""
+    index_keys: IndexKeys = field(default_factory=IndexKeys)
+    """Shape and memory of the indexes besides."""
+
+    def index_shapes(self, disk: Disk) -> dict[str, dict[str, Any]]:
+        """Return, by the name of each index, what it is opened with. Blocking. IndexOptionsError, OSError."""
+        files = self.index_keys.index_files(disk)
+        return {
+            "ledgers": {"cache_bytes": 1 << 20, "tuning": files.ledgers},
+            "locations": {
+                "cache_bytes": self.block_cache_bytes,
+                "write_buffer_bytes": files.write_buffer_bytes,
+                "tuning": files.locations,
+            },
+        }
 
     def __post_init__(self) -> None:
         assert 0 < self.flush_at_bytes <= self.write_cache_bytes_max
@@ -70,3 +88,17 @@ class StorageStats:
     """Times that a log could not be read or deleted."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""
+
+    @classmethod
+    def sum(cls, parts: Sequence[StorageStats]) -> StorageStats:
+        """Return the sums of the counters, without the times."""
+        return cls(
+            flushes=sum(each.flushes for each in parts),
+            flushed_entries=sum(each.flushed_entries for each in parts),
+            flushed_bytes=sum(each.flushed_bytes for each in parts),
+            disk_reads=sum(each.disk_reads for each in parts),
+            disk_read_bytes=sum(each.disk_read_bytes for each in parts),
+            deleted_ledgers=sum(each.deleted_ledgers for each in parts),
+            reclaimed_bytes=sum(each.reclaimed_bytes for each in parts),
+            garbage_steps=sum(each.garbage_steps for each in parts),
+        )

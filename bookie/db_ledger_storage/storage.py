@@ -9,12 +9,14 @@ this: an entry that is only here, in memory, is in the journal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.alone import OneOfSeveral
 from bookie.db_ledger_storage.compaction.compactor import LogCompactor
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.entry_log import EntryLogs
@@ -40,7 +42,7 @@ from quire.world.doors import KeyValue, World
 log = get_logger(__name__)
 
 
-class DbLedgerStorage:
+class DbLedgerStorage(OneOfSeveral):
     """Entries and ledger facts of one bookie directory.
 
     Stored in `<directory>/current`; the indexes in `<index_directory>/current`, if that is given.
@@ -70,7 +72,6 @@ class DbLedgerStorage:
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
-        self._ledgers: LedgerIndex
         self.reader: EntryReader
         """From `open` on."""
         self._is_new = True
@@ -113,10 +114,11 @@ class DbLedgerStorage:
         self._world.disk.make_dirs(self._current)
         self._logs.open()
         self._forgotten_fences.load(must_exist=has_seal)
-        ledger_rows = self._open_map("ledgers", 1 << 20)
+        shapes = self._options.index_shapes(self._world.disk)
+        ledger_rows = self._open_map("ledgers", shapes)
         self._ledgers = LedgerIndex(ledger_rows, self._forgotten_fences.__contains__)
         try:
-            self._locations = LocationIndex(self._open_map("locations", self._options.block_cache_bytes))
+            self._locations = LocationIndex(self._open_map("locations", shapes))
         except BaseException:
             ledger_rows.close()
             raise
@@ -174,14 +176,14 @@ class DbLedgerStorage:
         if self.on_forgotten is not None:
             self.on_forgotten(ledgers)
 
-    def _open_map(self, name: str, cache_bytes: int) -> KeyValue:
+    def _open_map(self, name: str, shapes: Mapping[str, Mapping[str, Any]]) -> KeyValue:
         """Open one of the two indexes.
 
         Once the bookie has served they are never created again: an empty index would make every entry absent.
         """
         path = f"{self._index_current}/{name}"
         try:
-            map_ = self._world.key_value.open(path, create=self._is_new, cache_bytes=cache_bytes)
+            map_ = self._world.key_value.open(path, create=self._is_new, **shapes[name])
         except FileNotFoundError as error:
             raise StorageDamagedError(
                 f"{path} is missing, and the bookie has served before: restore it, or copy the bookie's ledgers "

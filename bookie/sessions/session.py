@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 from bookie.adds import Add, AddDone
@@ -79,6 +79,7 @@ class BookieSession:
         self._read_size = _READ_SIZE_MIN
         """Assumed size of a read: the size of the last answer."""
         self._receiving = False
+        self._counts_reads = bookie.config.reads_in_progress_max > 0
         self._wanted: list[tuple[int, int]] = []
         """Single entries (ledger id, entry id) for workers to read, gathered in this pass."""
         self._wanted_urgently: list[tuple[int, int]] = []
@@ -119,11 +120,22 @@ class BookieSession:
     @property
     def has_room(self) -> bool:
         """Return whether a paused session may continue, as far as its reads and adds are concerned."""
-        return self.closed or (self._reading <= READING_MAX // 2 and self.adds_waiting <= ADDS_WAITING_MAX // 2)
+        return self.closed or (
+            self._reading <= READING_MAX // 2
+            and self.adds_waiting <= ADDS_WAITING_MAX // 2
+            and not self._has_too_many_reads()
+        )
+
+    def _has_too_many_reads(self) -> bool:
+        """Return whether as many reads of all sessions are in progress as may be."""
+        gathered = len(self._wanted) + len(self._wanted_urgently)
+        return self.bookie.read_limit.is_reached(self.bookie.reads_in_flight + gathered)
 
     def resume(self) -> None:
         """Serve requests that had to wait, as far as there is room."""
         rest, self._rest = self._rest, None
+        if self._counts_reads:
+            self.bookie.read_limit.forget(self)
         if rest is not None and not self.closed:
             self._receiving = True
             self.bookie.journal.hold()
@@ -150,6 +162,7 @@ class BookieSession:
         self._wanted_urgently = []
         if self._version_3 is not None:
             self._version_3.close()
+        self.bookie.read_limit.forget(self)
         if self.on_room is not None:
             self.on_room()
 
@@ -207,6 +220,10 @@ class BookieSession:
 
     def _go_through(self, requests: Iterator[Any]) -> None:
         for request in requests:
+            if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
+                self.bookie.read_limit.pause(self)
+                self._rest = chain((request,), requests)
+                return
             if type(request) is Run:
                 self.bookie.stats.frames += request.count
                 self.bookie.adds.add(Add(request, False, self._added, self))
@@ -322,15 +339,18 @@ class BookieSession:
     def _begin_shares(self, wanted: list[tuple[int, int]], *, urgent: bool) -> None:
         bookie = self.bookie
         guess = self._read_size
-        room = min(bookie.read_room(urgent=urgent), len(wanted))
-        for start in range(0, room, SHARE):
-            share = wanted[start : min(start + SHARE, room)]
-            count = len(share)
-            done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
-            bookie.read_by_worker(partial(read_entries, bookie.storage, share), done, urgent=urgent, count=count)
-        for ledger_id, entry_id in wanted[room:]:
-            self._reading -= guess
-            self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
+        for group in bookie.storage.by_directory(wanted):
+            ledger_id = group[0][0]
+            room = min(bookie.read_room(ledger_id, urgent=urgent), len(group))
+            for start in range(0, room, SHARE):
+                share = group[start : min(start + SHARE, room)]
+                count = len(share)
+                done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
+                job = partial(read_entries, bookie.storage, share)
+                bookie.read_by_worker(job, done, ledger_id, urgent=urgent, count=count)
+            for ledger_id, entry_id in group[room:]:
+                self._reading -= guess
+                self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
 
     def _answer_reads(self, share: list[tuple[int, int]], found: list[tuple[Buffer | None, Rc]] | None, rc: Rc) -> None:
         for (ledger_id, entry_id), (entry, entry_rc) in zip(share, found or repeat((None, rc)), strict=False):
@@ -376,7 +396,7 @@ class BookieSession:
             self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
             return
         job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max)
-        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), flags)
+        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), ledger_id, flags)
         if rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
 
@@ -387,13 +407,14 @@ class BookieSession:
 
     # --- workers
 
-    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Run `job` in a worker, then call `done` with its result, or with None and the reason.
+    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], ledger_id: int, flags: int) -> Rc:
+        """Run `job`, which reads the ledger, in a worker; then call `done` with its result, or None and the reason.
 
         Return Rc.OK, or the reason why no worker accepts it.
         """
         guess = self._read_size
-        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess, 1), urgent=flags & URGENT != 0):
+        answered = partial(self._read_done, done, guess, 1)
+        if not self.bookie.read_by_worker(job, answered, ledger_id, urgent=flags & URGENT != 0):
             return Rc.TOO_MANY_REQUESTS
         self._reading += guess
         return Rc.OK

@@ -218,7 +218,7 @@ class ManyConsumers(HoldingSubscription):
                 self._put_off()
                 return PumpStop.PUT_OFF
             turn.left -= len(self._pending)
-            within = max(1, turn.left // self.entry_cost)
+            within = max(1, turn.left // self.cost_now)
             permits = self._policy.available
             if self.limit is not None:
                 permits = min(permits, self.limit.allowed(self.cursor))
@@ -257,7 +257,7 @@ class ManyConsumers(HoldingSubscription):
             ahead = self._ahead * self._ahead_of_delayed
             count = min(self._entries_for(permits) * ahead, options.read_batch_entries_max)
             if self._ahead_of_delayed > 1:
-                within = max(1, turn.left // (self.entry_cost + DELAYED_COST))
+                within = max(1, turn.left // (self.cost_now + DELAYED_COST))
             run = ledger.read_cached(position, min(count, within), options.read_batch_bytes_max)
             if run is None:
                 if position > ledger.last_confirmed:

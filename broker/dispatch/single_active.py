@@ -174,7 +174,9 @@ class SingleActiveSubscription(FilteringSubscription):
                 self._caught_up()
                 return PumpStop.TRANSACTION
             count_max = self._read_size.entries(permits, options.read_batch_entries_max)
-            run = ledger.read_cached(position, min(count_max, turn.left), options.read_batch_bytes_max)
+            run = ledger.read_cached(
+                position, min(count_max, max(1, turn.left // self.cost_now)), options.read_batch_bytes_max
+            )
             if run is None:
                 if position > ledger.last_confirmed:
                     self._caught_up()

@@ -54,8 +54,6 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
     single_active = False
     serves_compacted = False
     """True if its consumers may read the compacted view."""
-    entry_cost = 1
-    """Cost of an entry in the work of a pass."""
 
     # Set in few subscriptions: the dict of an object takes four times the memory from 31 names on.
     held_in_transactions: HeldInTransactions | None = None
@@ -375,7 +373,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
     def _screened(self, run: EntryRun) -> EntryRun:
         """Return `run` without undeliverable entries, which are acknowledged. They count against the work of this
         pass."""
-        self._turn.left -= len(run.payloads) * self.entry_cost + RUN_COST
+        self._turn.left -= len(run.payloads) * self.cost_now + RUN_COST
         screen = self.topic.screen
         if (run.ledger_id, run.first_entry_id) > screen.known_after:  # as `knows`
             return run
@@ -407,6 +405,7 @@ class Subscription(WantedEntries[Consumer["Subscription"]], ABC):
         if self.cursor.active and self.cursor.backlog() > CATCH_UP_ENTRIES:
             self.cursor.deactivate()
         self._reading = trio.CancelScope()
+        count_max = self._read_at_once(count_max)
         self.read_since = trio.current_time()
         name = f"read {self.topic.name.full} {self.name}"
         self.topic.nursery.start_soon(self._read, self._reading, self._epoch, position, count_max, replay, name=name)

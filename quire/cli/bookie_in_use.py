@@ -1,4 +1,4 @@
-"""Whether a server uses a bookie's folders, of the original too, which takes no lock on them. Blocking.
+"""Signs that a server uses a bookie's folders, one of the original too, which takes no lock on them. Blocking.
 
 Two signs count: a process of this machine that has a file in the folders open, and an answer at the bookie's port,
 which also comes from another container. A bookie of the original with SortedLedgerStorage or InterleavedLedgerStorage

@@ -106,19 +106,22 @@ async def read_layout(store: MetadataStore, root: str = "/ledgers") -> LedgerLay
     return decode_layout(root, node.value)
 
 
-async def ensure_layout(store: MetadataStore, root: str = "/ledgers") -> None:
+async def ensure_layout(store: MetadataStore, root: str = "/ledgers", wanted: LedgerLayout | None = None) -> None:
     """Store the layout of ledgers on a cluster that was initialised and never used; NoNodeError if it was not
-    initialised.
+    initialised. UnsupportedLayoutError if it has another one than is `wanted`.
 
     Source: the original's bookies, clients and auto recovery write LAYOUT when they find none; its cluster set-up does
     not.
     """
-    if await store.get(paths.join(root, "LAYOUT")) is not None:
+    found = await store.get(paths.join(root, "LAYOUT"))
+    if found is not None:
+        if wanted is not None and found.value != wanted.value:
+            raise UnsupportedLayoutError(f"{root} has another layout than the {wanted.name} one: {found.value!r}")
         return
     await check_not_restoring(store)
     await read_instance_id(store, root)
     try:
-        await store.create(paths.join(root, "LAYOUT"), HIERARCHICAL.value)
+        await store.create(paths.join(root, "LAYOUT"), (wanted or HIERARCHICAL).value)
     except NodeExistsError:
         return  # another process stored it between the two calls
 

@@ -14,26 +14,15 @@ from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig
 from quire.servers.bookie.auth_keys import BookieClientAuthKeys
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.host_name import BookieNameKeys
+from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys
-from quire.service.config import conf_key
 from quire.service.original_conf import Rules
 from quire.service.process_conf import Change, Process
 from quire.service.properties import Grammar
 from quire.service.unsupported import BOOKIE_RULES
 from quire.wire.bookkeeper.entry import DIGEST_TYPES, DigestType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutKeys:
-    """Keys of the layout of ledgers in the metadata."""
-
-    ledger_manager_class: str = conf_key(
-        "ledgerManagerFactoryClass",
-        "",
-        doc="The original's class for the layout of a new cluster, if metadataServiceUri names none.",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +65,7 @@ class ClusterConfig:
         name = self.connect_string.layout
         if name is not None:
             return LAYOUTS[name]
-        factory = self.layouts.ledger_manager_class.rpartition(".")[2]
-        return next((layout for layout in LAYOUTS.values() if layout.factory == factory), None)
+        return self.layouts.factory_layout
 
     @property
     def bookie_id(self) -> str:

@@ -119,8 +119,9 @@ _HEAD: Final = """# Configuration keys
 
 `scripts/configuration` generates this page from the keys that the rooms declare. `quire config explain KEY` prints the
 same for one key, and the effect of a key that is not listed here. If servers differ, a key has a row for each.
-[Keys that are not obeyed](unsupported.md) are listed at the end of each file in [conf/](../conf). Keys that are
-*dynamic* can be changed while brokers run: see [operating.md](operating.md#changing-brokers-while-they-run).
+[Keys that are not obeyed](unsupported.md) are listed at the end of each file in [conf/](../conf), and
+[bookie-keys.md](bookie-keys.md) has the verdict on every key of BookKeeper's bookies. Keys that are *dynamic* can be
+changed while brokers run: see [operating.md](operating.md#changing-brokers-while-they-run).
 
 | key | read by | type | default | bounds | unit | |
 |---|---|---|---|---|---|---|

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import trio
 
 from quire.service.measuring.summaries import LATENCY_MS as LATENCY_MS
-from quire.service.measuring.summaries import QUANTILES, Times
+from quire.service.measuring.summaries import QUANTILES, WINDOW_S, Times
 from quire.service.measuring.summaries import Histogram as Histogram
 
 Kind: TypeAlias = Literal["counter", "gauge"]
@@ -87,7 +87,9 @@ class _SummaryFamily:
 class Metrics:
     """Metrics of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, window_s: float = WINDOW_S) -> None:
+        """`window_s`: time over which the quantiles of summaries are taken."""
+        self._window_s = window_s
         self._families: dict[str, _Family | _HistogramFamily | _SummaryFamily] = {}
         self._tables: list[MetricTable] = []
 
@@ -163,7 +165,7 @@ class Metrics:
             elif isinstance(family, _HistogramFamily):
                 yield from _bucket_lines(family)
             else:
-                yield from _summary_lines(family)
+                yield from _summary_lines(family, self._window_s)
         for table in self._tables:
             yield from table.lines()
 
@@ -239,13 +241,13 @@ def _bucket_lines(family: _HistogramFamily) -> Iterator[str]:
         yield f"{name}_count{labels} {written(below)}\n{name}_sum{labels} {written(histogram.total)}\n"
 
 
-def _summary_lines(family: _SummaryFamily) -> Iterator[str]:
+def _summary_lines(family: _SummaryFamily, window_s: float) -> Iterator[str]:
     name = family.name
     yield head(name, family.doc, "summary")
     order = _order(family.label_names)
     quantile_order = _order((*family.label_names, "quantile"))
     for label_values, times in family.read():
-        for quantile, value in zip(QUANTILES, times.quantiles(trio.current_time()), strict=True):
+        for quantile, value in zip(QUANTILES, times.quantiles(trio.current_time(), window_s), strict=True):
             yield f"{name}{{{labels_text(quantile_order, (*label_values, str(quantile)))}}} {written(value)}\n"
         labels = f"{{{labels_text(order, label_values)}}}" if order else ""
         yield f"{name}_count{labels} {written(sum(times.counts))}\n{name}_sum{labels} {written(times.total)}\n"

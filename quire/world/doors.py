@@ -20,6 +20,8 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from quire.world.damage import Finding
 from quire.world.faults import Faults
+from quire.world.map_tuning import DEFAULT_TUNING, MapTuning
+from quire.world.socket_options import DEFAULT_OPTIONS, SocketOptions
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Rng: TypeAlias = random.Random
@@ -208,7 +210,13 @@ class KeyValue(Protocol):
 
 class KeyValueMaker(Protocol):
     def open(
-        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        cache_bytes: int = 8 << 20,
+        write_buffer_bytes: int = 16 << 20,
+        tuning: MapTuning = DEFAULT_TUNING,
     ) -> KeyValue:
         """Open the map kept in folder `path`. The real one is RocksDB (bytewise comparator, raw keys and values), with
         so much memory for what it reads, and for what is written and not yet in a table.
@@ -271,8 +279,10 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int) -> Listener:
-        """Port 0 picks a free one. OSError (EADDRINUSE) if taken."""
+    async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Listener:
+        """Port 0 picks a free one. OSError (EADDRINUSE) if taken.
+
+        `options`: of the connections."""
 
     async def connect(self, host: str, port: int) -> Stream:
         """OSError if refused. The caller sets the deadline."""

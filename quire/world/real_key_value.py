@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import resource
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
@@ -23,8 +22,10 @@ from typing import Any
 
 from quire.world.damage import DamagedError, Finding
 from quire.world.doors import Batch, KeyValue, NotSyncedError
+from quire.world.map_tuning import DEFAULT_TUNING, MapTuning
 from quire.world.map_witness import MapCheck, WitnessWriter, check_map
 from quire.world.real_disk import RealDisk
+from quire.world.real_map_options import rocksdb_options
 
 _OWN_FILE = "rocksdict-config.json"
 """File in which rocksdict stores the kind of its keys; we pass it at every opening instead."""
@@ -32,7 +33,13 @@ _OWN_FILE = "rocksdict-config.json"
 
 class RealKeyValueMaker:
     def open(
-        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        cache_bytes: int = 8 << 20,
+        write_buffer_bytes: int = 16 << 20,
+        tuning: MapTuning = DEFAULT_TUNING,
     ) -> KeyValue:
         disk = RealDisk()
         if create:
@@ -54,6 +61,7 @@ class RealKeyValueMaker:
                 create=create,
                 cache_bytes=cache_bytes,
                 write_buffer_bytes=write_buffer_bytes,
+                tuning=tuning,
             )
         except BaseException:
             os.close(holder)
@@ -69,11 +77,17 @@ class RealKeyValueMaker:
         create: bool,
         cache_bytes: int,
         write_buffer_bytes: int,
+        tuning: MapTuning,
     ) -> KeyValue:
         import rocksdict  # imported here and not at the top: see the module head
 
-        options = _rocksdb_options(
-            rocksdict, create=create, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes
+        options = rocksdb_options(
+            rocksdict,
+            path,
+            create=create,
+            cache_bytes=cache_bytes,
+            write_buffer_bytes=write_buffer_bytes,
+            tuning=tuning,
         )
         # Without a witness a wrong checksum refuses the opening. With one, all synced data is proved already. The data
         # behind it may be anything after a power cut: it ends at the first damage.
@@ -118,54 +132,6 @@ def _check_sequence(path: str, expected: int, found: int) -> None:
     if found < expected:
         what = f"has {found} changes, and {expected} were synced"
         raise DamagedError(Finding(path, what, "Restore the folder from a copy"))
-
-
-def _rocksdb_options(rocksdict: Any, *, create: bool, cache_bytes: int, write_buffer_bytes: int) -> Any:
-    """Return options for little memory use that the Java bookie can read: raw bytes, bytewise order, default column
-    family, format 5.
-
-    A map uses memory for its writes, up to 48 MB besides `cache_bytes`; a small one stays small. RocksDB opens a folder
-    whatever options it was written with, so the original's options do not matter.
-    """
-    table = rocksdict.BlockBasedOptions()
-    table.set_block_cache(rocksdict.Cache(cache_bytes))
-    table.set_block_size(8 << 10)
-    table.set_format_version(5)
-    table.set_checksum_type(rocksdict.ChecksumType.xxhash())
-    table.set_bloom_filter(10, False)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # In one piece, index and filter of a large file do not fit into a shard of a small cache: each get would read them
-    # again.
-    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
-    table.set_partition_filters(True)
-    table.set_metadata_block_size(4 << 10)
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(create)
-    options.set_block_based_table_factory(table)
-    # Keys that are read nearly always exist: without a filter the last level, which is searched last, is cheaper to
-    # write and to read.
-    options.set_optimize_filters_for_hits(True)
-    # A flushed file is soon merged; until then, a get need not unpack a block.
-    options.set_compression_per_level([rocksdict.DBCompressionType.none(), rocksdict.DBCompressionType.lz4()])
-    # Merging more of them at once rewrites the last level less often: 0.2 us a row instead of 0.5 (with 4).
-    options.set_level_zero_file_num_compaction_trigger(8)
-    options.set_level_compaction_dynamic_level_bytes(True)
-    # A row costs 0.9 us, its compactions included, and 1.6 us with 4 MB.
-    options.set_write_buffer_size(write_buffer_bytes)
-    options.set_max_write_buffer_number(3)
-    options.set_max_total_wal_size(64 << 20)
-    # RocksDB keeps ten of them for other things, and takes no less than 20.
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    options.set_max_open_files(64 if descriptors == resource.RLIM_INFINITY else min(64, max(20, descriptors // 16)))
-    options.set_max_background_jobs(2)
-    options.set_manifest_preallocation_size(64 << 10)
-    options.set_skip_stats_update_on_db_open(True)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    options.set_max_log_file_size(1 << 20)
-    options.set_keep_log_file_num(2)
-    return options
 
 
 def _os_error(error: Exception) -> OSError:

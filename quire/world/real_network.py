@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ import trio
 
 from quire.world.doors import Buffer, Listener, Stream
 from quire.world.real_disk import closed
+from quire.world.socket_options import DEFAULT_OPTIONS, SocketOptions
 
 _IOV_MAX = 1024
 """Parts per vectored write or send: Linux's UIO_MAXIOV."""
@@ -34,9 +36,9 @@ _LOW_WATER_MIN = 16 * 1024
 
 
 class RealStream:
-    def __init__(self, sock: socket.socket, address: Any) -> None:
+    def __init__(self, sock: socket.socket, address: Any, *, no_delay: bool = True) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(no_delay))
         self._socket = sock
         self._closed = False
         self._eager = _EAGER_RECEIVES
@@ -190,8 +192,9 @@ def check_descriptors(descriptor: int) -> None:
 
 
 class RealListener:
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, options: SocketOptions = DEFAULT_OPTIONS) -> None:
         self._socket = sock
+        self._no_delay = options.no_delay
         self._closed = False
         self._address: tuple[str, int] = sock.getsockname()[:2]
 
@@ -208,7 +211,7 @@ class RealListener:
         while not self._closed:
             check_descriptors(self._socket.fileno())
             try:
-                return RealStream(*self._socket.accept())
+                return RealStream(*self._socket.accept(), no_delay=self._no_delay)
             except BlockingIOError:
                 with suppress(trio.ClosedResourceError):
                     await trio.lowlevel.wait_readable(self._socket)
@@ -225,8 +228,25 @@ class RealListener:
             self._socket.close()
 
 
+def _rows(options: SocketOptions) -> list[tuple[int, int, int | bytes]]:
+    """Return the arguments of setsockopt, one call a row. Connections inherit them from the listening socket."""
+    rows: list[tuple[int, int, int | bytes]] = []
+    if options.keep_alive:
+        rows.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
+        for option, value in (
+            (socket.TCP_KEEPIDLE, options.keep_idle_s),
+            (socket.TCP_KEEPINTVL, options.keep_interval_s),
+            (socket.TCP_KEEPCNT, options.keep_count),
+        ):
+            if value:
+                rows.append((socket.IPPROTO_TCP, option, value))
+    if options.abort_at_close:
+        rows.append((socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)))
+    return rows
+
+
 class RealNetwork:
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Listener:
         found = await trio.socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
         )
@@ -236,12 +256,14 @@ class RealNetwork:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for row in _rows(options):
+                sock.setsockopt(*row)
             sock.bind(address)
             sock.listen(1024)
         except BaseException:
             sock.close()
             raise
-        return RealListener(sock)
+        return RealListener(sock, options)
 
     async def connect(self, host: str, port: int) -> Stream:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICSERV)

@@ -128,8 +128,12 @@ class ClusterNemesis(FlippingNemesis):
 
         Their former sessions live for `session_s` more, as after a restart of the service. Returns when all are
         ready."""
+        self.note("brokers anew", hosts=" ".join(node.name for node in self.story.brokers))
+        with self._harming():
+            await self._restart_brokers(session_s)
+
+    async def _restart_brokers(self, session_s: float) -> None:
         story = self.story
-        self.note("brokers anew", hosts=" ".join(node.name for node in story.brokers))
         for node in story.brokers:
             node.cut_metadata()
         await trio.sleep(self.rng.uniform(0.0, 1.0))
@@ -149,7 +153,8 @@ class ClusterNemesis(FlippingNemesis):
     async def force_takeover(self) -> None:
         """Inject faults until a topic has moved from one broker to another."""
         while not self.story.takeovers:
-            await self._fail_over()
+            with self._harming():
+                await self._fail_over()
             await trio.sleep(1.0)
 
     def _owner(self) -> BrokerNode | None:

@@ -63,6 +63,8 @@ KINDS = (
 class ClusterStory(ClusterRecord):
     """One run of the history."""
 
+    nemesis: ClusterNemesis
+
     def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False, parts: int = 0) -> None:
         super().__init__(universe, tale, transactions=transactions, parts=parts)
         self.rng = universe.derive("story")

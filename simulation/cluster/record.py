@@ -30,6 +30,7 @@ from simulation.cluster.stage import ClusterStage
 from simulation.cluster.transacting import Movers
 from simulation.common.checkers import TopicHistory, ViolationError
 from simulation.common.explained import Explained
+from simulation.common.nemesis import Nemesis
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger.checkers import LedgerHistory
@@ -51,6 +52,8 @@ MARK = re.compile(r"/ledgers/underreplication/ledgers/.*/urL([0-9]+)$")
 
 class ClusterRecord:
     """Record of one history: its hosts, and their known state."""
+
+    nemesis: Nemesis
 
     def __init__(self, universe: Universe, tale: Tale, *, transactions: bool = False, parts: int = 0) -> None:
         """`transactions`: some clients move messages in transactions; `parts`: number of parts of `simulation.life`."""

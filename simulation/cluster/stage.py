@@ -14,9 +14,12 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.pulsar.names import TopicName
 from simulation.cluster.clients import ClusterClients
 from simulation.cluster.hosts import BrokerNode
+from simulation.cluster.swarm import ClusterSwarm
 from simulation.common.checkers import TopicHistory
 from simulation.common.explained import Explained
+from simulation.common.nemesis import Nemesis
 from simulation.common.operating import operate, serves
+from simulation.life.patience import delivery_bound_s, read_bound_s
 from simulation.machines.world import Universe
 
 
@@ -24,7 +27,9 @@ class StagedCluster(Protocol):
     """History of a cluster that has parts."""
 
     universe: Universe
+    swarm: ClusterSwarm
     users: ClusterClients
+    nemesis: Nemesis
     watched: dict[str, TopicHistory]
     explained: Explained
 
@@ -46,6 +51,11 @@ class ClusterStage:
         self.universe = story.universe
         self._story = story
         self._rng = story.universe.derive("operators")
+        swarm = story.swarm
+        client = swarm.broker_config("", {}).ledger_client.client
+        copies = swarm.quorums[1]
+        self.read_s = read_bound_s(client, copies=copies, metadata_latency_max_s=swarm.latency_max_s)
+        self.lost_s = delivery_bound_s(self.read_s)
 
     @property
     def clients(self) -> ClusterClients:
@@ -53,6 +63,10 @@ class ClusterStage:
 
     def tell(self, host: str, name: str, /, **fields: object) -> None:
         self._story.tell(host, name, **fields)
+
+    @property
+    def calm_since(self) -> float:
+        return self._story.nemesis.calm_since
 
     def follow(self, history: TopicHistory) -> None:
         self._story.watched[history.topic] = history

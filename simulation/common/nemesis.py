@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
 import trio
@@ -54,6 +55,8 @@ class Nemesis:
         self._planned = 1
         self._disks = story.universe.derive("full disks")
         self._fills_disks = False
+        self._under_way = 0
+        self._undone_at = 0.0
         self._acts: dict[str, Callable[[], Awaitable[bool]]] = {
             "crash": self._crash,
             "kill": self._kill,
@@ -79,6 +82,21 @@ class Nemesis:
     @property
     def total(self) -> int:
         return sum(self.done.values())
+
+    @property
+    def calm_since(self) -> float:
+        """Return the virtual time when the last fault was undone; infinite while one is under way."""
+        return inf if self._under_way else self._undone_at
+
+    @contextmanager
+    def _harming(self) -> Iterator[None]:
+        """Count as a fault under way."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._undone_at = trio.current_time()
 
     def note(self, kind: str, **fields: object) -> None:
         """Record a fault."""
@@ -112,22 +130,24 @@ class Nemesis:
 
     async def _act(self, kind: str, limit: trio.CapacityLimiter, token: object) -> None:
         try:
-            if not await self._acts[kind]():
-                await self._reset()
+            with self._harming():
+                if not await self._acts[kind]():
+                    await self._reset()
         finally:
             limit.release_on_behalf_of(token)
 
     async def heal(self) -> None:
         """Undo the remaining faults: every host of the history up, every link whole."""
         self.story.tell("", "Healed")
-        self.network.heal()
-        for node in self.story.nodes:
-            node.host.resume()
-            node.host.slow(1)
-            node.host.disk.limit(None)
-            await node.restart()
-        for bookie in self.story.bookies:
-            await bookie.wait_up()
+        with self._harming():
+            self.network.heal()
+            for node in self.story.nodes:
+                node.host.resume()
+                node.host.slow(1)
+                node.host.disk.limit(None)
+                await node.restart()
+            for bookie in self.story.bookies:
+                await bookie.wait_up()
 
     # --- targets
 
@@ -246,7 +266,8 @@ class Nemesis:
             await trio.sleep(self._disks.uniform(0, 3))
             nodes = [node for node in self._nodes() if isinstance(node, BookieNode)]
             if nodes and self._down < self.story.swarm.down_max:
-                await self._fill_disk(self._disks.choice(nodes))
+                with self._harming():
+                    await self._fill_disk(self._disks.choice(nodes))
 
     async def _fill_disk(self, node: BookieNode) -> None:
         """Leave little or no room on a disk for a while; the bookie may crash meanwhile, and restart without room."""

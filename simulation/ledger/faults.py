@@ -45,7 +45,8 @@ class LedgerNemesis(FlippingNemesis):
         """Hunt writers, one after the other, beside everything else."""
         while self.total < self._planned:
             await trio.sleep(self.rng.uniform(0, self.story.swarm.calm_s))
-            await self._hunt()
+            with self._harming():
+                await self._hunt()
 
     # --- writers
 

@@ -22,7 +22,7 @@ from quire.wire.pulsar.names import TopicName
 from quire.world.doors import World
 from simulation.common.checkers import Place, message
 from simulation.common.pulsar_client import ClientError, Connection
-from simulation.life.part import LOST_S, SLACK_S, Arriving, Part, receipts
+from simulation.life.part import SLACK_S, Part, receipts
 
 ROUNDS = 4
 CLIENTS = 2
@@ -91,7 +91,7 @@ class Deleting(Part):
         await connection.subscribe(topic, "idle", 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found: set[Place] = set()
-        async for got in Arriving(connection, quiet_s=LOST_S):
+        async for got in self.expected(connection):
             found.add((got.ledger_id, got.entry_id))
             if self.unacked <= found:
                 break
@@ -210,10 +210,12 @@ class Deleting(Part):
         return True
 
     async def settle(self) -> None:
+        visits = self.counts["visits"]
         name = TopicName.parse(self.topic("unused-at-last"))
         await self.once("last leaver", name.full, partial(self._leave, "unused-at-last", 0))
         await trio.sleep(2)
         await self._gone(name)
+        await self.until("Liveness", lambda: self.counts["visits"] > visits, lambda: "the used topic is not visited")
 
     async def _gone(self, name: TopicName) -> None:
         with trio.move_on_after(10 * SLACK_S):

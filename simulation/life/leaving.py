@@ -19,7 +19,7 @@ from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation.common.checkers import message
 from simulation.common.pulsar_client import Connection
-from simulation.life.part import LOST_S, SLACK_S, Arriving, Part, receipts
+from simulation.life.part import SLACK_S, Arriving, Part, receipts
 
 LIFE_S = 60.0
 MESSAGES = 5
@@ -67,7 +67,7 @@ class Leaving(Part):
         rng = world.rng
         await self.published.wait()
         while True:
-            count = await self._count(name, connection)
+            count = await self._count(name, connection, self.expected(connection))
             self.require(count >= MESSAGES, "OnlyUnusedSubscriptionsExpire", f"{name} has only {count} messages")
             self.counts[f"{name} found"] += 1
             with trio.move_on_after(rng.uniform(0, here_max_s)):
@@ -76,12 +76,12 @@ class Leaving(Part):
             await connection.close_consumer(1)
             await trio.sleep(rng.uniform(0, away_max_s))
 
-    async def _count(self, name: str, connection: Connection) -> int:
+    async def _count(self, name: str, connection: Connection, arriving: Arriving) -> int:
         """Return how many messages a subscription has; 0: it is new."""
         await connection.subscribe(self.topic("l"), name, 1, pb.CommandSubscribe.Shared, latest=True)
         connection.flow(1, 1000)
         found = set()
-        async for got in Arriving(connection, quiet_s=LOST_S):
+        async for got in arriving:
             found.add((got.ledger_id, got.entry_id))
             if len(found) >= MESSAGES:
                 break
@@ -92,7 +92,7 @@ class Leaving(Part):
         await trio.sleep(max(0.0, self.left_at + LIFE_S - trio.current_time()) + 2 * SLACK_S)
 
         async def look(world: World, connection: Connection) -> None:
-            count = await self._count("left", connection)
+            count = await self._count("left", connection, Arriving(connection, self.stage.read_s))
             self.require(count == 0, "UnusedSubscriptionsExpire", f"it was left for over a minute, and has {count}")
 
         await self.once("looker", self.topic("l"), look)

@@ -10,6 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 import trio
@@ -28,9 +29,7 @@ LIVENESS_S = 120.0
 SLACK_S = 8.0
 """Virtual seconds in which a healed system must notice what is due: several rounds of its checks."""
 QUIET_S = 2.0
-"""Virtual seconds without a message after which a consumer counts as having received everything."""
-LOST_S = 10.0
-"""Virtual seconds without a message after which one that has to come counts as lost: faults delay no read as long."""
+"""Virtual seconds after which a server that nothing disturbs has delivered what there is."""
 SKEW_MS = 200
 """Difference of the clocks of two hosts, and what a message may take on its way."""
 PAUSE_S = 0.05
@@ -44,6 +43,14 @@ class Stage(Protocol):
     universe: Universe
     single: bool
     """True if there is one broker: none answers for a topic that it has lost unknowingly."""
+    read_s: float
+    """Virtual seconds without a message after which a new consumer of a healed system has received everything."""
+    lost_s: float
+    """Virtual seconds of calm without a message after which one that has to come counts as lost; see `patience`."""
+
+    @property
+    def calm_since(self) -> float:
+        """Return the virtual time when the last fault was undone that a connection survives; infinite during one."""
 
     @property
     def clients(self) -> Clients: ...
@@ -123,15 +130,19 @@ class Part(ABC):
             return
         raise ViolationError("Liveness", f"{self.name}: {name} of {topic} does not get on")
 
+    def expected(self, connection: Connection) -> Arriving:
+        """Return messages that have to come, until one counts as lost."""
+        return Arriving(connection, self.stage.lost_s, lambda: self.stage.calm_since)
+
     async def read(self, topic: str) -> list[Message]:
-        """Return all messages of a topic, as a reader finds them."""
+        """Return all messages of a topic of a healed system, as a reader finds them."""
         found: list[Message] = []
 
         async def work(world: World, connection: Connection) -> None:
             found.clear()
             await connection.subscribe(topic, "reader", 1, pb.CommandSubscribe.Exclusive, durable=False)
             connection.flow(1, 1_000_000)
-            async for message in Arriving(connection):
+            async for message in Arriving(connection, self.stage.read_s):
                 found.append(message)
 
         await self.once("reader", topic, work)
@@ -153,22 +164,26 @@ class Arriving:
     """Messages of a consumer until none has come for `quiet_s`. Raises ClientError if the connection ends, or the
     server closes the consumer."""
 
-    def __init__(self, connection: Connection, quiet_s: float = QUIET_S) -> None:
+    def __init__(self, connection: Connection, quiet_s: float, calm_since: Callable[[], float] = lambda: 0.0) -> None:
+        """`calm_since` returns a time, infinite for none yet, before which nothing counts as quiet."""
         self._connection = connection
         self._quiet_s = quiet_s
+        self._calm_since = calm_since
 
     def __aiter__(self) -> Arriving:
         return self
 
     async def __anext__(self) -> Message:
         connection = self._connection
-        with trio.move_on_after(self._quiet_s):
-            while not connection.messages:
-                check_consumer(connection)
-                await connection.changed()
-        if not connection.messages:
+        begun = trio.current_time()
+        while not connection.messages:
             check_consumer(connection)
-            raise StopAsyncIteration
+            now, since = trio.current_time(), self._calm_since()
+            deadline = self._quiet_s + (now if since == inf else max(begun, since))
+            if now >= deadline:
+                raise StopAsyncIteration
+            with trio.move_on_at(deadline):
+                await connection.changed()
         return connection.messages.popleft()[1]
 
 

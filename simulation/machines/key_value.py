@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from quire.world.damage import DamagedError, Finding
 from quire.world.doors import Batch, KeyValue, NotSyncedError
+from quire.world.map_tuning import DEFAULT_TUNING, MapTuning
 from simulation.machines.disk import SimDisk
 from simulation.machines.power import Power
 from simulation.machines.trace import Trace
@@ -146,7 +147,13 @@ class SimKeyValueMaker:
         self._host = host
 
     def open(
-        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
+        self,
+        path: str,
+        *,
+        create: bool = True,
+        cache_bytes: int = 8 << 20,
+        write_buffer_bytes: int = 16 << 20,
+        tuning: MapTuning = DEFAULT_TUNING,
     ) -> KeyValue:
         self._power.check()
         image = self._images._maps.get(path)

@@ -18,6 +18,7 @@ from math import inf
 import trio
 
 from quire.world.doors import Buffer, Listener, Stream
+from quire.world.socket_options import DEFAULT_OPTIONS, SocketOptions
 from simulation.machines.power import Power, PowerCut
 from simulation.machines.trace import Trace
 
@@ -401,7 +402,7 @@ class HostNetwork:
         self.host = host
         self.power = power
 
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Listener:
         await trio.lowlevel.checkpoint()
         self.power.check()
         if host != self.host and host not in _LOCAL_NAMES:

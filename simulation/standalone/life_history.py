@@ -29,6 +29,7 @@ from simulation.common.histories import watched
 from simulation.common.leaks import check_leaks
 from simulation.common.operating import operate
 from simulation.life.cast import Cast
+from simulation.life.part import QUIET_S
 from simulation.machines.world import Universe, run
 from simulation.standalone.clients import Clients
 
@@ -64,6 +65,9 @@ class LifeStory:
     """One run of the history."""
 
     single = True
+    calm_since = 0.0
+    """No fault leaves a connection to the server."""
+    read_s = lost_s = QUIET_S
 
     def __init__(self, universe: Universe, explained: Explained) -> None:
         self.universe = universe

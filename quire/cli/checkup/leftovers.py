@@ -1,4 +1,4 @@
-"""What a crash, an upgrade, a compaction or a rebuild has left in a bookie's folders, and pid files without a process.
+"""Leftovers of a crash, an upgrade, a compaction or a rebuild in a bookie's folders, and pid files without a process.
 
 Each kind has a verdict of its own: most need nothing but the next start, some need a command, and copies that were kept
 on purpose fill the disk. Locks are never left over: the kernel drops them with their process. Blocking.

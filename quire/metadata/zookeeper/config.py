@@ -143,6 +143,8 @@ class ZooKeeperConfig:
 
     Servers close the connection at a larger request, so it is refused before it is sent.
     """
+    requests_per_second: float = 0.0
+    """Rate of calls; 0: any."""
     idle_watches_max: int = 1000
     """Number of watches without users before the oldest is removed from the server."""
 

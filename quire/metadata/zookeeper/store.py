@@ -42,6 +42,7 @@ from quire.metadata.zookeeper.config import (
     ZooKeeperConfig,
     parse_connect_string,
 )
+from quire.metadata.zookeeper.pace import Pace
 from quire.metadata.zookeeper.requests import check_op
 from quire.metadata.zookeeper.session import Session
 from quire.metadata.zookeeper.transactions import Transactions
@@ -70,6 +71,7 @@ class ZooKeeperStore:
         self._session = Session(config, world.faults)
         self._transactions = Transactions(self._session)
         self._requests = self._session.requests
+        self._pace = Pace(config.requests_per_second)
         self.times = MetadataTimes()
 
     @property
@@ -188,6 +190,7 @@ class ZooKeeperStore:
     async def _bounded(self, operation: Operation, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Run a call within its time limit."""
         self._session.require()
+        await self._pace.wait()
         with self.times.of(operation):
             with trio.move_on_after(self._config.call_timeout_s):
                 return await call(*args)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bookie.config import BookieConfig
+from bookie.config import BookieConfig, check_folders
 from quire.servers.bookie.auth_keys import BookieAuthKeys
 from quire.servers.bookie.host_name import BookieNameKeys
+from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
+from quire.servers.bookie.metrics_keys import MetricsKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.config import conf_key
@@ -46,12 +48,17 @@ class BookieServerConfig:
     address: AddressKeys
     process: BookieProcessKeys
     metadata: ClusterMetadataKeys
+    layouts: LayoutKeys
     http: HttpKeys
+    metrics: MetricsKeys
     tls: BookieTlsKeys
     auth: BookieAuthKeys
     log: LogKeys
 
     def __post_init__(self) -> None:
+        self.bookie.check_pressure()
+        if self.metrics.has_own_port and self.metrics.own_port == 0 and not self.process.allow_ephemeral_ports:
+            raise ValueError("prometheusStatsHttpPort=0: a free port needs allowEphemeralPorts=true")
         self.tls.server()
         self.http.tls()
         self.bookie.check_compaction()
@@ -60,18 +67,7 @@ class BookieServerConfig:
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "
                 "tlsClientAuthentication=true: the role is in the client's certificate"
             )
-        for key, folders in (
-            ("journalDirectories", self.bookie.journal_directories),
-            ("ledgerDirectories", self.bookie.ledger_directories),
-            ("indexDirectories", self.bookie.index_directories),
-        ):
-            if len(folders) > 1:
-                raise ValueError(
-                    f"{key}={','.join(folders)}: a bookie has one folder of each kind here; run one bookie per folder, "
-                    "with its own bookieId and port"
-                )
-            if not folders and key != "indexDirectories":
-                raise ValueError(f"{key}: a bookie needs a folder")
+        check_folders(self.bookie)
         if self.bookie.port == 0 and not self.process.allow_ephemeral_ports:
             raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")
 

@@ -48,6 +48,13 @@ class ClusterMetadataKeys(ZooKeeperKeys):
         doc="Longest time between two attempts to connect, in milliseconds.",
     )
 
+    requests_per_second: float = conf_key(
+        "zkRequestRateLimit",
+        0.0,
+        minimum=0,
+        doc="Requests to ZooKeeper in a second; more wait. 0: as many as there are.",
+    )
+
     @property
     def metadata_service(self) -> str:
         """The URI of the metadata store, from whichever keys say it."""
@@ -100,6 +107,7 @@ class ClusterMetadataKeys(ZooKeeperKeys):
             retry_first_s=self.retry_first_ms / 1000,
             retry_max_s=max(self.retry_first_ms, self.retry_max_ms) / 1000,
             session_expired_policy=self.policy,
+            requests_per_second=self.requests_per_second,
         )
 
 

@@ -31,6 +31,7 @@ from quire.metadata.errors import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    UnsupportedLayoutError,
 )
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
@@ -157,7 +158,9 @@ async def serve(
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
-        await ensure_layout(metadata, config.bookie.ledgers_root)
+        await ensure_layout(metadata, config.bookie.ledgers_root, config.layouts.factory_layout)
+    except UnsupportedLayoutError as error:
+        raise BookieStartError(f"ledgerManagerFactoryClass: {error}; remove the key") from error
     except NoNodeError as error:
         raise BookieStartError(
             f"{error}. Create it with `quire shell initnewcluster`, or correct metadataServiceUri"
@@ -176,18 +179,13 @@ async def serve(
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
-        if config.http.enabled:
-            from quire.servers.bookie.web import web_app
-            from quire.service.http import serve_web
+        if config.http.enabled or config.metrics.has_own_port:
+            from quire.servers.bookie.web_ports import serve_web_ports
 
-            side = await config.http.side(world)
-            certificates = {"bookiePort": None if offered is None else offered.side, "httpServerPort": side}
-            app = web_app(bookie, metadata, counts, config, nursery, certificates)
-            web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
-            with naming("httpServerPort", config.http.host, config.http.port):
-                _, http_port = await nursery.start(web, name="web")
-            http = (config.bookie.host, http_port)
-            endpoints = (Endpoint(id="httpserver", host=config.bookie.host, port=http_port, protocol="http"),)
+            certified = None if offered is None else offered.side
+            http = await serve_web_ports(world, bookie, metadata, config, counts, certified, nursery=nursery, stop=stop)
+        if http is not None:
+            endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
         serving = partial(
             serve_bookie,
             world,

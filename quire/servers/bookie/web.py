@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -27,7 +26,6 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
-from bookie.metrics import register
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
@@ -37,14 +35,11 @@ from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.gc_web import GcResources
-from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
-from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
-from quire.service.serve import ConnectionCounts
 
 LEDGERS_PER_PAGE: Final = 100
 _SECRETS: Final = frozenset(("quireZooKeeperAuth",))
@@ -78,14 +73,21 @@ class BookieResources:
 
     async def state(self, request: Request) -> Response:
         failed = self._bookie.failed.is_set()
-        return as_json(
-            {
-                "running": not failed,
-                "readOnly": self._bookie.read_only,
-                "shuttingDown": self._bookie.is_stopping,
-                "availableForHighPriorityWrites": not failed,
-            }
-        )
+        state: dict[str, Any] = {
+            "running": not failed,
+            "readOnly": self._bookie.read_only,
+            "shuttingDown": self._bookie.is_stopping,
+            "availableForHighPriorityWrites": not failed,
+        }
+        unusable = {
+            folder: reason
+            for health in (self._bookie.journals, self._bookie.directories)
+            for folder, reason in zip(health.folders, health.reasons, strict=True)
+            if reason
+        }
+        if unusable:
+            state["unusableDirectories"] = unusable
+        return as_json(state)
 
     async def read_only(self, request: Request) -> Response:
         return as_json({"readOnly": self._bookie.read_only})
@@ -113,24 +115,29 @@ class BookieResources:
         return as_json({"freeSpace": free, "totalSpace": total})
 
     async def last_log_mark(self, request: Request) -> Response:
-        mark = self._bookie.last_mark
-        return as_json({f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"})
+        return as_json(
+            {
+                f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"
+                for mark in self._bookie.last_marks
+            }
+        )
 
     async def files(self, request: Request) -> Response:
         config = self._config.bookie
         kinds = {
-            "journal": ("journal files", config.journal_directory, ".txn"),
-            "entrylog": ("entrylog files", config.ledger_directory, ".log"),
-            "index": ("index files", config.index_directory, ".idx"),
+            "journal": ("journal files", config.journal_directories, ".txn"),
+            "entrylog": ("entrylog files", config.ledger_directories, ".log"),
+            "index": ("index files", config.indexes, ".idx"),
         }
         asked = request.query_params.get("file_type")
         disk = self._bookie.world.disk
 
         def look() -> dict[str, str]:
             found = {}
-            for kind, (title, folder, suffix) in kinds.items():
+            for kind, (title, folders, suffix) in kinds.items():
                 if asked is None or asked == kind:
-                    names = [name for name in disk.names(f"{folder}/current") if name.endswith(suffix)]
+                    there = [name for folder in folders for name in disk.names(f"{folder}/current")]
+                    names = [name for name in there if name.endswith(suffix)]
                     found[title] = "".join(f"{name}\t" for name in names)
             return found
 
@@ -243,17 +250,12 @@ def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
 def web_app(
     bookie: Bookie,
     metadata: MetadataStore,
-    counts: ConnectionCounts,
     config: BookieServerConfig,
     nursery: trio.Nursery,
-    certificates: Mapping[str, Certified | None],
+    metrics: Metrics | None,
 ) -> Starlette:
-    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `certificates`: sides of
-    TLS by port."""
-    metrics = Metrics()
-    register(metrics, bookie, counts)
-    register_machine(metrics, certificates)
-    watch_loop(metrics)
+    """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
+    switched off."""
     return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
 
 

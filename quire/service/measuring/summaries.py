@@ -60,16 +60,16 @@ class Times(Histogram):
         self._began = 0.0
         self._quantiles: tuple[float, ...] = (nan,) * len(QUANTILES)
 
-    def quantiles(self, now: float) -> tuple[float, ...]:
+    def quantiles(self, now: float, window_s: float = WINDOW_S) -> tuple[float, ...]:
         """Return the values of QUANTILES in the last complete window, or in the first one before it is complete; NaN if
-        nothing was observed in it. `now`: time of the event loop in seconds."""
+        nothing was observed in it. `now`: time of the event loop in seconds; `window_s`: length of a window."""
         if not self._began:
             self._began = now
         is_first = not any(self._base)
-        if is_first or now - self._began >= WINDOW_S:
+        if is_first or now - self._began >= window_s:
             window = [count - base for count, base in zip(self.counts, self._base, strict=True)]
             self._quantiles = quantiles_of(window, self.bounds)
-            if now - self._began >= WINDOW_S:
+            if now - self._began >= window_s:
                 self._began, self._base = now, list(self.counts)
         return self._quantiles
 

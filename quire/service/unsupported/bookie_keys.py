@@ -15,55 +15,49 @@ from quire.service.unsupported.broker_keys import by_reason
 _HARMLESS: Final[Mapping[str, str]] = {
     "one event loop, no pools of threads": "serverNumIOThreads serverNumAcceptorThreads numAddWorkerThreads "
     "numLongPollWorkerThreads numJournalCallbackThreads enableBusyWait numIOThreads numWorkerThreads",
-    "buffers and sockets of the JVM": "serverSockKeepalive serverTcpNoDelay serverTcpLinger serverTcpKeep* "
-    "serverWriteBufferLowWaterMark serverWriteBufferHighWaterMark byteBufAllocatorSize* allocator* "
-    "enableLocalTransport nettyUsePooledBuffers preserveMdcForTaskExecution taskExecutionWarnTimeMicros "
-    "bookieDeathWatchInterval",
-    "a peer that receives no answers is not read": "waitTimeoutOnResponseBackpressureMs closeChannelOnResponseTimeout "
-    "readWorkerThreadsThrottlingEnabled",
-    "bounded by journalMaxMemorySizeMb and maxPendingReadRequestsPerThread": "maxAddsInProgressLimit "
-    "maxReadsInProgressLimit maxPendingAddRequestsPerThread journalQueueSize",
-    "long polls end at their time": "requestTimer*",
+    "buffers of the JVM": "byteBufAllocatorSize* allocator* enableLocalTransport nettyUsePooledBuffers "
+    "preserveMdcForTaskExecution taskExecutionWarnTimeMicros",
+    "a bookie that can serve no longer ends its process at once": "bookieDeathWatchInterval",
+    "bounded by journalMaxMemorySizeMb": "journalQueueSize",
+    "timers end when they are due, without ticks": "requestTimer*",
     "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
     "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
     "journalWriteBufferSizeKB",
-    "entry logs grow as they are written, synced every 32 MB of a flush": "entryLogFilePreallocationEnabled "
-    "flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes dbStorage_directIOEntryLogger*",
+    "entry logs grow as they are written": "entryLogFilePreallocationEnabled",
+    "entries are written out of the write cache, and read as they are needed, without a buffer": "readBufferSizeBytes "
+    "writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads "
     "entrylogMapAccessExpiryTimeInSeconds "
     "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
     "pageSize pageLimit",
-    "reading ahead is bounded by 256 KB": "dbStorage_readAheadCacheBatchBytesSize",
-    "the shape of the indexes is fixed": "dbStorage_rocksDB_* entryLocationRocksdbConf ledgerMetadataRocksdbConf "
-    "defaultRocksdbConf maxOperationNumbersInSingleRocksdbWriteBatch "
-    "rocksDBDeleteEntriesBatchSize",
+    "there are two indexes, which have files of their own": "defaultRocksdbConf",
+    "rows are written in batches of 1000, and those of a ledger are deleted as one range": (
+        "maxOperationNumbersInSingleRocksdbWriteBatch rocksDBDeleteEntriesBatchSize"
+    ),
     "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
-    "the cluster's LAYOUT determines it": "ledgerManagerFactoryClass ledgerManagerType "
-    "allowShadedLedgerManagerFactoryClass "
+    "see ledgerManagerFactoryClass": "ledgerManagerType allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
     "metastoreMaxEntriesPerScan",
     "keys of the shell": "entryFormatterClass ledgerIdFormatterClass",
-    "connecting is retried without limit, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
-    "metrics are always served, at /metrics of httpServerPort": "statsProviderClass enableStatistics "
-    "enableTaskExecutionStats limitStatsLogging prometheusStats* codahaleStats* statsExport "
-    "statsHttpPort sanityCheckMetricsEnabled",
+    "metrics are Prometheus'; see statsProviderClass": "codahaleStats* statsExport statsHttpPort",
+    "there are no executors, and no metrics for each connection": "enableTaskExecutionStats limitStatsLogging",
     "there is one HTTP server": "httpServerClass",
     "TLS is OpenSSL's, and the same for a bookie and its clients in one file": "tlsProvider clientKeyStore* "
     "clientTrustStore*",
     "plug-ins of the JVM": "ignoreExtraServerComponentsStartupFailures",
     "keys of stream storage; see extraServerComponents": "dlog.* storage.* storageserver.*",
     "keys of clients that write; auto recovery only writes copies": "addEntryQuorumTimeoutSec clientRole "
-    "delayEnsembleChange "
-    "disableEnsembleChangeFeatureName explicitLacInterval maxNumEnsembleChanges opportunisticStriping "
-    "storeSystemTimeAsLedgerCreationTime ledgerMetadataVersion throttle waitTimeoutOnBackpressureMs useV2WireProtocol "
-    "numChannelsPerBookie firstSpeculativeRead* maxSpeculativeRead* speculativeRead* recoveryReadBatchSize "
-    "recoveryBatchReadEnabled batchReadEnabled enableParallelRecoveryRead stickyReadSEnabled "
-    "reorderReadSequenceEnabled readReorderThresholdPendingRequests clientTcp* clientSock* clientSend* clientReceive* "
-    "clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling pcbcTimeoutTimer* timeout* "
-    "networkTopologyStabilizePeriodSeconds useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled "
-    "enableBookieAddressTracking ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
+    "delayEnsembleChange disableEnsembleChangeFeatureName explicitLacInterval maxNumEnsembleChanges "
+    "opportunisticStriping storeSystemTimeAsLedgerCreationTime ledgerMetadataVersion throttle "
+    "waitTimeoutOnBackpressureMs useV2WireProtocol numChannelsPerBookie firstSpeculativeRead* maxSpeculativeRead* "
+    "speculativeRead* recoveryReadBatchSize recoveryBatchReadEnabled batchReadEnabled enableParallelRecoveryRead "
+    "stickyReadSEnabled reorderReadSequenceEnabled readReorderThresholdPendingRequests clientTcp* clientSock* "
+    "clientSend* clientReceive* clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling "
+    "pcbcTimeoutTimer* timeout* enforceMinNumFaultDomainsForWrite networkTopologyStabilizePeriodSeconds "
+    "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
+    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
@@ -72,14 +66,17 @@ _AT_REST: Final[Mapping[str, str]] = {
     "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
-    "requests to the metadata are not limited by a rate": "gcMetadataOpRateLimit zkRequestRateLimit",
+    "requests of garbage collection are not limited by a rate": "gcMetadataOpRateLimit",
     "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
     "plug-ins of the JVM cannot be loaded": "extraServerComponents",
+    "connecting is retried without limit, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
+    "RocksDB's own log has the level info": "dbStorage_rocksDB_logLevel",
+    "a peer that takes no answers is not read": "readWorkerThreadsThrottlingEnabled",
     "auto recovery uses the digest in the metadata": "enableDigestTypeAutodetection",
     "racks are read from Pulsar's /bookies": "reppDnsResolverClass networkTopologyScriptFileName "
     "networkTopologyScriptNumberArgs",
-    "copies are placed by racks or regions, without zones, weights or fault domains": (
-        "enforceMinNumFaultDomainsForWrite desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
+    "copies are placed by racks or regions, without zones or weights": (
+        "desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
         "enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy diskWeightBasedPlacementEnabled "
         "bookieMaxMultipleForWeightBasedPlacement"
     ),
@@ -95,7 +92,6 @@ _RECOVERY: Final = frozenset(
         "reppDnsResolverClass",
         "networkTopologyScriptFileName",
         "networkTopologyScriptNumberArgs",
-        "enforceMinNumFaultDomainsForWrite",
         "desiredNumZonesPerWriteQuorum",
         "minNumZonesPerWriteQuorum",
         "enforceStrictZoneawarePlacement",
@@ -116,7 +112,6 @@ _RECOVERY: Final = frozenset(
     ]
 )
 """Keys of auto recovery and its client, not of a bookie."""
-_BOTH: Final = frozenset(("zkRequestRateLimit",))
 
 
 def is_a_class(value: str) -> bool:
@@ -144,9 +139,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
-    ),
-    "allowStorageExpansion": refused(
-        is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
     ),
     "dataIntegrityChecking": refused(
         is_true,
@@ -199,6 +191,5 @@ BOOKIE: Final[Mapping[str, Rule]] = {
     },
 }
 RECOVERY: Final[Mapping[str, Rule]] = {
-    name: rule if rule.fate is Fate.HARMLESS or name in _RECOVERY or name in _BOTH else _OF_THE_BOOKIE
-    for name, rule in _ALL.items()
+    name: rule if rule.fate is Fate.HARMLESS or name in _RECOVERY else _OF_THE_BOOKIE for name, rule in _ALL.items()
 }

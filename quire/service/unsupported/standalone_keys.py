@@ -22,20 +22,24 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tlsProviderFactoryClass tlsTrustStorePasswordPath startTLSTimeoutSecs "
     "useShortHostName listeningInterface nettyMaxFrameSizeBytes maxBatchReadSize numReadWorkerThreads "
     "numHighPriorityWorkerThreads dbStorage_maxThrottleTimeMs httpServerEnabled httpServerHost httpServerPort "
-    "httpServerTlsEnable httpServerKeyStore* httpServerTrustStore*",
+    "httpServerTlsEnable httpServerKeyStore* httpServerTrustStore* serverTcp* serverSockKeepalive serverWriteBuffer* "
+    "maxAddsInProgressLimit maxReadsInProgressLimit maxPendingAddRequestsPerThread closeChannelOnResponseTimeout "
+    "waitTimeoutOnResponseBackpressureMs",
+    "metrics are served at /metrics of the web port": "statsProviderClass enableStatistics prometheusStatsHttp* "
+    "prometheusStatsLatencyRolloverSeconds sanityCheckMetricsEnabled",
     "there is one broker": "brokerClientTls* brokerClientCertificateFilePath brokerClientKeyFilePath "
     "brokerClientTrustCertsFilePath tlsHostnameVerificationEnabled loadBalancer* "
     "resourceUsageTransportPublishIntervalInSecs "
     "namespaceBundleUnloadingTimeoutMs defaultNumberOfNamespaceBundles",
     "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
     "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath "
-    "zkTimeout zkRetryBackoffStartMs zkRetryBackoffMaxMs",
+    "zkTimeout zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRequestRateLimit ledgerManagerFactoryClass",
     "there is one bookie, and nothing to copy to": OBEYED_BY_RECOVERY,
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
     "all data is in the folder of --data-dir": "journalDirectories journalDirectory ledgerDirectories "
-    "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl "
+    "ledgerDirectory indexDirectories allowStorageExpansion bookieId metadataStoreUrl configurationMetadataStoreUrl "
     "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "
     "zkServers zkEnableSecurity",
     "a standalone server has one broker and one bookie": "autoRecoveryDaemonEnabled "

@@ -129,11 +129,11 @@ async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
     async with with_garbage(replace(SMALL, minor_threshold=0.6)) as (bookie, client, living):
         await trio.sleep(50)
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
-        [usage] = bookie.storage.log_usages()
+        [usage] = bookie.storage.of(0).log_usages()
         assert 0.4 < usage.share < 0.6
         await trio.sleep(25)
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 1, CompactionKind.MAJOR: 0}
-        assert bookie.storage.log_usages() == []
+        assert bookie.storage.of(0).log_usages() == []
         assert bookie.storage.stats.compacted_bytes > 400
         await client.holds(living, range(10), PAYLOAD)
         metrics = Metrics()

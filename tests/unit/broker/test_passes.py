@@ -7,9 +7,11 @@ from itertools import chain, pairwise
 from typing import Any
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from broker.dispatch.consumer import Consumer
 from broker.dispatch.subscription import Subscription
+from broker.dispatch.wanted import ACK_SET_COST
 from cursors.errors import InvalidAckError
 from quire.ledger.position import Position
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -57,6 +59,33 @@ async def test_one_flow_with_large_permits_delivers_a_bounded_number_in_a_pass_a
         assert others == [sizes[1]], "what was put off later waits for one pass, not for all"
         assert delivered(consumer) == [b"msg#%d" % number for number in range(ENTRIES)]
         assert stage.subscription.hungry, "it has found the end"
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("kind", [pb.CommandSubscribe.Exclusive, SHARED, KEY_SHARED])
+async def test_half_acknowledged_batches_cost_a_pass_more_than_whole_ones(
+    kind: pb.CommandSubscribe.SubType, cold: bool
+) -> None:
+    """Cold: from the bookies. What one read returns is delivered in one step, so it is smaller."""
+    async with on_stage(kind, cold=cold, **NO_LIMIT) as stage:
+        count = 3000
+        stage.publish(*[b"msg#%d" % number for number in range(count)], num_messages_in_batch=2)
+        for number in range(count):
+            stage.subscription.cursor.ack_batch(Position(LEDGER, number), (2,))
+        consumer = stage.join()
+        stage.turn.flush()
+        stage.subscription.flow(consumer, count + 1)
+        sizes = [0, written(consumer)]
+        while sizes[-1] < count:
+            if cold:
+                await wait_all_tasks_blocked()
+                stage.log.reads.pop().arrived.set()
+                await wait_all_tasks_blocked()
+            elif stage.turn.busy:
+                stage.turn.step()
+            sizes.append(written(consumer))
+        most = PASS_WORK // (stage.subscription.entry_cost + ACK_SET_COST)
+        assert most // 2 < max(after - before for before, after in pairwise(sizes)) <= most
 
 
 async def test_the_passes_of_many_subscriptions_share_one_bound() -> None:

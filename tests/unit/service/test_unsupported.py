@@ -69,6 +69,18 @@ def test_every_key_of_the_originals_is_obeyed_or_has_a_rule_in_every_process(pro
         assert obeyed or rules.find(key.name) is not None, f"{key.name} has no class in {process}"
 
 
+def test_a_standalone_server_passes_over_nothing_that_a_broker_refuses() -> None:
+    harmless = {"enableRunBookieTogether"}  # it has its bookie in its process
+    passed_over = [
+        name
+        for name, rule in RULES["broker"].by_name.items()
+        if rule.fate is not Fate.HARMLESS
+        and name.removesuffix("*") not in FIELDS["standalone"]
+        and ((found := RULES["standalone"].find(name)) is None or found.fate is Fate.HARMLESS)
+    ]
+    assert set(passed_over) == harmless
+
+
 @pytest.mark.parametrize("process", RULES)
 def test_every_rule_has_a_reason_and_is_of_a_key_that_exists(process: str) -> None:
     names = [*original_keys(), *RULES[process].aliases]

@@ -26,6 +26,7 @@ from quire.metadata.store import Op
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.names import NamespaceName, TopicName
 from quire.world.doors import Buffer, Stream
+from quire.world.socket_options import DEFAULT_OPTIONS, SocketOptions
 from simulation.machines.metadata import HostMetadata
 from tests.support.waiting import until
 from tests.unit.managed_ledger.fake_ledgers import fake_world
@@ -111,7 +112,7 @@ class FakeBrokers:
         """Method and data without which a broker refuses CONNECT; it must come alone."""
         self.nursery = nursery
 
-    async def listen(self, host: str, port: int) -> Any:
+    async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Any:
         raise AssertionError(f"brokers of this network are only connected to; one listens on {host}:{port}")
 
     async def connect(self, host: str, port: int) -> Stream:

@@ -22,6 +22,7 @@ from quire.ledger.position import Position
 from quire.metadata.store import Create
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer, Listener, Stream
+from quire.world.socket_options import DEFAULT_OPTIONS, SocketOptions
 from tests.support.pulsar_frames import SUB
 from tests.unit.broker.peers import OPTIONS, TOPIC, FakeStream, Room, in_broker
 from tests.unit.broker.transacting import Client, id_of, producer, publish
@@ -96,7 +97,7 @@ class ToBroker:
         self.room.nursery.start_soon(self.room.broker.handle, far)
         return Wire(far)
 
-    async def listen(self, host: str, port: int) -> Listener:
+    async def listen(self, host: str, port: int, options: SocketOptions = DEFAULT_OPTIONS) -> Listener:
         raise AssertionError("no server is started")
 
 

@@ -20,10 +20,12 @@ from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, init
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.bookie.web import web_app
+from quire.servers.bookie.web_ports import bookie_metrics
 from quire.service.http import serve_web
 from quire.service.serve import ConnectionCounts
 from quire.world.real import real_world
 from tests.unit.bookie.build import Client
+from tests.unit.servers.bookie.asking import request
 
 pytestmark = pytest.mark.real_clock
 
@@ -77,8 +79,8 @@ async def with_web(
     async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-            counts = ConnectionCounts()
-            app = web_app(bookie, store, counts, config, nursery, {})
+            metrics = bookie_metrics(bookie, ConnectionCounts(), config)
+            app = web_app(bookie, store, config, nursery, metrics)
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
         address = await nursery.start(serve)
@@ -89,16 +91,6 @@ async def with_web(
         with trio.fail_after(30):
             yield ask, bookie, store
         stop.set()
-
-
-async def request(address: tuple[str, int], method: str, path: str, body: object) -> tuple[int, str]:
-    data = b"" if body is None else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
-    async with await trio.open_tcp_stream(*address) as stream:
-        await stream.send_all(head.encode() + data)
-        received = b"".join([chunk async for chunk in stream])
-    start, _, answer = received.partition(b"\r\n\r\n")
-    return int(start.split()[1]), answer.decode()
 
 
 async def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> None:

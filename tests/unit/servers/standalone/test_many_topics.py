@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -70,10 +71,8 @@ class CountedMaker:
         self._inner = inner
         self.metadata: CountedMap | None = None
 
-    def open(
-        self, path: str, *, create: bool = True, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 16 << 20
-    ) -> KeyValue:
-        opened = self._inner.open(path, create=create, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes)
+    def open(self, path: str, **options: Any) -> KeyValue:
+        opened = self._inner.open(path, **options)
         if not path.endswith("/metadata"):
             return opened
         self.metadata = CountedMap(opened)

@@ -1,0 +1,1 @@
+"""Keys of a bookie by subject; `BookieConfig` has them all."""
