@@ -43,7 +43,7 @@ _thresholds: dict[str, int] = {}
 """By the name of a logger, as found out: emptied when a level changes."""
 _stream: TextIO | None = None
 _sink: Sink | None = None
-"""What gets the events instead of the stream."""
+"""Function that gets the events instead of the stream."""
 _wall_ms: Callable[[], int] | None = None
 _taps: list[list[Event]] = []
 _structlog_ready = False

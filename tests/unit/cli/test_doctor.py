@@ -116,13 +116,13 @@ def test_damage_to_an_entry_of_a_deleted_ledger_loses_nothing(
 ) -> None:
     log = folders / "ledgers/current/0.log"
     flip(log, log.read_bytes().index(entry(8, 3)) + 40)
-    ledgers, journal = str(folders / "ledgers"), str(folders / "journal")
+    config = BookieConfig(
+        journal_directories=(str(folders / "journal"),), ledger_directories=(str(folders / "ledgers"),)
+    )
     found = examine(
         real_world().disk,
         look_into,
-        journal=journal,
-        ledgers=ledgers,
-        index=ledgers,
+        config,
         remedies=Remedies(journal="", storage=""),
         progress=lambda what, count: None,
         existing=existing,

@@ -115,6 +115,8 @@ class Old:
 
 
 ALL = {f"{name}/{file}": data for name, files in FILES.items() for file, data in files.items()}
+
+
 @pytest.fixture(autouse=True)
 def unused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare each of some hundred steps the look through all processes of the machine."""
