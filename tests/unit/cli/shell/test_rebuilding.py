@@ -190,6 +190,20 @@ def test_the_indexes_of_several_ledger_folders_are_rebuilt_each_by_itself() -> N
     assert parities == [{0}, {1}]
 
 
+def test_a_ledger_that_stayed_when_a_folder_was_added_keeps_its_key() -> None:
+    before = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
+    conf = Path("bk1.conf")
+    conf.write_text(conf.read_text().replace("ledgerDirectories=bk1/ledgers", "ledgerDirectories=bk1/ledgers,bk1/more"))
+    more = Path("bk1/more/current")
+    more.mkdir(parents=True)
+    shutil.rmtree(CURRENT / "ledgers")
+    assert shell("rebuild-db-ledgers-index").code == 0
+    after = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
+    logged = {key: row.master_key for key, row in before.items() if key in after}
+    assert any(int.from_bytes(key, "big") % 2 for key in logged)
+    assert {key: row.master_key for key, row in after.items()} == logged
+
+
 def test_a_rebuild_that_one_of_several_folders_stops_says_what_was_done() -> None:
     two_folders()
     more = Path("bk1/more/current")
