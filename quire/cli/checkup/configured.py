@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.service.properties import Grammar, read_properties
+
+
+USAGE_WARN: Final = 0.9
+"""Default of diskUsageWarnThreshold."""
 
 
 class Server(Enum):
@@ -33,7 +38,7 @@ class Configured:
     values: Mapping[str, str] = field(default_factory=dict)
     """Values of the file by key, as they stand in it."""
     usage_full: float = 0.95
-    usage_warn: float = 0.9
+    usage_warn: float = USAGE_WARN
     """Thresholds of the used fraction of a ledger folder's disk."""
     metadata: ZooKeeperConfig | None = None
     metadata_name: str = ""
@@ -88,11 +93,13 @@ def _bookie(conf: Path) -> Configured:
     if config.http.enabled:
         ports.append(("httpServerPort", config.http.host, config.http.port))
     values = {each.name: each.value for each in read_properties(conf, Grammar.COMMONS)}
-    full = _fraction(values, "diskUsageThreshold", 0.95)
+    disks = config.bookie
+    full = disks.disk_usage_threshold
+    warn = disks.disk_usage_warn_threshold
     return Configured(
         server=Server.BOOKIE,
         usage_full=full,
-        usage_warn=_fraction(values, "diskUsageWarnThreshold", min(0.9, full)),
+        usage_warn=min(USAGE_WARN, full) if warn is None else warn,
         journals=config.bookie.journal_directories,
         ledgers=config.bookie.ledger_directories,
         indexes=config.bookie.indexes,
@@ -101,12 +108,3 @@ def _bookie(conf: Path) -> Configured:
         metadata=metadata if loaded.metadata.metadata_service else None,
         metadata_name=loaded.metadata.metadata_service,
     )
-
-
-def _fraction(values: Mapping[str, str], key: str, default: float) -> float:
-    """Return a fraction of a disk. Raises ValueError."""
-    text = values.get(key, "")
-    value = float(text) if text else default
-    if not 0 < value <= 1:
-        raise ValueError(f"{key}={text} is not above 0 and at most 1")
-    return value

@@ -140,9 +140,9 @@ def test_thresholds_and_folders_are_those_of_the_configuration(tmp_path: Path) -
     found = configured.read(conf, Server.BOOKIE)
     assert (found.usage_full, found.usage_warn) == (0.95, 0.9)
     assert command._folders(None, found).all == (tmp_path / "j", tmp_path / "l")
-    assert configured._fraction({"diskUsageThreshold": "0.8"}, "diskUsageThreshold", 0.95) == 0.8
-    with pytest.raises(ValueError, match="diskUsageThreshold=2"):
-        configured._fraction({"diskUsageThreshold": "2"}, "diskUsageThreshold", 0.95)
+    conf.write_text(f"{text}diskUsageThreshold=0.8\n")
+    found = configured.read(conf, Server.BOOKIE)
+    assert (found.usage_full, found.usage_warn) == (0.8, 0.8)
 
 
 def test_a_slow_sync_of_one_disk_is_named(
