@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final
 
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.service.properties import Grammar, read_properties
-
-
-USAGE_WARN: Final = 0.9
-"""Default of diskUsageWarnThreshold."""
 
 
 class Server(Enum):
@@ -37,8 +32,8 @@ class Configured:
     """Key, address and number of each."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Values of the file by key, as they stand in it."""
-    usage_full: float = 0.95
-    usage_warn: float = USAGE_WARN
+    usage_full: float = 1.0
+    usage_warn: float = 1.0
     """Thresholds of the used fraction of a ledger folder's disk."""
     metadata: ZooKeeperConfig | None = None
     metadata_name: str = ""
@@ -93,13 +88,10 @@ def _bookie(conf: Path) -> Configured:
     if config.http.enabled:
         ports.append(("httpServerPort", config.http.host, config.http.port))
     values = {each.name: each.value for each in read_properties(conf, Grammar.COMMONS)}
-    disks = config.bookie
-    full = disks.disk_usage_threshold
-    warn = disks.disk_usage_warn_threshold
     return Configured(
         server=Server.BOOKIE,
-        usage_full=full,
-        usage_warn=min(USAGE_WARN, full) if warn is None else warn,
+        usage_full=config.bookie.disk_usage_threshold,
+        usage_warn=config.bookie.warn_threshold,
         journals=config.bookie.journal_directories,
         ledgers=config.bookie.ledger_directories,
         indexes=config.bookie.indexes,
