@@ -8,13 +8,15 @@ noise is what the rounds of a row differ by.
 
 from __future__ import annotations
 
-import argparse
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -27,40 +29,51 @@ from bench.bookie_rows.run import APACHE, QUIRE, Row, Run
 from bench.bookies import apache_classes, zookeeper
 from bench.picture import draw
 from bench.yardstick import factor, measure, sentence
+from quire.service.programs.command_line import run_command
 
 console = Console()
+ROWS = ("adds", "latency", "reads", "recovery", "large")
 TABLE_WIDTH = 140
 FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB = 10_000_000, 100_000, 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench bookie", description=__doc__)
-    parser.add_argument("rows", nargs="*", help="adds, latency, reads, recovery, large; all of them without a name")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each load")
-    parser.add_argument("--warm", type=float, default=20, help="seconds of load before adds are measured")
-    parser.add_argument("--entries", type=int, default=500_000, help="entries among which `reads` reads")
-    parser.add_argument("--reads", type=int, default=100_000, help="random reads of a round")
-    parser.add_argument("--recovery-mb", type=int, default=256)
-    parser.add_argument("--large-entries", type=int, default=1_000_000)
-    parser.add_argument("--large-ledgers", type=int, default=10_000)
-    parser.add_argument("--full-size", action="store_true", help="10^7 entries in 10^5 ledgers, a journal of 1 GB")
-    parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--folder", type=Path, help="folder of the data; its disk is measured")
-    parser.add_argument("--picture", type=Path, default=Path("out/bench-bookie.png"))
-    given = parser.parse_args()
-    if given.full_size:
-        given.large_entries, given.large_ledgers, given.recovery_mb = FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(measure_rows, name="scripts/bench bookie", text=__doc__)
+
+
+def measure_rows(
+    only: Annotated[str, typer.Option(help="Rows, with commas.")] = ",".join(ROWS),
+    rounds: Annotated[int, typer.Option()] = 3,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each load.")] = 5,
+    warm_s: Annotated[float, typer.Option("--warm", help="Seconds of load before adds are measured.")] = 20,
+    entries: Annotated[int, typer.Option(help="Entries among which reads are measured.")] = 500_000,
+    reads: Annotated[int, typer.Option(help="Random reads of a round.")] = 100_000,
+    recovery_mb: Annotated[int, typer.Option(help="Journal to recover.")] = 256,
+    large_entries: Annotated[int, typer.Option(help="Entries of the large bookie.")] = 1_000_000,
+    large_ledgers: Annotated[int, typer.Option(help="Ledgers of the large bookie.")] = 10_000,
+    full_size: Annotated[
+        bool, typer.Option("--full-size", help="10^7 entries in 10^5 ledgers, and a journal of 1 GB.")
+    ] = False,
+    no_apache: Annotated[bool, typer.Option("--no-apache")] = False,
+    data_folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder of the data; its disk is measured.")
+    ] = None,
+    picture: Annotated[Path, typer.Option()] = Path("out/bench-bookie.png"),
+) -> int:
+    names = only.split(",")
+    if unknown := set(names) - set(ROWS):
+        raise typer.BadParameter(f"--only: there is no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    if full_size:
+        large_entries, large_ledgers, recovery_mb = FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB
     kinds: dict[str, Callable[[Run], list[Row]]] = {
-        "adds": partial(add_rows, seconds=given.seconds, warm=given.warm),
-        "latency": partial(latency_rows, seconds=given.seconds),
-        "reads": partial(read_rows, entries=given.entries, reads=given.reads),
-        "recovery": partial(recovery_rows, megabytes=given.recovery_mb),
-        "large": partial(large_rows, entries=given.large_entries, ledgers=given.large_ledgers),
+        "adds": partial(add_rows, seconds=seconds, warm=warm_s),
+        "latency": partial(latency_rows, seconds=seconds),
+        "reads": partial(read_rows, entries=entries, reads=reads),
+        "recovery": partial(recovery_rows, megabytes=recovery_mb),
+        "large": partial(large_rows, entries=large_entries, ledgers=large_ledgers),
     }
-    if unknown := [name for name in given.rows if name not in kinds]:
-        parser.error(f"unknown rows {', '.join(unknown)}: {', '.join(kinds)}")
-    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=given.folder))
+    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=data_folder))
     yardstick = factor(measure())
     found: list[Row] = []
     try:
@@ -68,17 +81,18 @@ def main() -> None:
             run = Run(
                 folder=folder,
                 zookeeper_port=port,
-                classes=None if given.no_apache else apache_classes(),
-                rounds=given.rounds,
+                classes=None if no_apache else apache_classes(),
+                rounds=rounds,
                 say=lambda line: console.print(line, style="dim", soft_wrap=True),
             )
-            for name in given.rows or kinds:
+            for name in names:
                 found += kinds[name](run)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _print(found, given.rounds)
+    _print(found, rounds)
     console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
-    _draw(found, given.picture)
+    _draw(found, picture)
+    return 0
 
 
 def _print(rows: list[Row], rounds: int) -> None:
@@ -125,4 +139,4 @@ def _draw(rows: list[Row], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

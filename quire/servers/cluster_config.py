@@ -13,6 +13,7 @@ from quire.metadata.layouts import LAYOUTS, LedgerLayout
 from quire.metadata.zookeeper.config import ConnectString, ZooKeeperConfig
 from quire.servers.bookie.auth_keys import BookieClientAuthKeys
 from quire.servers.bookie.config import BOOKIE
+from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -31,6 +32,7 @@ class ClusterConfig:
     metadata: ClusterMetadataKeys
     bookie: BookieFolders
     address: AddressKeys
+    name: BookieNameKeys
     old_ledgers: OldLedgerKeys
     layouts: LayoutKeys
     tls: BookieTlsKeys

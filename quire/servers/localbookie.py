@@ -3,6 +3,7 @@ process.
 
     <data directory>/zookeeper            ZooKeeper's
     <data directory>/bookie-<port>/journal, ledgers
+    <data directory>/config               a file for each bookie, for quire shell -localbookie
 
 An existing cluster is used again; it is created at the first start.
 """
@@ -21,6 +22,7 @@ from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.process import Ready, exit_code, located, serve, zookeeper_config
 from quire.servers.errors import CliError
+from quire.servers.local_confs import config_folder, write_confs
 from quire.servers.process import closing, run_server
 from quire.servers.zookeeper.process import STOP_GRACE_S, start_server, write_conf
 from quire.service.errors import ConfigError
@@ -29,19 +31,22 @@ from quire.world.doors import World
 HOST = "127.0.0.1"
 
 
+def bookie_keys(data_dir: Path, port: int, uri: str) -> dict[str, object]:
+    """Return the keys of one bookie of a local cluster."""
+    folder = data_dir.absolute() / f"bookie-{port}"
+    return {
+        "advertisedAddress": HOST,
+        "bookiePort": port,
+        "journalDirectories": (str(folder / "journal"),),
+        "ledgerDirectories": (str(folder / "ledgers"),),
+        "allowLoopback": True,
+        "metadataServiceUri": uri,
+    }
+
+
 def bookie_config(data_dir: Path, port: int, uri: str) -> BookieServerConfig:
     """Return the configuration of one bookie of a local cluster."""
-    folder = data_dir.absolute() / f"bookie-{port}"
-    return BOOKIE.build(
-        {
-            "advertisedAddress": HOST,
-            "bookiePort": port,
-            "journalDirectories": (str(folder / "journal"),),
-            "ledgerDirectories": (str(folder / "ledgers"),),
-            "allowLoopback": True,
-            "metadataServiceUri": uri,
-        }
-    )
+    return BOOKIE.build(bookie_keys(data_dir, port, uri))
 
 
 def metadata_uri(port: int) -> str:
@@ -100,6 +105,8 @@ def run_localbookie(
         configs = [bookie_config(data_dir, port + index, uri) for index in range(count)]
         store_config, root = zookeeper_config(configs[0])
         configs = [located(config, root) for config in configs]
+        keys = [(config.bookie.id, bookie_keys(data_dir, config.bookie.port, uri)) for config in configs]
+        write_confs(config_folder(data_dir), uri, keys)
         conf = write_conf(data_dir / "zookeeper", host=HOST, port=zookeeper_port)
         zookeeper = start_server(conf, log_level="warn", jars=jars)
     except (ConfigError, ValueError) as error:

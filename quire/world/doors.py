@@ -146,6 +146,12 @@ class Disk(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name in the same file system; FileExistsError if `new` exists."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder; `OSError` with ENOTEMPTY if it is not empty."""
+
     def sync_dir(self, path: str) -> None: ...
 
     def free_bytes(self, path: str) -> int:
@@ -153,6 +159,9 @@ class Disk(Protocol):
 
     def total_bytes(self, path: str) -> int:
         """Return the size of the file system of `path`."""
+
+    def device(self, path: str) -> int:
+        """Return the number of the file system of `path`: two paths with the same number share their space."""
 
     def sectors_read(self) -> int | None:
         """Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.

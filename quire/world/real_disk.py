@@ -283,6 +283,12 @@ class RealDisk:
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_CLOEXEC | os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -297,6 +303,9 @@ class RealDisk:
     def total_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize
+
+    def device(self, path: str) -> int:
+        return os.stat(path).st_dev
 
     def sectors_read(self) -> int | None:
         # Linux provides the figure where it has /proc/*/io, and leaves it 0 elsewhere.

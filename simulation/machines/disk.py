@@ -95,6 +95,22 @@ class SimDisk:
         self._image.used -= inode.volatile.size
         self._trace.event(self._host, "FileUnlinked", path=path)
 
+    def link(self, old: str, new: str) -> None:
+        self._power.spend()
+        inode = self._image.file(old)
+        if self.exists(new):
+            raise FileExistsError(errno.EEXIST, "exists", new)
+        self._image.rename(Renaming(None, posixpath.split(new), inode))
+        self._image.used += inode.volatile.size
+        self._trace.event(self._host, "FileLinked", old=old, new=new)
+
+    def remove_dir(self, path: str) -> None:
+        self._power.spend()
+        if self._image.folder(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        self._image.remove_folder(path)
+        self._trace.event(self._host, "FolderRemoved", path=path)
+
     def sync_dir(self, path: str) -> None:
         self._power.spend()
         self._image.folder(path)
@@ -116,6 +132,12 @@ class SimDisk:
         if not self.exists(path):
             raise FileNotFoundError(errno.ENOENT, "no such path", path)
         return self._image.free
+
+    def device(self, path: str) -> int:
+        self._power.check()
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "no such path", path)
+        return 0
 
     def sectors_read(self) -> int | None:
         return None

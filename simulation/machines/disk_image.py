@@ -321,6 +321,14 @@ class DiskImage:
         self._renamings.append(renaming)
         renaming.apply(self.names)
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder, durably, as a folder is made durably; so are the removals of the names in it."""
+        self.sync_names(path)
+        parent, name = posixpath.split(path)
+        for names in (self.names, self.durable_names):
+            names[parent].pop(name, None)
+            names.pop(path, None)
+
     def sync_names(self, folder: str) -> int:
         """Make durable the changes of names in `folder`, and earlier ones of the same files on which they depend."""
         chosen: list[Renaming] = []

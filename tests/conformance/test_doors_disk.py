@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from quire.world import Disk
@@ -178,6 +180,30 @@ def test_rename_replaces_and_unlink_removes(door):
     refuses(FileNotFoundError, lambda: disk.sync_dir(f"{root}/none"))
 
 
+def test_link_gives_a_file_a_second_name(door):
+    """ "Give a file a second name in the same file system; FileExistsError if `new` exists." """
+    disk, root = door
+    disk.write_atomic(f"{root}/one", b"abc")
+    disk.link(f"{root}/one", f"{root}/two")
+    refuses(FileExistsError, lambda: disk.link(f"{root}/one", f"{root}/two"))
+    refuses(FileNotFoundError, lambda: disk.link(f"{root}/none", f"{root}/three"))
+    disk.unlink(f"{root}/one")
+    assert (disk.names(root), disk.read(f"{root}/two")) == (["two"], b"abc")
+
+
+def test_remove_dir_removes_an_empty_folder_only(door):
+    """ "Remove an empty folder; `OSError` with ENOTEMPTY if it is not empty." """
+    disk, root = door
+    disk.make_dirs(f"{root}/a/b")
+    with pytest.raises(OSError, match="not empty") as refused:
+        disk.remove_dir(f"{root}/a")
+    assert refused.value.errno == errno.ENOTEMPTY
+    disk.remove_dir(f"{root}/a/b")
+    disk.remove_dir(f"{root}/a")
+    assert disk.names(root) == []
+    refuses(FileNotFoundError, lambda: disk.names(f"{root}/a"))
+
+
 def test_a_removed_file_lives_on_for_those_who_have_it_open(door):
     disk, root = door
     file = disk.open(f"{root}/f", create=True)
@@ -199,6 +225,14 @@ def test_total_bytes_is_the_size_of_the_file_system(door):
     """ "Return the size of the file system of `path`." """
     disk, root = door
     assert disk.total_bytes(root) >= disk.free_bytes(root)
+
+
+def test_paths_of_one_file_system_have_its_number(door):
+    """ "two paths with the same number share their space." """
+    disk, root = door
+    disk.make_dirs(f"{root}/a/b")
+    assert disk.device(f"{root}/a/b") == disk.device(f"{root}/a") == disk.device(root)
+    refuses(FileNotFoundError, lambda: disk.device(f"{root}/none"))
 
 
 def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(door):

@@ -16,7 +16,7 @@ from autorecovery.ledger_checker import LedgerChecker
 from quire.cli.operations.context import OperationContext
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.ledgers import each_ledger
+from quire.cli.shell.ledger.ledgers import each_ledger
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState

@@ -15,9 +15,9 @@ import trio
 
 from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
-from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.marks import marks_of
+from quire.cli.shell.metadata.cookies import forget_cookie
+from quire.cli.shell.repair.marks import marks_of
 
 
 async def recover_bookie(

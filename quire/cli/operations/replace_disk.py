@@ -29,9 +29,9 @@ from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.decommission_bookie import copied_elsewhere, enough
 from quire.cli.operations.verify_replicas import tell, verify_replicas
-from quire.cli.shell.cookies import forget_cookie
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.marks import marks_of, working_auditor
+from quire.cli.shell.metadata.cookies import forget_cookie
+from quire.cli.shell.repair.marks import marks_of, working_auditor
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata.ledgers import LedgerMetadata

@@ -12,7 +12,7 @@ import trio
 
 from quire.cli.operations.context import OperationContext, checked
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.marks import marks_of
+from quire.cli.shell.repair.marks import marks_of
 
 
 async def rolling_restart(

@@ -16,7 +16,7 @@ import trio
 from quire.cli.operations.context import OperationContext
 from quire.cli.operations.verification import LedgerReport, ReadTotals, Verifier
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.marks import marks_of
+from quire.cli.shell.repair.marks import marks_of
 from quire.world.tasks import for_each
 
 LEDGERS_AT_ONCE = 8

@@ -25,6 +25,8 @@ class OptionKind(Enum):
 
     SWITCH = "none"
     TEXT = "text"
+    MAYBE_TEXT = "text or nothing"
+    """The value is the next word, if that is no option; else it is empty."""
     NUMBER = "number"
     LEDGER = "ledger id"
 
@@ -148,6 +150,12 @@ def parse(
             if equals:
                 raise UsageError(f"-{name} does not take a value")
             values[option.name] = True
+            continue
+        if option.kind is OptionKind.MAYBE_TEXT:
+            if not equals and at < len(words) and not words[at].startswith("-"):
+                value = words[at]
+                at += 1
+            values[option.name] = value
             continue
         if not equals:
             if at == len(words) or _is_option(words[at], by_name):

@@ -1,6 +1,7 @@
 """`quire shell [options] command ...`: parses the command line, runs the command, returns the exit code.
 
-    quire shell [-conf FILE] [-entryformat hex|string] [-ledgeridformat long|hex|uuid] [-json] COMMAND ...
+    quire shell [-conf FILE | -localbookie [HOST:PORT]] [-entryformat hex|string] [-ledgeridformat long|hex|uuid]
+                [-json] COMMAND ...
 
 Exit codes are the original's: 0 done, 255 failed or not understood, 1 refused; 254 see ledgermetadata. The reason of
 a failure is one line on standard error.
@@ -17,29 +18,21 @@ from typing import Final, TextIO
 
 import trio
 
-from quire.cli.shell import (
-    bookies,
-    cluster,
-    cookies,
-    decommission,
-    entry_logs,
-    indexes,
-    journals,
-    ledgers,
-    marks,
-    probes,
-    reading,
-    recovery,
-)
-from quire.cli.shell.arguments import CommandOption, LedgerIdFormat, OptionKind, parse
+from quire.cli.shell.arguments import Arguments, CommandOption, LedgerIdFormat, OptionKind, parse
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import OpenStore, Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.errors import FAILED, ShellError, UsageError
+from quire.cli.shell.ledger import ledgers, probes, reading
+from quire.cli.shell.local import disk_files, entry_logs, indexes, journals
+from quire.cli.shell.metadata import bookie_ids, bookies, cluster, cookies, overview
+from quire.cli.shell.offline import bookie_cookie, consistency, conversion, formatting, rebuilding
 from quire.cli.shell.output import Output
+from quire.cli.shell.repair import decommission, forced_checks, marks, recovery
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.servers.cluster_config import load_config
+from quire.servers.local_confs import BASE, CONFIG_FOLDER, CONFIG_VARIABLE, ORIGINALS_CONFIG_FOLDER, conf_name
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 from quire.world.unwrap import leaves
@@ -63,6 +56,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
         journals,
         entry_logs,
         indexes,
+        disk_files,
+        overview,
+        bookie_ids,
+        forced_checks,
+        formatting,
+        bookie_cookie,
+        conversion,
+        rebuilding,
+        consistency,
     )
     for command in module.COMMANDS
 }
@@ -75,12 +77,19 @@ _GLOBAL: Final = (
         help=f"The bk_server.conf; default: the file in {CONF_VARIABLE}, else {DEFAULT_CONF} if it exists, else the "
         "defaults.",
     ),
+    CommandOption(
+        name="localbookie",
+        kind=OptionKind.MAYBE_TEXT,
+        help="A bookie of a local cluster (quire localbookie), by its host:port; without one, that cluster. Its "
+        f"configuration is in the folder of {CONFIG_VARIABLE}, default: {CONFIG_FOLDER}.",
+    ),
     CommandOption(name="entryformat", kind=OptionKind.TEXT, help="Format of printed entries: string (default) or hex."),
     CommandOption(
         name="ledgeridformat", kind=OptionKind.TEXT, help="Format of ledger ids: long (default), hex or uuid."
     ),
     _JSON,
 )
+_LOCAL: Final = "localbookie"
 _HELP: Final = ("help", "-help", "--help", "-h")
 
 
@@ -145,7 +154,7 @@ def _run(
     output = Output(out, err, as_json=general.has("json") or arguments.has("json"))
     shell = Shell(
         world=real_world(),
-        config=load_config(_conf(general.text("conf"), environment)),
+        config=load_config(_conf(general, environment)),
         output=output,
         ask=partial(confirm, err, stdin),
         open_store=open_store,
@@ -163,13 +172,18 @@ def split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     >>> split(["-conf", "bk.conf", "readledger", "-l", "5"])
     (['-conf', 'bk.conf'], 'readledger', ['-l', '5'])
     """
-    with_value = {option.name for option in _GLOBAL if option.kind is not OptionKind.SWITCH}
+    kinds = (OptionKind.SWITCH, OptionKind.MAYBE_TEXT)
+    with_value = {option.name for option in _GLOBAL if option.kind not in kinds}
     at = 0
     while at < len(words):
         word = words[at]
         if not word.startswith("-") or word in _HELP:
             return list(words[:at]), word, list(words[at + 1 :])
-        at += 2 if word.lstrip("-") in with_value else 1
+        name = word.lstrip("-")
+        has_value = name in with_value
+        if name == _LOCAL:
+            has_value = at + 1 < len(words) and ":" in words[at + 1]
+        at += 2 if has_value else 1
     return list(words), None, []
 
 
@@ -202,8 +216,28 @@ def _command(name: str) -> Command:
     return command
 
 
-def _conf(given: str | None, environment: Mapping[str, str]) -> str | Path | None:
-    named = given or environment.get(CONF_VARIABLE)
+def _conf(general: Arguments, environment: Mapping[str, str]) -> str | Path | None:
+    if general.has(_LOCAL):
+        if general.has("conf"):
+            raise UsageError(f"give one of -conf and -{_LOCAL}")
+        return _local_conf(general.text(_LOCAL) or BASE, environment)
+    named = general.text("conf") or environment.get(CONF_VARIABLE)
     if named:
         return named
     return DEFAULT_CONF if DEFAULT_CONF.exists() else None
+
+
+def _local_conf(name: str, environment: Mapping[str, str]) -> Path:
+    """Return the configuration of a bookie of a local cluster, or of the cluster. Raises ShellError."""
+    given = environment.get(CONFIG_VARIABLE)
+    folders = (Path(given),) if given else (CONFIG_FOLDER, ORIGINALS_CONFIG_FOLDER)
+    folder = next((each for each in folders if each.is_dir()), None)
+    if folder is None:
+        raise ShellError(
+            f"there is no folder {' or '.join(map(str, folders))}: start quire localbookie, or set {CONFIG_VARIABLE}"
+        )
+    path = folder / conf_name(name)
+    if not path.is_file():
+        known = sorted(each.stem for each in folder.glob("*.conf") if each.stem != BASE)
+        raise ShellError(f"there is no {path}; the local bookies are {', '.join(known) or 'none'}")
+    return path

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bookie.config import BookieConfig
+from bookie.config import BookieConfig, check_folders
 from quire.servers.bookie.auth_keys import BookieAuthKeys
+from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.metrics_keys import MetricsKeys
@@ -20,27 +21,9 @@ from quire.service.unsupported import BOOKIE_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieProcessKeys:
+class BookieProcessKeys(BookieNameKeys):
     """Keys of the process around a bookie."""
 
-    read_only_enabled: bool = conf_key(
-        "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
-    listening_interface: str = conf_key(
-        "listeningInterface", "", doc="Network interface to listen on, such as eth0. Empty: all."
-    )
-    allow_loopback: bool = conf_key(
-        "allowLoopback",
-        False,
-        doc="true: the bookie's name may be an address that only this machine can reach; false: such a "
-        "bookie does not start.",
-    )
-    use_host_name: bool = conf_key(
-        "useHostNameAsBookieID", False, doc="true: the bookie's name is its host's name, not its address."
-    )
-    use_short_host_name: bool = conf_key(
-        "useShortHostName", False, doc="With useHostNameAsBookieID: the name without its domain."
-    )
     allow_ephemeral_ports: bool = conf_key(
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."
     )
@@ -81,18 +64,7 @@ class BookieServerConfig:
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "
                 "tlsClientAuthentication=true: the role is in the client's certificate"
             )
-        for key, folders in (
-            ("journalDirectories", self.bookie.journal_directories),
-            ("ledgerDirectories", self.bookie.ledger_directories),
-            ("indexDirectories", self.bookie.index_directories),
-        ):
-            if len(folders) > 1:
-                raise ValueError(
-                    f"{key}={','.join(folders)}: a bookie has one folder of each kind here; run one bookie per folder, "
-                    "with its own bookieId and port"
-                )
-            if not folders and key != "indexDirectories":
-                raise ValueError(f"{key}: a bookie needs a folder")
+        check_folders(self.bookie)
         if self.bookie.port == 0 and not self.process.allow_ephemeral_ports:
             raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")
 

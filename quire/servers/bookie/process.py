@@ -7,11 +7,8 @@ cookies, disk).
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
-import socket
-import struct
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -23,7 +20,7 @@ import trio
 
 from bookie.bookie import open_bookie
 from bookie.cookie import rebuild_command
-from bookie.errors import BookieError, StorageFailedError
+from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
 from quire.metadata.bookies import Endpoint, check_bookie_id
@@ -42,6 +39,7 @@ from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
+from quire.servers.bookie.host_name import interface_address, own_host
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
@@ -56,7 +54,6 @@ from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
 
-_SIOCGIFADDR = 0x8915
 _CONNECT_TIMEOUT_S = 30.0
 """Deadline of one attempt; `open_when_there` makes further ones."""
 
@@ -131,35 +128,6 @@ def _absolute(folders: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(os.path.abspath, folders))
 
 
-def own_host(config: BookieProcessKeys) -> str:
-    """Return the name of this machine, or its address. Raises ConfigError if others cannot reach it."""
-    address = interface_address(config.listening_interface) if config.listening_interface else None
-    name = socket.getfqdn()
-    if address is None:
-        try:
-            address = socket.gethostbyname(socket.gethostname())
-        except OSError as error:
-            raise ConfigError(f"this host's name has no address ({error}): set advertisedAddress") from error
-    if address.startswith("127.") and not config.allow_loopback:
-        raise ConfigError(
-            f"this host's name resolves to {address}, which others cannot reach: set advertisedAddress or "
-            "listeningInterface, or allowLoopback=true for a cluster on one machine"
-        )
-    if config.use_host_name:
-        return name.partition(".")[0] if config.use_short_host_name else name
-    return address
-
-
-def interface_address(name: str) -> str:
-    """Return the IPv4 address of a network interface. Raises ConfigError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError as error:
-            raise ConfigError(f"listeningInterface={name}: {error.strerror}") from error
-    return socket.inet_ntoa(answer[20:24])
-
-
 def check_user(config: BookieProcessKeys) -> None:
     """Raise ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
@@ -204,6 +172,7 @@ async def serve(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
+        nursery.start_soon(end_when, bookie.disks.must_end, DisksFullError(NO_ROOM_ENDS), name="disks full")
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()

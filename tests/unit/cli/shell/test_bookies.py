@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.cli.shell.bookies import size_text
+from quire.cli.shell.metadata.bookies import size_text
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, register
 from tests.unit.cli.shell.build import with_bookies
 

@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 
 from bookie.journal.format import FENCE_ID, PADDING_MASK, Fence, FileHeader, LedgerKey, record_bytes
-from quire.cli.shell.journal_scan import JournalRecord, JournalScan
+from quire.cli.shell.local.journal_scan import JournalRecord, JournalScan
 from tests.unit.bookie.build import KEY, run_of
 
 HEADER = FileHeader(6, 512, True, None)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.cli.shell.ledger_text import has_entries_on, metadata_text, metadata_value
+from quire.cli.shell.ledger.ledger_text import has_entries_on, metadata_text, metadata_value
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DigestType
 

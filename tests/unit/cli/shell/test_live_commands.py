@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from quire.cli.shell import bookies, reading
 from quire.cli.shell.errors import ShellError, UsageError
+from quire.cli.shell.ledger import reading
+from quire.cli.shell.metadata import bookies
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, LedgerFencedError
 from quire.metadata import ledger_codec

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from quire.cli.shell.ledgers import READS_AT_ONCE
+from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
+from quire.cli.shell.ledger.ledgers import READS_AT_ONCE
 from quire.metadata import bookies, ledger_codec
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState, read_instance_id
 from quire.metadata.local.memory import MemoryStore
+from quire.world.real import real_world
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
 from tests.unit.cli.shell.build import MemoryCluster
@@ -69,6 +71,9 @@ class Typist:
                 return self.shown(ran.told)
             case "conf":
                 self.cluster.conf.write_text(f"{step.word()}\n")
+            case "configure":
+                with self.cluster.conf.open("a") as conf:
+                    conf.write(f"{step.word()}\n".replace(":", "=", 1))
             case "file":
                 name, _, text = step.word().partition(" ")
                 (self.folder / name).write_text(text.encode().decode("unicode_escape"))
@@ -123,6 +128,7 @@ class Typist:
         *dialogues(TESTDATA / "clusters.txt"),
         *dialogues(TESTDATA / "ledgers.txt"),
         *dialogues(TESTDATA / "cookies.txt"),
+        *dialogues(TESTDATA / "overview.txt"),
     ],
 )
 def test_a_command(dialogue: Dialogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,3 +151,41 @@ def test_many_ledgers_come_with_their_metadata_in_order(tmp_path: Path) -> None:
     values = typist.cluster.shell("listledgers", "-m", "--json").values
     assert [value["ledgerId"] for value in values] == list(range(count))
     assert values[0]["metadata"]["ensembles"] == {"0": ["b:1", "b:2"]}
+
+
+def test_the_checks_of_the_auditor_get_an_old_time(tmp_path: Path) -> None:
+    typist = Typist(tmp_path, "/bk/ledgers")
+    typist.cluster.do(lambda store: store.create("/bk"))
+    typist.cluster.shell("initnewcluster")
+    began = real_world().clock.wall_ms()
+    values = typist.cluster.shell("forceauditchecks", "-calc", "-rc", "--json").values
+    assert [value["check"] for value in values] == ["checkallledgerscheck", "replicascheck"]
+
+    async def times(store: MemoryStore) -> list[int | None]:
+        rng = real_world().rng
+        marks = UnderreplicatedLedgers(store, root="/bk/ledgers", rng=rng, wall_ms=lambda: 0, owner="")
+        return [await marks.check_time(check) for check in CheckTime]
+
+    found = typist.cluster.do(times)
+    assert found[1] is None
+    for each in (found[0], found[2]):
+        assert 0 <= each + 21 * 86_400_000 - began < 60_000
+    ran = typist.cluster.shell("forceauditchecks", "-ppc")
+    assert re.fullmatch(r"Resetting PlacementPolicyCheckCTime to : \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\n", ran.out)
+    assert "restart the process that whoisauditor names" in ran.err
+
+
+def test_ledgers_name_a_bookie_by_its_host_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostbyname", lambda name: "10.1.2.3")
+    monkeypatch.setattr("socket.getfqdn", lambda: "one.example.org")
+    typist = Typist(tmp_path, "/bk/ledgers")
+    typist.cluster.do(lambda store: store.create("/bk"))
+    typist.cluster.shell("initnewcluster")
+    typist.put(Line.of("", "put 0 on=10.1.2.3:3181,b:2"))
+    ran = typist.cluster.shell("updateledgers", "-b", "hostname", "-s", "1000", "-v", "true", "-p", "1")
+    assert ran.out.splitlines()[-1] == "Total number of ledgers issued=1 updated=1"
+    (value,) = typist.cluster.shell("listledgers", "-m", "--json").values
+    assert value["metadata"]["ensembles"] == {"0": ["one.example.org:3181", "b:2"]}
+    typist.cluster.shell("updateledgers", "-b", "ip", "-s", "1000")
+    (value,) = typist.cluster.shell("listledgers", "-m", "--json").values
+    assert value["metadata"]["ensembles"] == {"0": ["10.1.2.3:3181", "b:2"]}

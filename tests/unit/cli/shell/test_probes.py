@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from quire.cli.shell import probes
 from quire.cli.shell.arguments import LedgerIdFormat
 from quire.cli.shell.context import Shell, open_zookeeper
 from quire.cli.shell.entry_text import EntryFormat
 from quire.cli.shell.errors import ShellError
+from quire.cli.shell.ledger import probes
+from quire.cli.shell.ledger.probes import local_bookie_id
 from quire.cli.shell.output import Output
-from quire.cli.shell.probes import local_bookie_id
 from quire.ledger.errors import LedgerError, NotEnoughBookiesError
 from quire.metadata.bookies import Cookie, encode_cookie
 from quire.servers.cluster_config import SHELL, ClusterConfig

@@ -5,8 +5,8 @@ import io
 from bookie.journal.format import ExplicitLac, Fence, LedgerKey, Record
 from quire.cli.shell.arguments import LedgerIdFormat
 from quire.cli.shell.entry_text import EntryFormat
+from quire.cli.shell.local.records import RecordPrinter
 from quire.cli.shell.output import Output
-from quire.cli.shell.records import RecordPrinter
 from tests.unit.bookie.build import DIGEST, KEY, entry
 
 PRINTER = RecordPrinter(ledger_ids=LedgerIdFormat.HEX, entries=EntryFormat.STRING, with_data=True)

@@ -16,14 +16,13 @@ from quire.metadata.errors import MetadataUnavailableError, SessionExpiredError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie import process as command
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
+from quire.servers.bookie.host_name import interface_address, own_host
 from quire.servers.bookie.process import (
     BookieStartError,
     Ready,
     RegistrationError,
     exit_code,
-    interface_address,
     located,
-    own_host,
     run_bookie,
     serve,
 )

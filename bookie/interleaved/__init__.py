@@ -1,0 +1,1 @@
+"""Index files of BookKeeper's InterleavedLedgerStorage and SortedLedgerStorage: read, written, and converted."""

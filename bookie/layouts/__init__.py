@@ -1,0 +1,1 @@
+"""Older layouts of a bookie's directories, and their upgrade."""

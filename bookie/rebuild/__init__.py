@@ -1,0 +1,1 @@
+"""Rebuilding the indexes of a stopped bookie from its entry logs and journals."""

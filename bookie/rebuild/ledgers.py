@@ -1,0 +1,166 @@
+"""Rebuilding the ledger index from journals and entry logs. Blocking.
+
+    1  a new index is written beside the old one: a row for every ledger in a journal file or an entry log
+    2  the old index is renamed to ledgers.PREV-<time>, and the new one to ledgers
+
+Every ledger is fenced, since a lost fence would let two writers go on. The entries of ledgers that were deleted may
+still be in the logs: garbage collection finds and removes such ledgers again.
+
+The original leaves all keys empty and writes keys of 16 bytes. Here the master key and the explicit LAC of a ledger are
+taken from the old index, if its row can be read, else from the journals, and the rows have their usual keys.
+
+Source: BookKeeper's LedgersIndexRebuildOp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from bookie.db_ledger_storage.entry_log_format import Scan, log_id_of, log_name
+from bookie.db_ledger_storage.ledger_index import LedgerRow
+from bookie.errors import JournalDamagedError, StorageDamagedError
+from bookie.journal.format import NO_MARK, ExplicitLac, Force, LedgerKey
+from bookie.journal.replay import Replay
+from bookie.rebuild.trees import remove_tree, replace_folder
+from quire.world.damage import DamagedError
+from quire.world.doors import Disk, KeyValueMaker
+
+REBUILT: Final = "ledgers.REBUILT"
+_NAME: Final = "ledgers"
+_ROWS_PER_BATCH: Final = 1000
+_ALL: Final = (bytes(8), b"\x80")
+_ID_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class RebuiltLedgers:
+    """Result of a rebuild. `backup`: where the old index is, "" if there was none."""
+
+    ledgers: int = 0
+    with_key: int = 0
+    backup: str = ""
+    notes: list[str] = field(default_factory=list)
+    """Damage that was met, and passed over."""
+
+
+Found = Callable[[int, str], None]
+"""Called with each ledger and where it was found: `journal` or `entry log`."""
+
+
+def rebuild_ledgers(
+    disk: Disk,
+    maps: KeyValueMaker,
+    journals: Sequence[str],
+    ledgers: str,
+    index: str,
+    stamp: str,
+    *,
+    mine: Callable[[int], bool] = lambda ledger_id: True,
+    found: Found = lambda ledger_id, where: None,
+    progress: Callable[[str, int, int], None] = lambda log, done, total: None,
+) -> RebuiltLedgers:
+    """Rebuild the index in `index` of the logs in `ledgers`, all folders `current`, which the caller has locked.
+
+    `mine`: whether a ledger of the journals belongs to this ledger folder. OSError: nothing was changed.
+    """
+    result = RebuiltLedgers()
+    rows: dict[int, LedgerRow] = {}
+    old = _old_rows(maps, index, result)
+
+    def add(ledger_id: int, where: str) -> None:
+        if ledger_id not in rows and 0 <= ledger_id <= _ID_MAX:
+            rows[ledger_id] = replace(old.get(ledger_id, LedgerRow()), fenced=True)
+            found(ledger_id, where)
+
+    for journal in journals:
+        _from_journal(disk, journal, mine, rows, add, result)
+    log_ids = sorted(log_id for log_id in map(log_id_of, disk.names(ledgers)) if log_id >= 0)
+    for done, log_id in enumerate(log_ids, 1):
+        for ledger_id in _from_log(disk, f"{ledgers}/{log_name(log_id)}", result):
+            add(ledger_id, "entry log")
+        progress(log_name(log_id), done, len(log_ids))
+    remove_tree(disk, f"{index}/{REBUILT}")
+    _write(maps, f"{index}/{REBUILT}", rows)
+    result.ledgers = len(rows)
+    result.with_key = sum(bool(row.master_key) for row in rows.values())
+    result.backup = replace_folder(disk, index, _NAME, REBUILT, f"{_NAME}.PREV-{stamp}")
+    return result
+
+
+def _old_rows(maps: KeyValueMaker, index: str, result: RebuiltLedgers) -> dict[int, LedgerRow]:
+    """Return the rows of the old index that can be read."""
+    rows: dict[int, LedgerRow] = {}
+    try:
+        old = maps.open(f"{index}/{_NAME}", create=False)
+    except BlockingIOError:
+        raise
+    except (OSError, DamagedError) as error:
+        result.notes.append(f"the old index cannot be opened, keys come from the journals alone: {error}")
+        return rows
+    try:
+        for key, value in old.scan(*_ALL):
+            ledger_id = int.from_bytes(key[:8], "big")
+            if len(key) == 8 or ledger_id not in rows:
+                try:
+                    rows[ledger_id] = LedgerRow.decode(value)
+                except StorageDamagedError as error:
+                    result.notes.append(f"ledger {ledger_id}: {error}")
+    except OSError as error:
+        result.notes.append(f"the old index can be read in part: {error}")
+    finally:
+        old.close()
+    return rows
+
+
+def _from_journal(
+    disk: Disk,
+    journal: str,
+    mine: Callable[[int], bool],
+    rows: dict[int, LedgerRow],
+    add: Found,
+    result: RebuiltLedgers,
+) -> None:
+    """Add the ledgers of all files of a journal, those that a replay no longer needs too."""
+    reading = Replay(disk, journal, NO_MARK, skip_invalid=True, quiet=True)
+    try:
+        for batch in reading.batches():
+            for record in batch:
+                if isinstance(record, Force) or not mine(record.ledger_id):
+                    continue
+                add(record.ledger_id, "journal")
+                row = rows.get(record.ledger_id)
+                if row is None:
+                    continue
+                if isinstance(record, LedgerKey):
+                    rows[record.ledger_id] = replace(row, master_key=record.key)
+                elif isinstance(record, ExplicitLac):
+                    rows[record.ledger_id] = replace(row, explicit_lac=bytes(record.package))
+    except JournalDamagedError as error:
+        result.notes.append(f"{error.path} is damaged at offset {error.offset}: {error.reason}")
+
+
+def _from_log(disk: Disk, path: str, result: RebuiltLedgers) -> Iterator[int]:
+    with closing(disk.open(path, writable=False)) as file:
+        scan = Scan(file.pread, file.size())
+        for entry in scan:
+            yield entry.ledger_id
+        if scan.torn_at >= 0:
+            result.notes.append(f"{path} is torn or damaged at offset {scan.torn_at}")
+
+
+def _write(maps: KeyValueMaker, path: str, rows: dict[int, LedgerRow]) -> None:
+    new = maps.open(path)
+    try:
+        batch, waiting = new.batch(), 0
+        for ledger_id, row in rows.items():
+            batch.put(ledger_id.to_bytes(8, "big"), row.encode())
+            waiting += 1
+            if waiting == _ROWS_PER_BATCH:
+                new.write(batch, sync=False)
+                batch, waiting = new.batch(), 0
+        new.write(batch, sync=True)
+    finally:
+        new.close()

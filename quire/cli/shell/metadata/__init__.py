@@ -1,0 +1,1 @@
+"""Commands of the shell on the metadata of a cluster and on its bookies."""

@@ -1,0 +1,1 @@
+"""Commands of the shell on the folders of a stopped bookie."""

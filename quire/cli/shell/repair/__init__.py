@@ -1,0 +1,1 @@
+"""Commands of the shell on auto recovery, and those that move copies."""

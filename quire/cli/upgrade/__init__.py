@@ -1,0 +1,1 @@
+"""`quire upgrade`: a bookie's directories in an older layout."""
