@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.bookie_rows.run import QUIRE, Bound, Row, Run
 from bench.bookies import Bookie, restart
-from bench.procs import pss_mb
+from bench.procs import cpu_s, pss_mb
 from bench.raw_bookie import fill
 from bench.waiting import poll_until
 
@@ -58,6 +58,7 @@ def _exact(text: str, sample: str) -> float:
 def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
     of = f"{entries:,} entries in {ledgers:,} ledgers"
     start = Row(title=f"start, {of}", unit="s", bound=Bound(limit=5, better="less", alone=True))
+    start_cpu = Row(title="  CPU of the start", unit="s", bound=Bound(limit=5, better="less", alone=True))
     memory = Row(
         title=f"  PSS (caches of {CACHES} MB + 120)",
         unit="MB",
@@ -84,6 +85,7 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
             begun = time.perf_counter()
             bookie = restart(group, 0)
             start.add(QUIRE, time.perf_counter() - begun)
+            start_cpu.add(QUIRE, cpu_s(bookie.pids))
             passes = [_value(bookie.get("/metrics"), "quire_event_loop_longest_pass_ms")]
             some.add(QUIRE, collect(bookie))
             none.add(QUIRE, collect(bookie))
@@ -96,7 +98,7 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
             )
         run.say(f"large: {_size(bookie.folder) / 1e6:,.0f} MB on disk")
     longest.found[QUIRE] = [min(longest.found[QUIRE])]
-    return [start, memory, none, some, longest]
+    return [start, start_cpu, memory, none, some, longest]
 
 
 def _size(folder: Path) -> int:

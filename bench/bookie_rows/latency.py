@@ -104,9 +104,9 @@ class _Phases:
 @contextmanager
 def _draining(bookie: Bookie, filled: Filled) -> Iterator[None]:
     """Read everything again and again in another process, each time from the disk."""
-    given = [bookie.folder, bookie.port, filled.first_ledger, filled.entries, filled.size]
-    command = [sys.executable, "-m", "bench.bookie_rows.drain", *map(str, given)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    imports = "from bench.bookie_rows.drain import drain_forever; from bench.raw_bookie import Filled"
+    program = f"{imports}; drain_forever({str(bookie.folder)!r}, {bookie.port}, {filled!r})"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has begun
         try:

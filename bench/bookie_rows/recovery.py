@@ -10,6 +10,7 @@ import time
 
 from bench.bookie_rows.run import Bound, Row, Run, kind_of
 from bench.bookies import restart
+from bench.procs import cpu_s
 from bench.raw_bookie import LEDGERS, flood
 
 SIZE = 4096
@@ -17,7 +18,9 @@ FLUSHED_LATE: dict[str, object] = {"flushInterval": 3_600_000, "gcWaitTime": 3_6
 
 
 def recovery_rows(run: Run, megabytes: int) -> list[Row]:
-    row = Row(title="recovery of the journal", unit="MB/s", bound=Bound(limit=150, better="more", alone=True))
+    bound = Bound(limit=150, better="more", alone=True)
+    row = Row(title="recovery of the journal", unit="MB/s", bound=bound)
+    cpu = Row(title="recovery of the journal, per second of CPU", unit="MB/s", bound=bound)
     cache = {"dbStorage_writeCacheMaxSizeMb": 5 * megabytes}
     ours: dict[str, object] = {**FLUSHED_LATE, **cache}
     for number in range(run.rounds):
@@ -33,15 +36,19 @@ def recovery_rows(run: Run, megabytes: int) -> list[Row]:
                 begun = time.perf_counter()
                 restart(group, 0, {"dbStorage_writeCacheMaxSizeMb": 256})
                 with_journal = time.perf_counter() - begun
+                cpu_with_journal = cpu_s(group.bookies[0].pids)
                 group.bookies[0].stop()
                 begun = time.perf_counter()
                 restart(group, 0)
                 without = time.perf_counter() - begun
+                cpu_without = cpu_s(group.bookies[0].pids)
                 mb = filled.entries * LEDGERS * SIZE / 1e6
                 row.add(kind, mb / max(with_journal - without, 1e-3))
+                cpu.add(kind, mb / max(cpu_with_journal - cpu_without, 1e-2))
                 run.say(
                     f"recovery, round {number + 1}, {kind}: {mb:,.0f} MB, start in {with_journal:.2f} s, without in "
-                    f"{without:.2f} s: {row.found[kind][-1]:,.0f} MB/s"
+                    f"{without:.2f} s: {row.found[kind][-1]:,.0f} MB/s, "
+                    f"{cpu.found[kind][-1]:,.0f} MB per second of CPU"
                 )
                 group.bookies[0].stop()
-    return [row]
+    return [row, cpu]
