@@ -49,12 +49,13 @@ class Start(NamedTuple):
 
 class Starts(NamedTuple):
     """Facts that a start depends on: `plans` for each journal, `served` and `sealed` for each ledger directory, as
-    `has_served` and `has_seal` of Start.
+    `has_served` and `has_seal` of Start. `skips`: a damaged part of a journal is left out.
     """
 
     plans: tuple[ReplayPlan, ...]
     served: tuple[bool, ...]
     sealed: tuple[bool, ...]
+    skips: bool = False
 
 
 def mark_name(journal: int, journals: int) -> str:
@@ -89,7 +90,7 @@ def check_journals(disk: Disk, config: BookieConfig) -> Starts:
     plans: list[ReplayPlan] = []
     directories = range(len(config.ledger_directories))
     served, sealed = [False] * len(directories), [False] * len(directories)
-    has_journal = False
+    has_journal = skips = False
     for journal, folder in enumerate(config.journal_directories):
         marks: list[LogMark | None] = []
         seals: list[Sealed] = []
@@ -112,11 +113,13 @@ def check_journals(disk: Disk, config: BookieConfig) -> Starts:
         )
         plans.append(found)
         has_journal = has_journal or bool(journal_ids(disk, current))
-        for _ in _replay(disk, config, journal, found, quiet=True).batches():
+        replay = _replay(disk, config, journal, found, quiet=True)
+        for _ in replay.batches():
             pass
+        skips = skips or bool(replay.given_up)
     if has_journal and not any(served):
         served = [True] * len(served)
-    return Starts(tuple(plans), tuple(served), tuple(sealed))
+    return Starts(tuple(plans), tuple(served), tuple(sealed), skips)
 
 
 def read_plan(disk: Disk, directory: str, mark_path: str, seal_path: str) -> Start:
