@@ -179,7 +179,7 @@ async def test_who_reads_a_number_of_entries_at_a_time_gets_full_batches_from_wh
     storage = await with_ledger(host, StorageOptions(read_ahead_entries=1000, read_ahead_bytes=256_000))
     storage.add(run_of(1, range(1000), 1000))
     await storage.flush()
-    counts = []
+    counts: list[int] = []
     while sum(counts) < 1000:
         given = (1, sum(counts), 100, 5 << 20)
         counts.append(len(ids_of(storage.reader.read_cached(*given) or storage.reader.read_run(*given))))

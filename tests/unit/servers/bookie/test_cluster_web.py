@@ -52,7 +52,8 @@ async def running(folder: Path) -> AsyncIterator[tuple[Ask, MemoryStore, str]]:
         "httpServerPort": 0,
     }
     config = located(BOOKIE.build(values), "/ledgers")
-    stop, there, found = trio.Event(), trio.Event(), []
+    stop, there = trio.Event(), trio.Event()
+    found: list[Ready] = []
 
     def ready(about: Ready) -> None:
         found.append(about)
@@ -63,6 +64,7 @@ async def running(folder: Path) -> AsyncIterator[tuple[Ask, MemoryStore, str]]:
         with trio.fail_after(30):
             await there.wait()
             http = found[0].http
+            assert http is not None
 
             async def ask(path: str, method: str = "GET", body: object = None) -> tuple[int, str]:
                 return await request(http, method, path, body)
