@@ -28,6 +28,7 @@ from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.common.checkers import require
 from simulation.common.histories import watched
+from simulation.common.folder_nemesis import FOLDER_ERRORS, FOLDER_FAULTS
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
@@ -67,6 +68,11 @@ class LedgerSummary:
     """Faults by kind."""
     virtual_s: float = 0.0
 
+    @property
+    def folder_faults(self) -> int:
+        """Return how many single directories had a fault."""
+        return sum(count for kind, count in self.faults if kind in FOLDER_FAULTS)
+
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
@@ -86,7 +92,8 @@ class LedgerStory:
     def __init__(self, universe: Universe, tale: Tale) -> None:
         self.universe = universe
         self.tale = tale
-        self.swarm = ledger_swarm.draw(universe.derive("swarm"))
+        drawn = ledger_swarm.draw(universe.derive("swarm"))
+        self.swarm = ledger_swarm.draw_directories(drawn, universe.derive("directories"))
         self.tree = WatchedTree(self._metadata_changed)
         self.checker = LedgerChecker(self._has, self._fenced)
         self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
@@ -246,7 +253,7 @@ class LedgerStory:
             await bookie.wait_up()
         for client in self.clients:
             client.start()
-        with trio.fail_after(600):
+        with trio.fail_after(1200):
             await self.nemesis.run(rng.randint(FAULTS_MIN + 2, 14))
         with trio.fail_after(LIVENESS_S):
             await self.nemesis.heal()
@@ -322,5 +329,6 @@ def run_ledger_history(
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        log.check(FULL_DISK_ERRORS if full_disks else ())
+        announced = FOLDER_ERRORS if summary.folder_faults else ()
+        log.check((*announced, *(FULL_DISK_ERRORS if full_disks else ())))
         return summary
