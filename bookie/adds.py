@@ -227,10 +227,16 @@ class Adds:
         storage = bookie.storage
         journal = bookie.journal
         known_key, fenced = storage.key_and_fence(ledger_id)
-        rc = may_add(known_key, key, fenced, bookie.read_only, flags, journal_failed=journal.failed is not None)
-        if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.room.take(run.size):
-            bookie.disks.ran_out()
-            rc = Rc.READ_ONLY
+        disks = bookie.disks
+        allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
+        rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
+        if rc is Rc.OK and not flags & HIGH_PRIORITY:
+            room = disks.rooms[ledger_id % len(disks.rooms)]
+            if not room.take(run.size):
+                disks.ran_out()
+                if not room.reason:
+                    return False  # until the disks are measured
+                rc = Rc.READ_ONLY
         if rc is not Rc.OK:
             self._refused(add, rc)
             return True

@@ -27,6 +27,9 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.adds import LedgerAdds, SpreadAdds
 from bookie.directories.assembly import Parts, parts
 from bookie.directories.readers import LedgerReadWorkers, SpreadReadWorkers
+from bookie.disks.mode import Mode, status_at_start
+from bookie.disks.partitions import check_partitions
+from bookie.disks.status import BookieStatus
 from bookie.disks.watch import DiskWatch
 from bookie.errors import JournalFailedError, StorageFailedError
 from bookie.fencing import FenceTable
@@ -61,7 +64,10 @@ class Bookie:
     A server opens the sessions (`BookieSession(bookie, write)`), one for each connection.
     """
 
-    def __init__(self, world: World, config: BookieConfig, parts: Parts, disks: DiskWatch) -> None:
+    def __init__(
+        self, world: World, config: BookieConfig, parts: Parts, disks: DiskWatch, status: BookieStatus | None = None
+    ) -> None:
+        """`status`: its status when it stopped, if that is to be obeyed."""
         self.world = world
         self.config = config
         self._parts = parts
@@ -78,14 +84,13 @@ class Bookie:
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
-        self._told_read_only = config.force_read_only
-        self.read_only = config.force_read_only or bool(disks.reason)
+        self.mode = Mode(world, config, disks, status)
+        self.mode.on_change = self._mode_changed
+        self.read_only = self.mode.read_only
         """True if no adds are accepted except those of high priority (recovery and cursors).
 
-        Changed by `set_read_only` and by full disks.
+        Changed by `set_read_only`, by full disks and by flushes that fail.
         """
-        self.state_changed = trio.Event()
-        """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
         """Instance id of the cluster."""
         self.failed = trio.Event()
@@ -136,7 +141,8 @@ class Bookie:
         self.directories.changed = self._directory_changed
         disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
-        if disks.reason:
+        disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
+        if disks.is_full:
             self.storage.end_log_later()
 
     def _make_adds(self) -> LedgerAdds:
@@ -262,29 +268,26 @@ class Bookie:
         """Positions stored in the files lastMark, by journal."""
         return self._checkpoints.last_marks
 
+    @property
+    def state_changed(self) -> trio.Event:
+        """Return the event that is set, and replaced, when `read_only` changes."""
+        return self.mode.changed
+
     def set_read_only(self, read_only: bool) -> None:
         """Refuse or accept adds. A bookie configured as read-only, or with a full disk, stays read-only."""
-        if not self.config.force_read_only:
-            self._told_read_only = read_only
-            self._set_state()
+        self.mode.set(read_only)
 
-    def _set_state(self) -> None:
-        read_only = self._told_read_only or self.disks.reason != ""
-        if self._stopping or read_only == self.read_only:
-            return
-        log.info("read-only" if read_only else "writable")
-        self.read_only = read_only
-        self.state_changed.set()
-        self.state_changed = trio.Event()
+    def _mode_changed(self) -> None:
+        self.read_only = self.mode.read_only
 
     def _room_changed(self) -> None:
         """React to a disk that became full or has room again.
 
         When it is full, a checkpoint and a round of garbage collection make room.
         """
-        full = self.disks.reason != ""
+        full = self.disks.is_full
         self.journal.economize(full)
-        self._set_state()
+        self.mode.update()
         if full:
             self.storage.end_log_later()
             self.request_flush()
@@ -356,6 +359,8 @@ class Bookie:
             "disks": self.disks.run,
             "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
+        if self.mode.is_kept:
+            jobs["mode"] = self.mode.keep
         for number, journal in enumerate(self.journal.journals):
             suffix = f" {number}" if number else ""
             jobs |= {f"journal groups{suffix}": journal.run, f"journal syncs{suffix}": journal.sync_often}
@@ -379,7 +384,7 @@ class Bookie:
         self.world.offload.give_up()
 
     async def _stop(self) -> None:
-        self.read_only = True
+        self.mode.stop()
         self._stopping = True
         self.adds.refuse_waiting()
         self.passes.end()
@@ -412,12 +417,14 @@ async def open_bookie(
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        await world.offload.run(partial(check_partitions, world.disk, config), name="partitions")
         start = await plan(world, config)
         if disks is None:
             disks = DiskWatch(world, config)
             await world.offload.run(disks.make_room, name="disk room")
         await folders.mark_dirty(world, config)
-        bookie = Bookie(world, config, parts(world, config, disks), disks)
+        status = await status_at_start(world, config)
+        bookie = Bookie(world, config, parts(world, config, disks), disks, status)
         await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:

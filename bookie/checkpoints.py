@@ -21,7 +21,7 @@ import trio
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.barrier import MarkBarrier
-from bookie.directories.health import STALLED_AFTER_S, Health
+from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
 from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
 from bookie.errors import JournalFailedError, StorageFailedError
@@ -57,7 +57,7 @@ class Checkpoints:
         config: BookieConfig,
         journals: Sequence[Journal],
         storages: Sequence[DbLedgerStorage],
-        health: Health,
+        health: DirectoryHealth,
         disks: DiskWatch,
         stats: BookieStats,
         job_failures: JobFailures,

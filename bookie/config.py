@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.disks.config import DiskKeys
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.settings.indexes import IndexKeys
@@ -88,7 +89,7 @@ def check_folders(config: BookieFolders) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
+class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -44,7 +44,7 @@ class Found:
 
 
 class Stamp(Enum):
-    """What to do with the cookies."""
+    """Decision on the cookies."""
 
     NONE = "all are there"
     NEW = "the bookie is new: stamp the folders, and give the cluster its first copy"

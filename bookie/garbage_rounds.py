@@ -15,7 +15,7 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
@@ -63,7 +63,7 @@ class GarbageRounds:
         world: World,
         config: BookieConfig,
         storages: Sequence[DbLedgerStorage],
-        health: Health,
+        health: DirectoryHealth,
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],
@@ -162,7 +162,7 @@ class GarbageRounds:
     async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
         """Collect and compact; return whether nothing failed."""
         asked = self._asked
-        if asked is None and self._disks.reason and self._config.force_when_full:
+        if asked is None and self._disks.is_almost_full and self._config.force_when_full:
             asked = AskedCompactions()
         began = trio.current_time()
         try:
@@ -194,7 +194,8 @@ class GarbageRounds:
     async def _compact(self, asked: AskedCompactions | None) -> None:
         schedule, status = self.schedule, self.status
         began = trio.current_time()
-        kind = schedule.due(began, asked=asked, full=self._disks.reason != "")
+        full, almost_full = self._disks.is_full, self._disks.is_almost_full
+        kind = schedule.due(began, asked=asked, full=full, almost_full=almost_full)
         if kind is None:
             return
         threshold, max_s = schedule.bounds(kind)
@@ -202,6 +203,8 @@ class GarbageRounds:
         done: list[CompactionResult] = []
         try:
             for storage in self._usable():
+                if self._disks.full_directory(self._directory) and not self._disks.may_compact(self._directory):
+                    continue
                 left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
                 done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
         finally:
@@ -222,7 +225,8 @@ class GarbageRounds:
             )
 
     def _goes_on(self, kind: CompactionKind, asked: AskedCompactions | None) -> bool:
-        return self.schedule.goes_on(kind, asked=asked is not None, full=self._disks.reason != "")
+        full, almost_full = self._disks.is_full, self._disks.is_almost_full
+        return self.schedule.goes_on(kind, asked=asked is not None, full=full, almost_full=almost_full)
 
     async def compact_locations(self, paths: Sequence[str] = ()) -> None:
         """Compact the location index of each directory, or only those of these paths. OSError."""
@@ -255,7 +259,7 @@ class GarbageRounds:
                     while self._asked is None:
                         await self._hurried.wait()
                         self._hurried = trio.Event()
-        if self._disks.reason:
+        if self._disks.is_full:
             self._hurried.set()
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ import trio
 
 from bookie.disks.watch import DiskWatch
 from bookie.errors import StorageFailedError
+from bookie.recovery import NO_ROOM
 from quire.service.background import JobFailures, job_backoff
 from quire.service.log import get_logger
 from quire.world.doors import Rng
@@ -30,6 +31,7 @@ def retrying(
     """
     backoff = job_backoff(rng)
     log_again = 0.0
+    key = object()
 
     async def attempt(job: Callable[[], Awaitable[None]]) -> bool:
         nonlocal log_again
@@ -41,16 +43,18 @@ def retrying(
             if trio.current_time() >= log_again:
                 log.error("checkpoint failed, retrying", reason=str(error))
                 log_again = trio.current_time() + LOGGED_EVERY_S
-            disks.failed(f"a checkpoint failed: {error}")
+            disks.flush_failed(key, f"a checkpoint failed: {error}", no_room=error.errno in NO_ROOM)
             await trio.sleep(RETRY_S)
             return False
         except Exception:
             job_failures.add("checkpoint")
+            disks.flush_failed(key, "a checkpoint failed; see the log", no_room=False)
             with trio.move_on_after(backoff.next()):
                 await stop_wanted.wait()
         else:
             backoff.reset()
             log_again = 0.0
+            disks.flushed(key)
         return True
 
     return attempt

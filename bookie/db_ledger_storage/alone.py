@@ -1,4 +1,4 @@
-"""What a storage is to a bookie of several directories, and how it stands for all of them when it is the only one.
+"""Role of a storage in a bookie of several directories, also when it is the only one.
 
 See bookie/directories.
 """

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from bookie.adds import Add, AddBounds, AddingBookie, Adds, Passes
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
 from bookie.disks.watch import DiskWatch
 from bookie.journal.writer import Journal
@@ -75,7 +75,7 @@ class SpreadAdds:
         storages: Sequence[DbLedgerStorage],
         journals: Sequence[Journal],
         routes: Routes,
-        health: Health,
+        health: DirectoryHealth,
         bounds: AddBounds,
     ) -> None:
         self._bookie = bookie

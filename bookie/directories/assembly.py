@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.journals import LedgerJournal, SpreadJournal
 from bookie.directories.routes import Routes
 from bookie.directories.storage import LedgerStorage, SpreadStorage
@@ -24,8 +24,8 @@ class Parts(NamedTuple):
     storage: LedgerStorage
     journal: LedgerJournal
     routes: Routes
-    directories: Health
-    journals: Health
+    directories: DirectoryHealth
+    journals: DirectoryHealth
 
     @property
     def is_spread(self) -> bool:
@@ -43,8 +43,8 @@ class Parts(NamedTuple):
 def parts(world: World, config: BookieConfig, disks: DiskWatch) -> Parts:
     """Make storage and journal as configured. Caches and queues of all directories of a kind are bounded together."""
     routes = Routes(len(config.ledger_directories), len(config.journal_directories))
-    directories = Health("ledger directory", config.ledger_directories)
-    journals = Health("journal directory", config.journal_directories)
+    directories = DirectoryHealth("ledger directory", config.ledger_directories)
+    journals = DirectoryHealth("journal directory", config.journal_directories)
     storages = [
         DbLedgerStorage(world, folder, _options(config, number), index_directory=index)
         for number, (folder, index) in enumerate(zip(config.ledger_directories, config.indexes, strict=True))
@@ -56,7 +56,7 @@ def parts(world: World, config: BookieConfig, disks: DiskWatch) -> Parts:
     )
     written = [Journal(world, f"{folder}/current", journal_config) for folder in config.journal_directories]
     for journal in written:
-        journal.economize(disks.reason != "")
+        journal.economize(disks.is_full)
     if routes.directories == 1 and routes.journals == 1:
         return Parts(storages[0], written[0], routes, directories, journals)
     storage = SpreadStorage(storages, routes, directories)

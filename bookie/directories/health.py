@@ -26,7 +26,7 @@ STALLED_AFTER_S: Final = 30.0
 """Seconds that a flush may take. Much longer than a flush of a full write cache takes on a slow disk."""
 
 
-class Health:
+class DirectoryHealth:
     """State of the directories of one kind, `kind` in log lines."""
 
     def __init__(self, kind: str, folders: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.journals import LedgerJournal
 from bookie.directories.storage import LedgerStorage
 from bookie.disks.watch import DiskWatch
@@ -36,10 +36,10 @@ class MeasuredBookie(Protocol):
     def disks(self) -> DiskWatch: ...
 
     @property
-    def directories(self) -> Health: ...
+    def directories(self) -> DirectoryHealth: ...
 
     @property
-    def journals(self) -> Health: ...
+    def journals(self) -> DirectoryHealth: ...
 
 
 def register_directories(metrics: Metrics, bookie: MeasuredBookie) -> None:
@@ -49,7 +49,7 @@ def register_directories(metrics: Metrics, bookie: MeasuredBookie) -> None:
     metrics.gauge(
         "bookie_ledger_writable_dirs",
         "Folders of entry logs that take entries.",
-        lambda: 0 if bookie.disks.reason else len(bookie.directories.usable),
+        lambda: min(bookie.disks.writable_directories, len(bookie.directories.usable)),
     )
     metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: len(config.ledger_directories))
     metrics.family(

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
 from bookie.errors import NoEntryError, NoLedgerError
 from quire.wire.bookkeeper.entry import Buffer
@@ -20,7 +20,7 @@ from quire.wire.bookkeeper.entry import Buffer
 class SpreadReader:
     """As `EntryReader`, over several directories. DirectoryUnavailableError where one of them cannot be used."""
 
-    def __init__(self, storages: Sequence[DbLedgerStorage], routes: Routes, health: Health) -> None:
+    def __init__(self, storages: Sequence[DbLedgerStorage], routes: Routes, health: DirectoryHealth) -> None:
         self._storages = storages
         self._routes = routes
         self._health = health

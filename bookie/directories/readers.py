@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
 from bookie.reads import ReadWorkers
 
@@ -13,7 +13,7 @@ from bookie.reads import ReadWorkers
 class SpreadReadWorkers:
     """Workers by directory. `make` returns those of one, whose number it gets."""
 
-    def __init__(self, make: Callable[[int], ReadWorkers], routes: Routes, health: Health) -> None:
+    def __init__(self, make: Callable[[int], ReadWorkers], routes: Routes, health: DirectoryHealth) -> None:
         self.all = tuple(make(index) for index in range(routes.directories))
         """The workers of all directories."""
         self._routes = routes

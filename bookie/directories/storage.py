@@ -15,7 +15,7 @@ import trio
 from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.db_ledger_storage.options import StorageStats
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.reader import SpreadReader
 from bookie.directories.routes import Routes
 from bookie.requests import lac_of_package
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 class SpreadStorage:
     """Storages of several directories as one. `health` says which of them can be used."""
 
-    def __init__(self, storages: Sequence[DbLedgerStorage], routes: Routes, health: Health) -> None:
+    def __init__(self, storages: Sequence[DbLedgerStorage], routes: Routes, health: DirectoryHealth) -> None:
         self.directories = tuple(storages)
         """The storages of all directories."""
         self.routes = routes

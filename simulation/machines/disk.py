@@ -155,6 +155,12 @@ class SimDisk:
         """Return the bytes by which files in the folder of `path` can grow."""
         return 0 if self._image.folders.is_full(path) else self._image.free
 
+    def device(self, path: str) -> int:
+        self._power.check()
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "no such path", path)
+        return 0
+
     def sectors_read(self) -> int | None:
         return None
 

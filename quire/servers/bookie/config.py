@@ -24,9 +24,6 @@ from quire.service.unsupported import BOOKIE_RULES
 class BookieProcessKeys(BookieNameKeys):
     """Keys of the process around a bookie."""
 
-    read_only_enabled: bool = conf_key(
-        "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
     allow_ephemeral_ports: bool = conf_key(
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."
     )

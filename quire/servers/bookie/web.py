@@ -77,7 +77,7 @@ class BookieResources:
             "running": not failed,
             "readOnly": self._bookie.read_only,
             "shuttingDown": self._bookie.is_stopping,
-            "availableForHighPriorityWrites": not failed,
+            "availableForHighPriorityWrites": not failed and self._bookie.disks.takes_urgent,
         }
         unusable = {
             folder: reason
@@ -98,9 +98,12 @@ class BookieResources:
             return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
         if not wanted and self._config.bookie.force_read_only:
             return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
-        if wanted and not self._config.process.read_only_enabled:
+        if wanted and not self._config.bookie.read_only_mode_enabled:
             return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
         self._bookie.set_read_only(wanted)
+        if not await self._bookie.mode.kept():
+            reason = "The mode has changed, but cannot be stored for a restart: see the log of the bookie"
+            return PlainTextResponse(reason, status_code=500)
         return await self.read_only(request)
 
     async def sanity(self, request: Request) -> Response:

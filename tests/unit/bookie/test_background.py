@@ -61,7 +61,7 @@ async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(mon
     assert bookie.storage.ledgers() == []
 
 
-@pytest.mark.expect_error(FAILED)
+@pytest.mark.expect_error(FAILED, "flushes fail")
 async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, bookie: Bookie):
     flush = bookie.storage.flush
     tries: list[float] = []
@@ -77,12 +77,14 @@ async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch:
     assert len(tries) < 15, "with a pause that grows"
     assert pauses == sorted(pauses)
     assert failures(bookie, "checkpoint") == len(tries)
+    assert bookie.read_only
     monkeypatch.setattr(bookie.storage, "flush", flush)
     await trio.sleep(120)
+    assert not bookie.read_only
     assert bookie.last_mark == bookie.journal.of(0).mark()
 
 
-@pytest.mark.expect_error(FAILED)
+@pytest.mark.expect_error(FAILED, "flushes fail")
 async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypatch, world):
     store = await cluster(MemoryTree(), world)
     async with open_bookie(world, CONFIG, store) as bookie:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bookie.directories.barrier import MarkBarrier
-from bookie.directories.health import Health
+from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
 from bookie.errors import DirectoryUnavailableError
 from bookie.journal.format import LogMark
@@ -61,7 +61,7 @@ def test_a_failed_directory_holds_back_the_marks_of_the_journals_it_needs_and_no
 @pytest.mark.expect_error("does not answer", "failed, refusing its ledgers")
 def test_a_directory_that_stalled_is_used_again_and_one_that_failed_is_not() -> None:
     changes: list[int] = []
-    health = Health("ledger directory", ("/a", "/b"))
+    health = DirectoryHealth("ledger directory", ("/a", "/b"))
     health.changed = changes.append
     health.stalled(1)
     health.stalled(1)
