@@ -141,19 +141,43 @@ class Checkpoints:
         if len(directories) == 1:
             await self._flush(directories[0], now)
         else:
-            errors: list[OSError | StorageFailedError] = []
-            async with trio.open_nursery() as nursery:
-                for directory in directories:
-                    nursery.start_soon(self._flush_noting, directory, now, errors, name="checkpoint of a directory")
-            if errors:
-                raise errors[0]
+            await self._flush_all(directories, now)
         await self._move()
 
-    async def _flush_noting(self, directory: int, now: _Round, errors: list[OSError | StorageFailedError]) -> None:
-        try:
-            await self._flush(directory, now)
-        except (OSError, StorageFailedError) as error:
-            errors.append(error)
+    async def _flush_all(self, directories: Sequence[int], now: _Round) -> None:
+        """Flush directories at the same time. Those that turn out not to answer are not waited for.
+
+        OSError, StorageFailedError: of the first that failed.
+        """
+        errors: list[OSError | StorageFailedError] = []
+        waiting = set(directories)
+        ended = trio.Event()
+
+        async def flush(directory: int) -> None:
+            nonlocal ended
+            try:
+                await self._flush(directory, now)
+            except (OSError, StorageFailedError) as error:
+                errors.append(error)
+            waiting.discard(directory)
+            ended.set()
+
+        async def flush_each(nursery: trio.Nursery) -> None:
+            nonlocal ended
+            for directory in directories:
+                nursery.start_soon(flush, directory, name="checkpoint of a directory")
+            while any(not self._health.reasons[directory] for directory in waiting):
+                ended = trio.Event()
+                with trio.move_on_after(LOOK_S):
+                    await ended.wait()
+
+        if self._nursery is not None:
+            await flush_each(self._nursery)
+        else:
+            async with trio.open_nursery() as nursery:
+                await flush_each(nursery)
+        if errors:
+            raise errors[0]
 
     async def _prepare(self, directories: Sequence[int]) -> _Round:
         removed = {
@@ -268,23 +292,30 @@ class Checkpoints:
     async def write_last_mark(self, journal: int, mark: LogMark) -> None:
         """Write lastMark to all directories that can be used.
 
-        OSError: it is not certain what they have. A directory that fails for another reason than a lack of room fails.
+        A directory that fails for another reason than a lack of room fails. OSError: none has the mark for certain.
         """
         written: list[int] = []
+        errors: list[OSError] = []
         for directory in self._health.usable:
-            write = partial(self._write_mark, directory, journal, mark, written)
+            write = partial(self._write_mark, directory, journal, mark, written, errors)
             await self._unless_stalled(write, directory)
         if written:
             self.last_marks[journal] = mark
+        elif errors:
+            raise errors[0]
 
-    async def _write_mark(self, directory: int, journal: int, mark: LogMark, written: list[int]) -> None:
+    async def _write_mark(
+        self, directory: int, journal: int, mark: LogMark, written: list[int], errors: list[OSError]
+    ) -> None:
         write = partial(self.marks[journal].write, directory, mark)
         try:
             await self._world.offload.run(write, name="last mark")
         except OSError as error:
-            if not self._isolates or error.errno in NO_ROOM:
+            if not self._isolates:
                 raise
-            self.directory_failed(directory, error)
+            if error.errno not in NO_ROOM:
+                self.directory_failed(directory, error)
+            errors.append(error)  # the marks of the other directories are enough: the greatest counts
         else:
             written.append(directory)
 
@@ -371,7 +402,8 @@ class Checkpoints:
                 self._move_wanted.set()
 
     async def _make_often(self, directory: int) -> None:
-        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
+        only = directory if self._isolates else None
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted, directory=only)
         while not self._stop_wanted.is_set():
             with trio.move_on_after(self._config.flush_interval_ms / 1000):
                 await self._wanted[directory].wait()

@@ -23,7 +23,7 @@ FOLDER_ERRORS: Final = (
     "directory does not answer",
     "the storage has failed",
     "stop abandoned",
-    "the journal has failed",
+    "journal failed",
     "read failed",
 )
 """Expected ERROR texts in the log."""

@@ -27,8 +27,8 @@ from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.common.checkers import require
-from simulation.common.histories import watched
 from simulation.common.folder_nemesis import FOLDER_ERRORS, FOLDER_FAULTS
+from simulation.common.histories import watched
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale

@@ -22,19 +22,15 @@ def block() -> None:
     Outside of a worker's job the event loop would wait for the disk. That is an error of the program.
     """
     current = getcurrent()
-    assert isinstance(current, _Stack), "the event loop waits for a disk that hangs"
+    assert current.parent is not None, "the event loop waits for a disk that hangs"
     current.parent.switch(True)
-
-
-class _Stack(greenlet):
-    """Stack of a job."""
 
 
 class Job(Generic[T]):
     """One run of a job that may block."""
 
     def __init__(self, job: Callable[[], T]) -> None:
-        self._stack: Any = _Stack(self._run)
+        self._stack: Any = greenlet(self._run)
         self._stack.gr_context = copy_context()
         self._job = job
         self._results: list[T] = []
