@@ -223,7 +223,9 @@ class DiskWatch:
         """Measure the disks until cancelled."""
         async with trio.open_nursery() as nursery:
             if len(self._directories) > 1 or len(self._journals) > 1:
-                spaces, journals = self._first or await self._world.offload.run(self._measure, name="disk room")
+                if self._first is None:
+                    self._first = await self._world.offload.run(self._measure, name="disk room")
+                spaces, journals = self._first
                 self._measuring = Measuring(self._world, nursery, self._directories, self._journals, spaces, journals)
             await self._measure_often()
 

@@ -35,6 +35,8 @@ EXPECTED = {
     ("mark-trusted", "standalone"): {"NoSilentLoss"},
     ("delivery-above-LAC", "standalone"): {"NothingAboveLacIsDelivered", "NoOutOfOrderEntries"},
     ("ack-before-fsync", "ledger"): LOST,
+    ("directory-passed", "ledger"): LOST,
+    ("failed-directory-passed", "ledger"): LOST,
     ("recovery-reads-do-not-fence", "ledger"): {*LOST, "FencedWritersNeverConfirm"},
     ("LAC-bound-removed", "ledger"): {*LOST, "NothingAboveLacIsRead"},
     ("coverage-loosened", "ledger"): {"FencedWritersNeverConfirm", *LOST},
