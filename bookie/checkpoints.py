@@ -31,7 +31,10 @@ from bookie.recovery import NO_ROOM
 from bookie.retries import retrying
 from bookie.stats import BookieStats
 from quire.service.background import JobFailures
+from quire.service.log import get_logger
 from quire.world.doors import NotSyncedError, World
+
+log = get_logger(__name__)
 
 LOOK_S: Final = 1.0
 """Seconds between two looks for a directory that does not answer."""
@@ -358,6 +361,11 @@ class Checkpoints:
         async def trim() -> None:
             try:
                 await self._journals[index].checkpoint_complete(self.last_marks[index])
+            except OSError as error:
+                if len(self._journals) == 1:
+                    raise
+                # The next checkpoint tries again. A broken directory is noticed by the journal's next write.
+                log.warning("files of a journal before its mark not deleted", journal=index, reason=str(error))
             finally:
                 self._trimming.discard(index)
 

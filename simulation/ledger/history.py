@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -89,11 +90,12 @@ class LedgerSummary:
 class LedgerStory:
     """One run of the history."""
 
-    def __init__(self, universe: Universe, tale: Tale) -> None:
+    def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False) -> None:
+        """`spread`: bookies have several directories, each with faults of its own."""
         self.universe = universe
         self.tale = tale
         drawn = ledger_swarm.draw(universe.derive("swarm"))
-        self.swarm = ledger_swarm.draw_directories(drawn, universe.derive("directories"))
+        self.swarm = ledger_swarm.draw_directories(drawn, universe.derive("directories")) if spread else drawn
         self.tree = WatchedTree(self._metadata_changed)
         self.checker = LedgerChecker(self._has, self._fenced)
         self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
@@ -311,17 +313,18 @@ def run_ledger_history(
     steps: bool = False,
     tale: Tale | None = None,
     full_disks: bool = False,
+    spread: bool = False,
 ) -> LedgerSummary:
     """Run one history.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
-    fill up, too."""
+    fill up, too. `spread`: bookies have several directories, with faults of single ones."""
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = LedgerStory(universe, tale or Tale(on=False))
+        story = LedgerStory(universe, tale or Tale(on=False), spread=spread)
         if full_disks:
             story.nemesis.fill_disks()
         with recoveries_observed(story):
@@ -332,3 +335,7 @@ def run_ledger_history(
         announced = FOLDER_ERRORS if summary.folder_faults else ()
         log.check((*announced, *(FULL_DISK_ERRORS if full_disks else ())))
         return summary
+
+
+run_spread_history = partial(run_ledger_history, spread=True)
+"""As `run_ledger_history`, of bookies with several directories."""

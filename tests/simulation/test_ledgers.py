@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from simulation.common.folder_nemesis import FOLDER_FAULTS
 from simulation.common.histogram import Histogram
 from simulation.common.sweep import Outcome, run_one, sweep
 from simulation.common.tale import Tale
@@ -52,14 +51,14 @@ def test_no_fault_of_a_cluster_loses_what_it_confirmed(
 ) -> None:
     with capsys.disabled():
         counts = assert_good(histories.of("ledger", SLICE))
-    assert set(counts) == {*FAULTS, *FOLDER_FAULTS}, "a slice has faults of every kind"
+    assert set(counts) == set(FAULTS), "a slice has faults of every kind"
 
 
 @pytest.mark.full
 def test_a_thousand_seeds_of_the_ledger_history(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         counts = assert_good(list(sweep(["ledger"], FULL, jobs=JOBS)))
-    assert min(counts[kind] for kind in (*FAULTS, *FOLDER_FAULTS)) >= 50
+    assert min(counts[kind] for kind in FAULTS) >= 50
 
 
 def test_a_history_recovers_ledgers_and_looks_at_every_copy() -> None:
