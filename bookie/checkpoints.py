@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.barrier import MarkBarrier
+from bookie.directories.barrier import MarkBarrier, Round
 from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
 from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
@@ -38,13 +38,6 @@ log = get_logger(__name__)
 
 LOOK_S: Final = 1.0
 """Seconds between two looks for a directory that does not answer."""
-
-
-class _Round(NamedTuple):
-    """Facts taken before a flush: positions of the journals, and removed ledgers that they cover, by directory."""
-
-    marks: list[LogMark]
-    removed: dict[int, list[int]]
 
 
 class Checkpoints:
@@ -147,7 +140,7 @@ class Checkpoints:
             await self._flush_all(directories, now)
         await self._move()
 
-    async def _flush_all(self, directories: Sequence[int], now: _Round) -> None:
+    async def _flush_all(self, directories: Sequence[int], now: Round) -> None:
         """Flush directories at the same time. Those that turn out not to answer are not waited for.
 
         OSError, StorageFailedError: of the first that failed.
@@ -182,7 +175,7 @@ class Checkpoints:
         if errors:
             raise errors[0]
 
-    async def _prepare(self, directories: Sequence[int]) -> _Round:
+    async def _prepare(self, directories: Sequence[int]) -> Round:
         removed = {
             directory: [each for each in self._storages[directory].removed_ledgers() if self._is_new(directory, each)]
             for directory in directories
@@ -190,7 +183,7 @@ class Checkpoints:
         # The mark must pass every record of a removed ledger, including records not yet on disk.
         drained = await self._force(drain=any(removed.values()))
         marks = [journal.mark() for journal in self._journals]
-        return _Round(marks, removed if drained else {})
+        return Round(marks, removed if drained else {})
 
     def _is_new(self, directory: int, ledger_id: int) -> bool:
         return (directory, ledger_id) not in self._removed
@@ -217,7 +210,7 @@ class Checkpoints:
                 await synced.wait()
         return all(synced.is_set() for synced in waiting)
 
-    async def _flush(self, directory: int, now: _Round) -> None:
+    async def _flush(self, directory: int, now: Round) -> None:
         """Flush a directory. OSError, StorageFailedError: it is not certain what is on its disk."""
         storage = self._storages[directory]
         async with self._flushing[directory]:
@@ -364,7 +357,7 @@ class Checkpoints:
             except OSError as error:
                 if len(self._journals) == 1:
                     raise
-                # The next checkpoint tries again. A broken directory is noticed by the journal's next write.
+                # The next checkpoint tries again.
                 log.warning("files of a journal before its mark not deleted", journal=index, reason=str(error))
             finally:
                 self._trimming.discard(index)

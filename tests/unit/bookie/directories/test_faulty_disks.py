@@ -1,5 +1,5 @@
-"""Covers bookie/directories/apart.py and bookie/disks/measuring.py: a disk that hangs, fails or is full concerns only its
-own directory. The faults are those of the simulated disk.
+"""Covers bookie/directories/apart.py and bookie/disks/measuring.py: a disk that hangs, fails or is full concerns only
+its own directory. The faults are those of the simulated disk.
 """
 
 from __future__ import annotations
