@@ -357,7 +357,6 @@ class Checkpoints:
             except OSError as error:
                 if len(self._journals) == 1:
                     raise
-                # The next checkpoint tries again.
                 log.warning("files of a journal before its mark not deleted", journal=index, reason=str(error))
             finally:
                 self._trimming.discard(index)

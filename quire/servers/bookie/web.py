@@ -35,6 +35,8 @@ from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.gc_web import GcResources
+from quire.servers.bookie.peer_jobs import PeerJobs
+from quire.servers.bookie.peer_jobs_web import peer_jobs_routes
 from quire.service.config import render_value
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
@@ -256,10 +258,12 @@ def web_app(
     config: BookieServerConfig,
     nursery: trio.Nursery,
     metrics: Metrics | None,
+    jobs: PeerJobs,
 ) -> Starlette:
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
     switched off."""
-    return make_original_app(metrics, BookieResources(bookie, metadata, config, nursery).routes(), not_found=_not_found)
+    routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *peer_jobs_routes(bookie, jobs)]
+    return make_original_app(metrics, routes, not_found=_not_found)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

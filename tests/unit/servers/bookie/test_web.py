@@ -20,6 +20,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie.config import BOOKIE
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.web import web_app
 from quire.servers.bookie.web_ports import bookie_metrics
 from quire.service.http import serve_web
@@ -80,8 +81,9 @@ async def with_web(
     async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-            metrics = bookie_metrics(bookie, ConnectionCounts(), config)
-            app = web_app(bookie, store, config, nursery, metrics)
+            jobs = PeerJobs(world, bookie, store, config, None)
+            metrics = bookie_metrics(bookie, ConnectionCounts(), config, jobs)
+            app = web_app(bookie, store, config, nursery, metrics, jobs)
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
 
         address = await nursery.start(serve)
