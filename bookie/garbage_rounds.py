@@ -12,15 +12,18 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
+from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.apart import Apart
 from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
-from bookie.garbage import collect_garbage
+from bookie.garbage import collect_garbage, ledgers_of
+from bookie.gc.overreplicated import OpenPeers, OverreplicatedLedgers, OverreplicatedStats
 from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from quire.metadata.errors import MetadataError
+from quire.metadata.ledgers import LedgerManager
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import Times
@@ -77,6 +80,10 @@ class GarbageRounds:
         self._checkpoint = checkpoint
         self._hurried = trio.Event()
         self._asked: AskedCompactions | None = None
+        self._metadata_throttle = CopyThrottle(config.metadata_rate)
+        self.open_peers: OpenPeers | None = None
+        """Connects to the other bookies. None: ledgers that they have by now stay here."""
+        self.overreplicated = OverreplicatedStats()
         now = trio.current_time()
         self.schedule = CompactionSchedule(config, now)
         self._locations_due = self._next_locations(now)
@@ -100,7 +107,12 @@ class GarbageRounds:
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
         part was dropped."""
-        all_collected = await self._apart.each(partial(self._collect, metadata, instance_id))
+        manager = partial(self._ledgers, metadata, instance_id)
+
+        async def collect(directory: int) -> Collected:
+            return await collect_garbage(self.storages[directory], manager, settle=self._checkpoint)
+
+        all_collected = await self._apart.each(collect)
         return Collected(
             ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
             logs=tuple([each for one in all_collected for each in one.logs]),
@@ -108,26 +120,66 @@ class GarbageRounds:
             failed=tuple([each for one in all_collected for each in one.failed]),
         )
 
-    async def _collect(self, metadata: MetadataStore, instance_id: str, directory: int) -> Collected:
-        return await collect_garbage(
-            self.storages[directory],
+    async def _ledgers(self, metadata: MetadataStore, instance_id: str) -> LedgerManager:
+        return await ledgers_of(
             metadata,
             root=self._config.ledgers_root,
             instance_id=instance_id,
             rng=self._world.rng,
-            settle=self._checkpoint,
+            throttle=self._metadata_throttle,
         )
 
     async def run(self, metadata: MetadataStore, instance_id: str) -> None:
         """Collect again and again, for ever."""
+        wait_s = self._config.overreplicated_wait_ms / 1000
         async with trio.open_nursery() as nursery:
             with self._apart.within(nursery):
-                while True:
-                    await self._until_due()
-                    began = trio.current_time()
-                    good = await self._round(metadata, instance_id)
-                    self._observe(self.status.rounds if good else self.status.rounds_failed, began)
-                    self._asked = None
+                if wait_s > 0:
+                    # Beside the rounds: a search reads the metadata of each ledger, and a full disk must not wait for
+                    # it.
+                    search = partial(self._run_searches, metadata, instance_id, wait_s)
+                    nursery.start_soon(search, name="search for ledgers of other bookies")
+                await self._run_rounds(metadata, instance_id)
+
+    async def _run_searches(self, metadata: MetadataStore, instance_id: str, wait_s: float) -> None:
+        while True:
+            await trio.sleep(wait_s)
+            try:
+                await self.collect_overreplicated(metadata, instance_id)
+            except (MetadataError, BookieError, OSError) as error:
+                log.warning("search for ledgers of other bookies failed, retrying", reason=str(error))
+
+    async def collect_overreplicated(self, metadata: MetadataStore, instance_id: str) -> list[int]:
+        """Delete the ledgers that other bookies have by now: gc/overreplicated.py. MetadataError, OSError,
+        BookieError: a part was deleted."""
+        if self.open_peers is None:
+            return []
+        collection = OverreplicatedLedgers(
+            self._world,
+            self._config.id,
+            self.open_peers,
+            at_once=self._config.overreplicated_at_once,
+            stats=self.overreplicated,
+        )
+
+        async def collect(directory: int) -> list[int]:
+            deleted = await collection.collect(self.storages[directory], await self._ledgers(metadata, instance_id))
+            if deleted:
+                try:
+                    await self._checkpoint()  # frees their ids
+                except (OSError, BookieError) as error:
+                    log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
+            return deleted
+
+        return [each for deleted in await self._apart.each(collect) for each in deleted]
+
+    async def _run_rounds(self, metadata: MetadataStore, instance_id: str) -> None:
+        while True:
+            await self._until_due()
+            began = trio.current_time()
+            good = await self._round(metadata, instance_id)
+            self._observe(self.status.rounds if good else self.status.rounds_failed, began)
+            self._asked = None
 
     async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
         """Collect and compact; return whether nothing failed."""

@@ -7,6 +7,7 @@ testing").
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bookie.config import BookieConfig
 
@@ -65,23 +66,11 @@ class Swarm:
     """Journal directories of a bookie."""
     directories: int = 1
     """Ledger directories of a bookie."""
-    log_size_max: int = 1 << 30
-    """Size of an entry log at which the next one is begun."""
-    compaction_s: int = 0
-    """Seconds between two minor compactions; 0: the default interval, which is longer than a history."""
+    bookie_settings: tuple[tuple[str, Any], ...] = ()
+    """Fields of BookieConfig with other values than `bookie_config` gives them."""
 
     def bookie_config(self, name: str) -> BookieConfig:
-        config = self._plain_config(name)
-        if not self.compaction_s:
-            return config
-        # In virtual time no compaction is too fast to be disturbed; each of the two kinds runs often.
-        return replace(
-            config,
-            minor_interval_s=self.compaction_s,
-            major_interval_s=2 * self.compaction_s,
-            minor_threshold=0.5,
-            major_threshold=0.95,
-        )
+        return replace(self._plain_config(name), **dict(self.bookie_settings))
 
     def _plain_config(self, name: str) -> BookieConfig:
         return BookieConfig(
@@ -89,7 +78,6 @@ class Swarm:
             host=name,
             journal_directories=folders("/journal", self.journals),
             ledger_directories=folders("/ledgers", self.directories),
-            entry_log_size_max=self.log_size_max,
             journal_prealloc_mb=1,
             journal_group_wait_ms=self.group_wait_ms,
             write_cache_mb=2,

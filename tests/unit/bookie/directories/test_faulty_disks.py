@@ -12,6 +12,7 @@ import trio
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
+from quire.wire.bookkeeper.v2_messages import AddAcks
 from tests.unit.bookie.build import Client
 from tests.unit.bookie.directories.rig import LEDGERS, SPREAD, fill, holds
 from tests.unit.bookie.machine import Machine
@@ -71,7 +72,9 @@ async def test_a_directory_that_cannot_be_measured_fails_alone(machine: Machine)
         assert bookie.directories.usable == [0, 2]
         assert not bookie.read_only
         await accept(client, 3)
-        assert (await client.add(1, 3)).rc == Rc.IO
+        answer = await client.add(1, 3)
+        assert isinstance(answer, AddAcks)
+        assert answer.rc == Rc.IO
         machine.host.disk.folders.mend(LEDGERS[1])
     async with machine.life() as (_, client):
         await holds(client)

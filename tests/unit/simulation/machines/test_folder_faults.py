@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import trio
 
-from quire.world.doors import GivenUpError, World
+from quire.world.doors import GivenUpError, Lane, World
 from simulation import Universe, run
 from simulation.machines.host import Host
 
@@ -110,7 +110,9 @@ def test_a_crash_ends_the_jobs_that_hang() -> None:
         host.disk.folders.hang("/b")
 
         async def server(world: World, stop: trio.Event) -> None:
-            lane = world.offload.lane("lane", lambda items: write_both(world, done), lambda *_: done.append("told"))
+            lane: Lane[int] = world.offload.lane(
+                "lane", lambda items: write_both(world, done), lambda *_: done.append("told")
+            )
             lane.put(1)
             await world.offload.run(partial(write_both, world, done))
 
