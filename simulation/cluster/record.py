@@ -34,13 +34,13 @@ from simulation.common.nemesis import Nemesis
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger.checkers import LedgerHistory
+from simulation.ledger.history import LEDGER
 from simulation.life.cast import Cast
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe
 
 NAMESPACE = "public/default"
-LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
 LIST = re.compile(r"/managed-ledgers/((?:public/[^/]+|pulsar/system)/persistent/[^/]+)$")
 CURSOR = re.compile(r"/managed-ledgers/(?:public/[^/]+|pulsar/system)/persistent/[^/]+/[^/]+$")
 SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/[^/]+/[^/]+$")
