@@ -73,7 +73,8 @@ class ClusterRecord:
             self.cast.keys if self.cast else {}
         )
         self.brokers = [BrokerNode(self, f"br{number}") for number in range(self.swarm.brokers)]
-        self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
+        recovery = self.swarm.recovery_config()
+        self.recoverers = [RecoveryNode(self, f"a{number}", recovery) for number in range(self.swarm.recoverers)]
         self.lost: BookieNode | None = None
         """The bookie whose disk is permanently lost."""
         self.lost_at = 0.0

@@ -39,7 +39,7 @@ from simulation.common.tale import Tale
 from simulation.day import swarm as day_swarm
 from simulation.day.clients import DayClient
 from simulation.day.faults import DayNemesis
-from simulation.day.observing import compactions_observed
+from simulation.day.observing import storages_observed
 from simulation.day.room import DiskUse, check_deleted, check_use
 from simulation.day.swarm import DAY_S, DaySwarm
 from simulation.ledger.checkers import LedgerViolationError
@@ -50,7 +50,7 @@ from simulation.machines.world import Universe, run
 
 LIVENESS_S = 600.0
 """Virtual seconds in which the healed bookies must close, repair and compact everything, each."""
-LOOK_S = 30.0
+LOOK_S = 120.0
 """Virtual seconds between two measurements of a disk with room; one second would be most of the work of a day."""
 MIB = 1 << 20
 SMALL_FILES = 64 << 10
@@ -107,13 +107,16 @@ class DayStory(LedgerStory):
         self.lost: BookieNode | None = None
         self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.clients = [DayClient(self, f"c{number}") for number in range(self.swarm.clients)]
-        self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
+        recovery = self.swarm.recovery_config()
+        self.recoverers = [RecoveryNode(self, f"a{number}", recovery) for number in range(self.swarm.recoverers)]
         self.nemesis = DayNemesis(self)
         self.ends: dict[int, float] = {}
         self.compactions = 0
         self.compacted_logs = 0
         self.compared = 0
         self.share = 0.0
+        self.again: dict[str, dict[int, int]] = {}
+        """By bookie and ledger: bytes of entries that were written again, which go with the ledger."""
         self.violation: ViolationError | None = None
         self.violated = trio.Event()
         self._last_clients = 0
@@ -135,6 +138,10 @@ class DayStory(LedgerStory):
         history = self.checker.histories.get(ledger_id)
         if history is not None and any(HOST.get() == node.name for node in self.recoverers):
             history.recoveries += 1
+
+    def written_again(self, host: str, ledger_id: int, size: int) -> None:
+        ledgers = self.again.setdefault(host, {})
+        ledgers[ledger_id] = ledgers.get(ledger_id, 0) + size
 
     def compacted(self, host: str, storage: DbLedgerStorage, result: CompactionResult) -> None:
         """Check a bookie that has just compacted: each row leads to its entry."""
@@ -285,7 +292,8 @@ class DayStory(LedgerStory):
             bookie = node.up
             assert bookie is not None
             check_deleted(node.id, await bookie.storage.local_ledgers(), deleted)
-            found = _use_of(node, self._read_all(node, bookie.storage))
+            again = sum([size for each, size in self.again.get(node.name, {}).items() if each in self.checker.stored])
+            found = _use_of(node, self._read_all(node, bookie.storage), again)
             if use:
                 check_use(found, log_size=self.swarm.entry_log_size, others_max=self._others_max())
                 logs += found.log_bytes
@@ -326,11 +334,11 @@ class DayStory(LedgerStory):
         )
 
 
-def _use_of(node: BookieNode, living: int) -> DiskUse:
+def _use_of(node: BookieNode, living: int, again: int) -> DiskUse:
     disk = node.host.disk
     sizes = {path: disk.file(path).volatile.size for path in disk.paths()}
     logs = {path: size for path, size in sizes.items() if path.endswith(".log")}
-    return DiskUse(node.id, tuple(logs.items()), living, sum(sizes.values()) - sum(logs.values()))
+    return DiskUse(node.id, tuple(logs.items()), living, again, sum(sizes.values()) - sum(logs.values()))
 
 
 def run_day_history(
@@ -346,7 +354,7 @@ def run_day_history(
             universe.trace.lines = lines
         story = DayStory(universe, tale or Tale(on=False))
         patches: list[Patch] = [(watch, "LOOK_S", LOOK_S)]
-        with patched(patches), recoveries_observed(story), compactions_observed(story):
+        with patched(patches), recoveries_observed(story), storages_observed(story):
             return await story.run_day()
 
     with watched() as log:

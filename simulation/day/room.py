@@ -1,6 +1,7 @@
 """Invariants of a bookie's disk at the end of a day, after a last major compaction. Pure.
 
-DiskUseIsBounded: entry logs have at most `SHARE_MAX` times the bytes of the living entries, and constants beside.
+DiskUseIsBounded: entry logs have at most `SHARE_MAX` times the bytes of the living entries, and of those that were
+written again, and constants beside.
 NothingDeletedComesBack: no bookie has anything of a deleted ledger.
 """
 
@@ -30,6 +31,9 @@ class DiskUse:
     """Name and bytes of each entry log."""
     living: int
     """Bytes of the entries of living ledgers, with their size fields."""
+    again: int
+    """Bytes of entries of living ledgers that were written again, by a repair, a replay or after a failed flush. What
+    compactions know of a log are the bytes of its ledgers, so an older copy goes with its ledger only."""
     others: int
     """Bytes of all other files."""
 
@@ -40,11 +44,12 @@ class DiskUse:
 
 def check_use(use: DiskUse, *, log_size: int, others_max: int) -> None:
     """Check one disk. `log_size`: bound of an entry log; `others_max`: journals, reserve and small files."""
-    allowed = SHARE_MAX * use.living + LOG_HEADER * len(use.logs) + OPEN_LOGS * (log_size + LOG_EXCESS)
+    allowed = SHARE_MAX * (use.living + use.again) + LOG_HEADER * len(use.logs) + OPEN_LOGS * (log_size + LOG_EXCESS)
     require(
         use.log_bytes <= allowed,
         "DiskUseIsBounded",
-        f"{use.bookie_id}: {use.log_bytes} bytes of entry logs for {use.living} of living entries, {allowed:.0f} are "
+        f"{use.bookie_id}: {use.log_bytes} bytes of entry logs for {use.living} of living entries, {use.again} "
+        f"written again, {allowed:.0f} are "
         f"allowed: {use.logs}",
     )
     require(

@@ -97,8 +97,8 @@ def draw(rng: random.Random) -> DaySwarm:
     quorums = rng.choice(QUORUMS)
     faults: Sequence[str] = rng.sample(FAULTS, rng.choice(FAULTS_PER_SEED))
     faults = [*faults, *(kind for kind in FREQUENT if kind not in faults and rng.random() < 0.6)]
-    minor_s = rng.choice((600, 1800, HOUR_S))
-    gc_wait_s = rng.choice((60, 300, 600))
+    minor_s = rng.choice((1200, HOUR_S))
+    gc_wait_s = rng.choice((120, 600, 1200))
     return DaySwarm(
         bookies=min(6, max(3, quorums[0] + rng.choice((1, 1, 2)))),
         clients=2,
@@ -107,11 +107,11 @@ def draw(rng: random.Random) -> DaySwarm:
         sizes=rng.choice(((200, 1000), (100, 3000), (20, 500, 8000))),
         runs=rng.choice(((1, 3), (2, 8))),
         window=rng.choice((10, 50)),
-        entries=rng.choice(((1, 10), (5, 20), (1, 40))),
+        entries=rng.choice(((1, 20), (10, 30), (1, 60))),
         pace_s=rng.choice((0.02, 1.0, 20.0)),
         protocols=rng.choice((("v2",), ("v3",), ("v2", "v3"))),
         group_wait_ms=0,
-        flush_interval_ms=1000 * rng.choice((30, 60, 300)),
+        flush_interval_ms=1000 * rng.choice((60, 300)),
         gc_wait_ms=1000 * gc_wait_s,
         add_timeout_s=rng.choice((1.0, 5.0)),
         read_timeout_s=rng.choice((1.0, 5.0)),
@@ -126,11 +126,11 @@ def draw(rng: random.Random) -> DaySwarm:
         calm_s=0.0,  # set by the number of faults
         faults=tuple(sorted(faults)),
         ambush=0.0,
-        faults_count=rng.choice((20, 40, 60)),
-        gap_s=rng.choice((900.0, 1500.0)),
+        faults_count=rng.choice((20, 30, 40)),
+        gap_s=rng.choice((1800.0, 3000.0)),
         lives_s=rng.choice(((600.0,), (1800.0, 4 * HOUR_S), (HOUR_S, 8 * HOUR_S))),
         kept=rng.choice((0.05, 0.2)),
-        entry_log_size=rng.choice((12_000, 24_000, 48_000)),
+        entry_log_size=rng.choice((12_000, 24_000, 40_000)),
         minor_interval_s=max(minor_s, gc_wait_s),
         major_interval_s=rng.choice((2, 4)) * HOUR_S,
         compaction_rate=rng.choice((0, 10, 1000)),

@@ -93,7 +93,7 @@ class LedgerStory:
         self.tree = WatchedTree(self._metadata_changed)
         self.finished = False
         self._cast()
-        self.by_id = {node.id: node for node in self.bookies}
+        self.by_id = {node.id: node for node in self.all_bookies}
         self.recoveries = 0
         self.followed = 0
         self.ensemble_changes = 0
@@ -104,9 +104,14 @@ class LedgerStory:
         """Draw the options of the seed, and make the hosts."""
         self.swarm = ledger_swarm.draw(self.universe.derive("swarm"))
         self.checker = LedgerChecker(self._has, self._fenced)
-        self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
+        self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
         self.nemesis = self.hunter = LedgerNemesis(self)
+
+    @property
+    def bookies(self) -> list[BookieNode]:
+        """Return the bookies that are not lost for good."""
+        return self.all_bookies
 
     @property
     def nodes(self) -> list[Node]:
