@@ -8,8 +8,10 @@ waits for each answer. The figures are CPU microseconds per acknowledgement, byt
 
 from __future__ import annotations
 
-import argparse
 import time
+from typing import Annotated
+
+import typer
 
 from cursors.ack_state import AckState
 from cursors.config import CursorConfig
@@ -18,15 +20,20 @@ from cursors.position_info import CursorNode, encode_node, encode_whole
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.log_index import LogIndex
 from quire.ledger.position import Position
+from quire.service.programs.command_line import run_command
 
 COUNTS = (0, 1000, 10_000, 100_000)
 ENTRIES = 1_000_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/bench acks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1000)
-    rounds = parser.parse_args().rounds
+    """Run the command line; return the exit code."""
+    return run_command(acks, name="scripts/bench acks", text=__doc__)
+
+
+def acks(
+    rounds: Annotated[int, typer.Option()] = 1000,
+) -> int:
     print(f"{'batches':>8} {'ack us':>8} {'entry':>8} {'whole':>9} {'node':>7}")
     for count in COUNTS:
         state = AckState(log(), Position(1, -1))

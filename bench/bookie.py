@@ -4,18 +4,20 @@ one of Apache BookKeeper in interleaved rounds; then random reads of entries tha
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from struct import Struct
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rocksdict import AccessType, Options, Rdict
@@ -24,6 +26,7 @@ from bench.bookies import Cluster, apache_classes, cluster, restart, zookeeper
 from bench.procs import cpu_s
 from bench.raw_bookie import LEDGERS, Filled, flood, random_reads
 from bench.yardstick import factor, measure, sentence
+from quire.service.programs.command_line import run_command
 
 console = Console()
 LOADS = (("1 KB", 1024, 1000), ("64 KB", 65536, 100))
@@ -110,18 +113,24 @@ def reads(folder: Path, zookeeper_port: int, seconds: float, count: int) -> dict
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench bookie", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each load")
-    parser.add_argument("--warm", type=float, default=20, help="seconds of load before measuring")
-    parser.add_argument("--fill", type=float, default=10, help="seconds of adds before the reads")
-    parser.add_argument("--reads", type=int, default=READS)
-    parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--folder", type=Path, help="folder of the data; its disk is measured")
-    given = parser.parse_args()
-    classes = None if given.no_apache else apache_classes()
-    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=given.folder))
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(adds_and_reads, name="scripts/bench bookie", text=__doc__)
+
+
+def adds_and_reads(
+    rounds: Annotated[int, typer.Option()] = 3,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each load.")] = 5,
+    warm: Annotated[float, typer.Option(help="Seconds of load before measuring.")] = 20,
+    fill: Annotated[float, typer.Option(help="Seconds of adds before the reads.")] = 10,
+    read_count: Annotated[int, typer.Option("--reads")] = READS,
+    no_apache: Annotated[bool, typer.Option("--no-apache")] = False,
+    data_folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder of the data; its disk is measured.")
+    ] = None,
+) -> int:
+    classes = None if no_apache else apache_classes()
+    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=data_folder))
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     yardstick = factor(measure())
     try:
@@ -131,21 +140,21 @@ def main() -> None:
             if classes is not None:
                 groups.append(stack.enter_context(cluster("apache", folder, port, 1, classes=classes)))
             for group in groups:
-                if given.warm:
-                    measure_adds(group, 1, 1024, 1000, given.warm)
-            for number in range(given.rounds):
+                if warm:
+                    measure_adds(group, 1, 1024, 1000, warm)
+            for number in range(rounds):
                 for load, (name, size, window) in enumerate(LOADS):
                     for group in groups:
                         first = 1000 * (number + 1) + 100 * load
-                        for figure, value in measure_adds(group, first, size, window, given.seconds).items():
+                        for figure, value in measure_adds(group, first, size, window, seconds).items():
                             found.setdefault((name, group.name), {}).setdefault(figure, []).append(value)
             for group in groups:
                 for bookie in group.bookies:
                     bookie.stop()
-            read = reads(folder, port, given.fill, given.reads)
+            read = reads(folder, port, fill, read_count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    table = Table(title=f"One bookie, fsync on, medians of {given.rounds} rounds")
+    table = Table(title=f"One bookie, fsync on, medians of {rounds} rounds")
     for column in ("add", "bookie", "entries/s", "CPU us per entry"):
         table.add_column(column)
     for (name, kind), figures in found.items():
@@ -157,7 +166,8 @@ def main() -> None:
     ratio = read["reads/s, page cache dropped"] / read["bare loop/s, page cache dropped"]
     console.print(f"beside the bare loop: {ratio:.2f}x")
     console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,6 @@ warmed by half a minute of mixed load first. CPU is that of all processes. Memor
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import statistics
@@ -18,9 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import pulsar
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +30,7 @@ from bench.servers import PULSAR_VERSION, pulsar_jars
 from bench.vs import Figure, Loaded, Results, compare, judged, report, warm
 from bench.yardstick import factor, measure, sentence
 from quire.service import log
+from quire.service.programs.command_line import run_command
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.lookup import owner_port
 from tools.local_cluster.original import OriginalCluster
@@ -94,9 +95,9 @@ UNDER_WAY_S = 0.05
 """Time after the kill within which receipts belong to earlier messages."""
 
 
-def loads(clusters: Sequence[Measured], given: argparse.Namespace) -> Results:
-    warm(clusters, given.warm)
-    found = compare(clusters, LOADS, given.rounds, given.seconds)
+def loads(clusters: Sequence[Measured], *, rounds: int, seconds: float, warm_s: float) -> Results:
+    warm(clusters, warm_s)
+    found = compare(clusters, LOADS, rounds, seconds)
     for cluster in clusters:
         found[cluster.name]["memory"] = {"pss_mb": pss_mb(cluster.server_pids)}
     return found
@@ -198,23 +199,27 @@ def repair_table(repairs: dict[str, Repair]) -> Table:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench cluster", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
-    parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
-    parser.add_argument("--ledgers", type=int, default=1000, help="ledgers to repair, of 100 x 1 KB")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, with commas (default: {','.join(PARTS)})")
-    parser.add_argument("--no-pulsar", action="store_true")
-    parser.add_argument("--picture", type=Path, default=Path("out/bench-cluster.png"))
-    given = parser.parse_args()
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(cluster, name="scripts/bench cluster", text=__doc__)
+
+
+def cluster(
+    rounds: Annotated[int, typer.Option()] = 3,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each timed workload.")] = 5,
+    warm_s: Annotated[float, typer.Option("--warm", help="Seconds of load before measuring.")] = 30,
+    ledgers: Annotated[int, typer.Option(help="Ledgers to repair, of 100 x 1 KB.")] = 1000,
+    only: Annotated[str, typer.Option(help="Parts, with commas.")] = ",".join(PARTS),
+    no_pulsar: Annotated[bool, typer.Option("--no-pulsar")] = False,
+    picture: Annotated[Path, typer.Option()] = Path("out/bench-cluster.png"),
+) -> int:
     log.configure("error", sys.stderr)
-    lib = None if given.no_pulsar else pulsar_jars()
+    lib = None if no_pulsar else pulsar_jars()
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
-    parts = given.only.split(",")
+    parts = only.split(",")
     if unknown := {*parts} - {*PARTS}:
-        parser.error(f"--only: there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        raise typer.BadParameter(f"--only: there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     yardstick = factor(measure())
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
     results: Results = {"quire": {}}
@@ -232,22 +237,23 @@ def main() -> None:
                     stack.callback(theirs.down)
                     theirs.up()
                     clusters.append(theirs)
-                results |= loads(clusters, given)
+                results |= loads(clusters, rounds=rounds, seconds=seconds, warm_s=warm_s)
         if "failover" in parts:
-            failover(folder, lib, given.rounds, results)
-        if "repair" in parts and given.ledgers > 0:
-            repairs = repair(folder, lib, given.ledgers, console.print)
+            failover(folder, lib, rounds, results)
+        if "repair" in parts and ledgers > 0:
+            repairs = repair(folder, lib, ledgers, console.print)
             for name, who in (("quire", "Quire, one worker"), ("pulsar", "Apache BookKeeper, one worker")):
                 if who in repairs:
                     results.setdefault(name, {})["repair"] = {"rate": repairs[who].rate}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     title = f"Quire beside Apache Pulsar {PULSAR_VERSION}: 1 broker, 3 bookies, ZooKeeper, 3/3/2, fsync on (medians)"
-    report(title, FIGURES, results, given.picture, judged_with_limits)
+    report(title, FIGURES, results, picture, judged_with_limits)
     if repairs:
         console.print(repair_table(repairs))
     console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

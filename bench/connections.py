@@ -8,16 +8,19 @@ The server is a process of its own; PSS is read from the kernel. Idle means CONN
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bench.procs import pss_mb
 from bench.raw import PONG, frame
 from bench.servers import Server, quire
+from quire.service.programs.command_line import run_command
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 CONNECT = frame(
@@ -105,12 +108,16 @@ async def measure(server: Server, count: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/bench connections", description=__doc__)
-    parser.add_argument("--count", type=int, default=5000)
-    arguments = parser.parse_args()
+    """Run the command line; return the exit code."""
+    return run_command(connections, name="scripts/bench connections", text=__doc__)
+
+
+def connections(
+    count: Annotated[int, typer.Option()] = 5000,
+) -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory(prefix="quire-connections-") as folder, quire(Path(folder)) as server:
         server.wait_until_listening(30)
-        asyncio.run(measure(server, arguments.count))
+        asyncio.run(measure(server, count))
     return 0

@@ -16,15 +16,18 @@ each row on one server and then on the other. Medians are printed. `out/bench-di
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bench.dispatching.rows import DRAIN, FAN_IN, SUBSCRIPTIONS, Found, Rows, Sizes
 from bench.picture import draw
 from bench.servers import PULSAR_VERSION, pulsar, pulsar_jars, quire
 from bench.vs import Figure, console, first_receipt, report, warm
+from quire.service.programs.command_line import run_command
 
 WORKLOADS = (
     "1 Shared",
@@ -85,36 +88,40 @@ def figures() -> list[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/bench dispatch", description=__doc__)
-    parser.add_argument("row", nargs="*", help="default: all")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--messages", type=int, default=20_000)
-    parser.add_argument("--drain-mb", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring, if Pulsar runs")
-    parser.add_argument("--no-pulsar", action="store_true")
-    given = parser.parse_args()
-    lib = None if given.no_pulsar else pulsar_jars()
+    """Run the command line; return the exit code."""
+    return run_command(dispatch, name="scripts/bench dispatch", text=__doc__)
+
+
+def dispatch(
+    rows: Annotated[list[str] | None, typer.Argument(metavar="[ROW]...", help="Default: all.")] = None,
+    rounds: Annotated[int, typer.Option()] = 3,
+    messages: Annotated[int, typer.Option()] = 20_000,
+    drain_mb: Annotated[int, typer.Option()] = 1000,
+    seconds: Annotated[float, typer.Option()] = 5.0,
+    warm_s: Annotated[float, typer.Option("--warm", help="Seconds of load before measuring, if Pulsar runs.")] = 30,
+    no_pulsar: Annotated[bool, typer.Option("--no-pulsar")] = False,
+) -> int:
+    lib = None if no_pulsar else pulsar_jars()
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
-    sizes = Sizes(given.messages, given.drain_mb, given.seconds)
+    sizes = Sizes(messages, drain_mb, seconds)
     with tempfile.TemporaryDirectory(prefix="quire-dispatch-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         sides = [Rows(stack.enter_context(quire(folder / "quire")), sizes)]
         if lib is not None:
             sides.append(Rows(stack.enter_context(pulsar(folder / "pulsar", lib)), sizes))
-        if unknown := set(given.row) - set(sides[0].runs):
-            parser.error(f"{', '.join(sorted(unknown))}: rows are {', '.join(sides[0].runs)}")
+        if unknown := set(rows or ()) - set(sides[0].runs):
+            raise typer.BadParameter(f"{', '.join(sorted(unknown))}: rows are {', '.join(sides[0].runs)}")
         for side in sides:
             first_receipt(side.server)
         if len(sides) > 1:
-            warm([side.server for side in sides], given.warm)
-        for number in range(given.rounds):
-            for row in given.row or sides[0].runs:
+            warm([side.server for side in sides], warm_s)
+        for number in range(rounds):
+            for row in rows or sides[0].runs:
                 # The order alternates, so that a drift of the machine favours neither.
                 for side in sides if number % 2 == 0 else reversed(sides):
                     side.runs[row]()
-                    console.print(f"round {number + 1}/{given.rounds}  {row:<14} {side.server.name}")
+                    console.print(f"round {number + 1}/{rounds}  {row:<14} {side.server.name}")
     results = {side.server.name: side.medians() for side in sides}
     title = f"Quire beside Apache Pulsar {PULSAR_VERSION}, both standalone, fsync on (medians)"
     report(title, figures(), results, Path("out/bench-dispatch.png"))

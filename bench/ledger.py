@@ -5,7 +5,6 @@ Then the ledger is read back in batches, and one bookie of Quire is made a hundr
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -18,8 +17,10 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import trio
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +30,7 @@ from bench.procs import cpu_s
 from quire.ledger import open_client
 from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
+from quire.service.programs.command_line import run_command
 from quire.world.real import real_world
 
 console = Console()
@@ -108,18 +110,24 @@ def slowed(bookie: Bookie) -> Iterator[None]:
         thread.join()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench ledger", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each load")
-    parser.add_argument("--warm", type=float, default=20, help="seconds of load before measuring")
-    parser.add_argument("--no-apache", action="store_true")
-    parser.add_argument("--folder", type=Path, help="folder of the data; its disk is measured")
-    given = parser.parse_args()
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(ledger, name="scripts/bench ledger", text=__doc__)
+
+
+def ledger(
+    rounds: Annotated[int, typer.Option()] = 3,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each load.")] = 5,
+    warm: Annotated[float, typer.Option(help="Seconds of load before measuring.")] = 20,
+    no_apache: Annotated[bool, typer.Option("--no-apache")] = False,
+    data_folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder of the data; its disk is measured.")
+    ] = None,
+) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log.configure("error")
-    classes = None if given.no_apache else apache_classes()
-    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=given.folder))
+    classes = None if no_apache else apache_classes()
+    folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=data_folder))
     found: dict[str, dict[str, list[float]]] = {}
     try:
         with contextlib.ExitStack() as stack:
@@ -128,18 +136,18 @@ def main() -> None:
             if classes is not None:
                 groups.append(stack.enter_context(cluster("apache", folder, port, 3, classes=classes)))
             for group in groups:
-                if given.warm:
-                    trio.run(append, group, given.warm)
-            for _ in range(given.rounds):
+                if warm:
+                    trio.run(append, group, warm)
+            for _ in range(rounds):
                 for group in groups:
-                    for figure, value in trio.run(append, group, given.seconds).items():
+                    for figure, value in trio.run(append, group, seconds).items():
                         found.setdefault(figure, {}).setdefault(group.name, []).append(value)
-            all_well = trio.run(partial(latencies, groups[0], given.seconds))
+            all_well = trio.run(partial(latencies, groups[0], seconds))
             with slowed(groups[0].bookies[0]):
-                one_slow = trio.run(partial(latencies, groups[0], given.seconds))
+                one_slow = trio.run(partial(latencies, groups[0], seconds))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    table = Table(title=f"Three bookies, 3/3/2, 1 KB, window {WINDOW}, fsync on, medians of {given.rounds} rounds")
+    table = Table(title=f"Three bookies, 3/3/2, 1 KB, window {WINDOW}, fsync on, medians of {rounds} rounds")
     for column in ("figure", "quire", "apache", "quire / apache"):
         table.add_column(column)
     for figure, values in found.items():
@@ -152,7 +160,8 @@ def main() -> None:
     for figure, value in all_well.items():
         slow = one_slow[figure]
         console.print(f"{figure}: {value:.2f}, with one bookie 100x slower {slow:.2f} ({slow / value:.2f}x)")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,7 +5,6 @@ The same ledger client, codec, session and storage in both cases; fsync on. Deci
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
@@ -14,8 +13,10 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import trio
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +36,7 @@ from quire.metadata.ledgers import LedgerManager, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.process import SWITCH_INTERVAL_S
 from quire.service import log
+from quire.service.programs.command_line import run_command
 from quire.world.doors import World
 from quire.world.real import real_world
 
@@ -160,10 +162,14 @@ async def with_child(port: int, pid: int, seconds: float) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench links", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3)
-    given = parser.parse_args()
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(links, name="scripts/bench links", text=__doc__)
+
+
+def links(
+    seconds: Annotated[float, typer.Option()] = 3,
+) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log.configure("error")
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
@@ -172,11 +178,11 @@ def main() -> None:
     process.start()
     try:
         assert process.pid is not None
-        apart = trio.run(with_child, port, process.pid, given.seconds)
+        apart = trio.run(with_child, port, process.pid, seconds)
     finally:
         process.kill()
         process.join()
-    together = trio.run(in_process, folder / "local", given.seconds)
+    together = trio.run(in_process, folder / "local", seconds)
     shutil.rmtree(folder, ignore_errors=True)
     table = Table(title="One writer, one bookie, fsync on")
     for column in ("figure", "in process", "child process"):
@@ -184,7 +190,8 @@ def main() -> None:
     for name, value in together.items():
         table.add_row(name, f"{value:.2f}", f"{apart[name]:.2f}")
     Console().print(table)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,18 +5,20 @@ Prints one JSON object: rate (messages/s), server CPU (us per message), latencie
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pulsar
+import typer
 
 from bench.procs import cpu_s
 from bench.raw import flood
+from quire.service.programs.command_line import one_of, run_command
 
 Result = dict[str, float]
 
@@ -264,19 +266,25 @@ WORKLOADS: dict[str, Callable[[Measurement], Result]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", choices=sorted(WORKLOADS))
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--pids", default="")
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--tag", default=str(time.time_ns()))
-    parser.add_argument("--token-file", type=Path, help="file with the token of the client's role")
-    given = parser.parse_args()
-    pids = [int(pid) for pid in given.pids.split(",") if pid]
-    token = b"" if given.token_file is None else given.token_file.read_bytes().strip()
-    print(json.dumps(WORKLOADS[given.workload](Measurement(given.port, pids, given.seconds, given.tag, token))))
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(load, name="python -m bench.load", text=__doc__)
+
+
+def load(
+    workload: Annotated[str, typer.Argument(help=f"One of {', '.join(sorted(WORKLOADS))}.")],
+    port: Annotated[int, typer.Option()],
+    pids_text: Annotated[str, typer.Option("--pids")] = "",
+    seconds: Annotated[float, typer.Option()] = 5,
+    tag: Annotated[str | None, typer.Option(show_default="the time")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token of the client's role.")] = None,
+) -> int:
+    one_of("WORKLOAD", workload, sorted(WORKLOADS))
+    pids = [int(pid) for pid in pids_text.split(",") if pid]
+    token = b"" if token_file is None else token_file.read_bytes().strip()
+    print(json.dumps(WORKLOADS[workload](Measurement(port, pids, seconds, tag or str(time.time_ns()), token))))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,7 +8,6 @@ rounds. Start of the session, and the first job of each kind, are left out.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -16,9 +15,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pulsar
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +26,7 @@ from bench.picture import draw
 from bench.servers import quire
 from bench.spark_feed import FileSource, dump
 from quire.client.message_id import MessageId
+from quire.service.programs.command_line import run_command
 from quire.spark.checks import require_java
 
 console = Console()
@@ -198,21 +199,25 @@ def report(results: dict[str, list[dict[str, float]]], folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/bench spark", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batched", type=int, default=400_000, help="messages of a round, in batches")
-    parser.add_argument("--unbatched", type=int, default=200_000, help="messages of a round, one by one")
-    parser.add_argument("--out", type=Path, default=Path("out"))
-    given = parser.parse_args()
+    """Run the command line; return the exit code."""
+    return run_command(rounds_of_spark, name="scripts/bench spark", text=__doc__)
+
+
+def rounds_of_spark(
+    rounds: Annotated[int, typer.Option()] = 3,
+    batched: Annotated[int, typer.Option(help="Messages of a round, in batches.")] = 400_000,
+    unbatched: Annotated[int, typer.Option(help="Messages of a round, one by one.")] = 200_000,
+    out: Annotated[Path, typer.Option()] = Path("out"),
+) -> int:
     require_java()
-    counts = {"batched": given.batched, "unbatched": given.unbatched}
+    counts = {"batched": batched, "unbatched": unbatched}
     results: dict[str, list[dict[str, float]]] = {kind: [] for kind in counts}
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as name:
         folder = Path(name)
         with quire(folder / "server") as server:
             spark = session(folder)
             bench = Bench(spark, server.port, server.web_port, folder)
-            for number in range(given.rounds + 1):
+            for number in range(rounds + 1):
                 for kind, count in counts.items():
                     tag = f"{number}-{time.time_ns()}"
                     found = bench.round(kind, count if number else count // 10, tag)
@@ -221,8 +226,8 @@ def main() -> int:
                     told = ", ".join(f"{what} {rate:,.0f}/s" for what, rate in found.items())
                     console.print(f"{'round ' + str(number) if number else 'warm-up'}, {kind}: {told}", highlight=False)
             spark.stop()
-    given.out.mkdir(parents=True, exist_ok=True)
-    report(results, given.out)
+    out.mkdir(parents=True, exist_ok=True)
+    report(results, out)
     return 0
 
 

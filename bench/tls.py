@@ -11,17 +11,19 @@ of the two runs of one round.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import statistics
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import trustme
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +31,7 @@ from bench.servers import Server, free_port, listens, pulsar, pulsar_jars, quire
 from bench.vs import run_load
 from bench.waiting import poll_until
 from broker.security.authentication.making import token_of_secret
+from quire.service.programs.command_line import run_command
 
 console = Console()
 RATE_RATIO_MIN = 0.6
@@ -144,18 +147,22 @@ def tls_pair(server: Server, tls_port: int, rate_min: float | None = None) -> Pa
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench tls", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROWS", help="tls or auth (default: both)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4, help="measured seconds of each flood")
-    parser.add_argument("--warm", type=float, default=20, help="seconds of load before measuring")
-    parser.add_argument("--no-pulsar", action="store_true")
-    given = parser.parse_args()
-    rows = given.rows or ROWS
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(tls, name="scripts/bench tls", text=__doc__)
+
+
+def tls(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[ROWS]...", help="tls, auth; default: both.")] = None,
+    rounds: Annotated[int, typer.Option()] = 5,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each flood.")] = 4,
+    warm: Annotated[float, typer.Option(help="Seconds of load before measuring.")] = 20,
+    no_pulsar: Annotated[bool, typer.Option("--no-pulsar")] = False,
+) -> int:
+    rows = names or ROWS
     if unknown := [each for each in rows if each not in ROWS]:
-        parser.error(f"{unknown[0]} is none of {', '.join(ROWS)}")
-    lib = None if given.no_pulsar or "tls" not in rows else pulsar_jars()
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(ROWS)}")
+    lib = None if no_pulsar or "tls" not in rows else pulsar_jars()
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-tls-"))
     samples: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     try:
@@ -185,21 +192,20 @@ def main() -> None:
                 port = free_port()
                 theirs = settings(folder / "pulsar", port, free_port())
                 pairs.append(tls_pair(stack.enter_context(pulsar(folder / "pulsar", lib, theirs)), port))
-            _warm(pairs, given.warm)
-            for number in range(given.rounds):
+            _warm(pairs, warm)
+            for number in range(rounds):
                 for pair in pairs:
                     ways = (pair.plain, pair.secure)
                     for workload in pair.workloads:
                         for way in ways if number % 2 == 0 else reversed(ways):
-                            found = run_load(way.port, f"{workload}{way.suffix}", given.seconds, way.token_file)
+                            found = run_load(way.port, f"{workload}{way.suffix}", seconds, way.token_file)
                             samples.setdefault((pair.what, way.port.name, workload), []).append(found)
                             shown = "  ".join(f"{key} {value:,.3g}" for key, value in found.items())
-                            console.print(
-                                f"round {number + 1}/{given.rounds}  {workload:<8} {way.port.name:<10} {shown}"
-                            )
+                            console.print(f"round {number + 1}/{rounds}  {workload:<8} {way.port.name:<10} {shown}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _report(pairs, samples)
+    return 0
 
 
 def _warm(pairs: Sequence[Pair], seconds: float) -> None:
@@ -233,4 +239,4 @@ def _report(pairs: Sequence[Pair], samples: dict[tuple[str, str, str], list[dict
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,7 +19,6 @@ Inactive topics are not deleted. Nothing here is a test: the figures are a machi
 
 from __future__ import annotations
 
-import argparse
 import signal
 import subprocess
 import tempfile
@@ -29,11 +28,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from bench.procs import cpu_s, pss_mb, scheduled_s, tree
 from bench.raw import PONG, RawClient, frame, send_frame
 from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
 from bench.waiting import poll_until
+from quire.service.programs.command_line import run_command
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 C = pb.BaseCommand
@@ -74,25 +77,31 @@ class System:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/bench topics", description=__doc__)
-    parser.add_argument("--topics", type=int, default=20_000)
-    parser.add_argument("--active", type=int, default=1000, help="topics whose producers come first after the restart")
-    parser.add_argument("--folder", type=Path, help="keeps the server's data and log; a temporary folder otherwise")
-    parser.add_argument(
-        "--pulsar-topics", type=int, default=0, help="then the same of Apache Pulsar standalone with so many (0: not)"
-    )
-    options = parser.parse_args()
+    """Run the command line; return the exit code."""
+    return run_command(topics, name="scripts/bench topics", text=__doc__)
+
+
+def topics(
+    topics: Annotated[int, typer.Option()] = 20_000,
+    active: Annotated[int, typer.Option(help="Topics whose producers come first after the restart.")] = 1000,
+    data_folder: Annotated[
+        Path | None, typer.Option("--folder", help="Keeps the server's data and log; a temporary folder otherwise.")
+    ] = None,
+    pulsar_topics: Annotated[
+        int, typer.Option(help="Then the same of Apache Pulsar standalone with so many (0: not).")
+    ] = 0,
+) -> int:
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        systems = [System("quire", lambda: quire(folder, KEYS), options.topics, pss_of, looks_up=False)]
-        lib = pulsar_jars() if options.pulsar_topics else None
+        folder = data_folder or Path(temporary)
+        systems = [System("quire", lambda: quire(folder, KEYS), topics, pss_of, looks_up=False)]
+        lib = pulsar_jars() if pulsar_topics else None
         if lib is not None:
             peer = folder / "pulsar"
             start = partial(pulsar, peer, lib, KEYS)
-            systems.append(System(f"pulsar {PULSAR_VERSION}", start, options.pulsar_topics, live_mb, looks_up=True))
-        elif options.pulsar_topics:
+            systems.append(System(f"pulsar {PULSAR_VERSION}", start, pulsar_topics, live_mb, looks_up=True))
+        elif pulsar_topics:
             print("Apache Pulsar needs Maven and Java: it is left out", flush=True)
-        found = {each.name: measured(each, options.active) for each in systems}
+        found = {each.name: measured(each, active) for each in systems}
     print_table(found)
     return 0
 

@@ -6,7 +6,6 @@ servers are warmed by half a minute of mixed load first. Start-up and idle memor
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import shutil
@@ -18,8 +17,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Annotated, Protocol, TypeAlias
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +27,7 @@ from bench.picture import draw
 from bench.procs import pss_mb
 from bench.raw import RawClient, send_frame
 from bench.servers import PULSAR_VERSION, Server, pulsar, pulsar_jars, quire
+from quire.service.programs.command_line import run_command
 
 console = Console()
 Results: TypeAlias = dict[str, dict[str, dict[str, float]]]
@@ -283,20 +284,24 @@ def report(
         console.print(f"picture: {picture}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench vs", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="measured seconds of each timed workload")
-    parser.add_argument("--warm", type=float, default=30, help="seconds of load before measuring")
-    parser.add_argument("--only", default="", help="workloads, comma-separated")
-    parser.add_argument("--no-pulsar", action="store_true")
-    parser.add_argument("--picture", type=Path, default=Path("out/bench-vs.png"))
-    given = parser.parse_args()
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(vs, name="scripts/bench vs", text=__doc__)
+
+
+def vs(
+    rounds: Annotated[int, typer.Option()] = 3,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of each timed workload.")] = 5,
+    warm_s: Annotated[float, typer.Option("--warm", help="Seconds of load before measuring.")] = 30,
+    only: Annotated[str, typer.Option(help="Workloads, comma-separated.")] = "",
+    no_pulsar: Annotated[bool, typer.Option("--no-pulsar")] = False,
+    picture: Annotated[Path, typer.Option()] = Path("out/bench-vs.png"),
+) -> int:
     workloads = dict.fromkeys(figure.workload for figure in FIGURES if figure.workload not in ("start", "idle"))
-    wanted = given.only.split(",") if given.only else list(workloads)
+    wanted = only.split(",") if only else list(workloads)
     if unknown := [each for each in wanted if each not in workloads]:
-        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(workloads)}")
-    lib = None if given.no_pulsar else pulsar_jars()
+        raise typer.BadParameter(f"no workload {', '.join(unknown)}; there are {', '.join(workloads)}")
+    lib = None if no_pulsar else pulsar_jars()
     if lib is None:
         console.print("Apache Pulsar is left out (no Maven or Java, or --no-pulsar): only Quire is measured")
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-"))
@@ -311,15 +316,16 @@ def main() -> None:
             time.sleep(IDLE_S)
             for server in servers:
                 once[server.name]["idle"] = {"pss_mb": pss_mb(server.pids)}
-            warm(servers, given.warm)
-            results = compare(servers, [each for each in workloads if each in wanted], given.rounds, given.seconds)
+            warm(servers, warm_s)
+            results = compare(servers, [each for each in workloads if each in wanted], rounds, seconds)
             for name, found in once.items():
                 results[name] |= found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     title = f"Quire beside Apache Pulsar {PULSAR_VERSION}, both standalone, fsync on (medians)"
-    report(title, FIGURES, results, given.picture)
+    report(title, FIGURES, results, picture)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

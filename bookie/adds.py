@@ -139,29 +139,43 @@ class Add(NamedTuple):
     adder: Adder
 
 
-class Adds:
-    """Adds in progress and waiting, one object per bookie.
+class AddBounds(NamedTuple):
+    """Bounds of adds.
 
     `waiting_max`: bytes that may wait; `wait_s`: seconds an add may wait before it is refused. `entries_waiting_max`,
     `in_progress_max`: entries that may wait, and that may be on their way into the journal; 0: any number.
     """
 
-    def __init__(
-        self,
-        bookie: AddingBookie,
-        *,
-        waiting_max: int,
-        wait_s: float,
-        entries_waiting_max: int = 0,
-        in_progress_max: int = 0,
-    ) -> None:
+    waiting_max: int
+    wait_s: float
+    entries_waiting_max: int = 0
+    in_progress_max: int = 0
+
+    def share(self, count: int) -> AddBounds:
+        """Return the bounds of one of `count` queues, which together have these.
+
+        >>> AddBounds(100, 1.5, 1, 9).share(4)
+        AddBounds(waiting_max=25, wait_s=1.5, entries_waiting_max=1, in_progress_max=3)
+        """
+        return AddBounds(
+            self.waiting_max // count,
+            self.wait_s,
+            -(-self.entries_waiting_max // count),
+            -(-self.in_progress_max // count),
+        )
+
+
+class Adds:
+    """Adds in progress and waiting, one object per bookie, or per pair of directory and journal."""
+
+    def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
-        self._wait_s = wait_s
-        self._entries_waiting_max = entries_waiting_max
-        self._in_progress_max = in_progress_max
-        self.waiting_max = waiting_max
+        self._wait_s = bounds.wait_s
+        self._entries_waiting_max = bounds.entries_waiting_max
+        self._in_progress_max = bounds.in_progress_max
+        self.waiting_max = bounds.waiting_max
         self.waiting_bytes = 0
         self.waiting_entries = 0
         self.in_progress = 0
@@ -201,9 +215,9 @@ class Adds:
             self.room_made()
         self._bookie.passes.end()
 
-    def refuse_waiting(self) -> None:
-        """Refuse all waiting adds. Called when the bookie stops."""
-        self._expire(float("inf"))
+    def refuse_waiting(self, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
+        """Refuse all waiting adds. Called when the bookie stops, or their directory cannot be used."""
+        self._expire(float("inf"), rc)
 
     def _carried_out(self, add: Add) -> bool:
         """Return False if there is no room; otherwise the add is in progress, or refused."""
@@ -213,10 +227,16 @@ class Adds:
         storage = bookie.storage
         journal = bookie.journal
         known_key, fenced = storage.key_and_fence(ledger_id)
-        rc = may_add(known_key, key, fenced, bookie.read_only, flags, journal_failed=journal.failed is not None)
-        if rc is Rc.OK and not flags & HIGH_PRIORITY and not bookie.disks.room.take(run.size):
-            bookie.disks.ran_out()
-            rc = Rc.READ_ONLY
+        disks = bookie.disks
+        allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
+        rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
+        if rc is Rc.OK and not flags & HIGH_PRIORITY:
+            room = disks.rooms[ledger_id % len(disks.rooms)]
+            if not room.take(run.size):
+                disks.ran_out()
+                if not room.reason:
+                    return False  # until the disks are measured
+                rc = Rc.READ_ONLY
         if rc is not Rc.OK:
             self._refused(add, rc)
             return True
@@ -267,9 +287,9 @@ class Adds:
         if self._waiting:
             self._set_timer()
 
-    def _expire(self, now: float) -> None:
+    def _expire(self, now: float, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             add = waiting.popleft()[1]
-            self._refused(add, Rc.TOO_MANY_REQUESTS)
+            self._refused(add, rc)
             self._left(add)

@@ -13,39 +13,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
-from bookie import folders
-from bookie.adds import Adds, Passes
+from bookie import folders, ledger_facts
+from bookie.adds import AddBounds, AddingBookie, Adds, Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.options import StorageOptions
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.adds import LedgerAdds, SpreadAdds
+from bookie.directories.assembly import Parts, parts
+from bookie.directories.readers import LedgerReadWorkers, SpreadReadWorkers
+from bookie.disks.mode import Mode, status_at_start
+from bookie.disks.partitions import check_partitions
+from bookie.disks.status import BookieStatus
 from bookie.disks.watch import DiskWatch
-from bookie.errors import (
-    BookieError,
-    JournalFailedError,
-    StorageFailedError,
-)
+from bookie.errors import JournalFailedError, StorageFailedError
 from bookie.fencing import FenceTable
 from bookie.garbage_rounds import GarbageRounds
-from bookie.journal.format import (
-    ExplicitLac,
-    Fence,
-    LogMark,
-)
+from bookie.journal.format import LogMark
 from bookie.journal.group_writer import OnDurable
-from bookie.journal.seal import JournalSeal
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadLimit, ReadWorkers
-from bookie.recovery import Start, plan, recover, seal_path_of
-from bookie.requests import check_fence, check_write_lac, lac_of_package
+from bookie.recovery import Starts, plan, recover
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.metadata.ledgers import read_instance_id
@@ -71,34 +65,32 @@ class Bookie:
     """
 
     def __init__(
-        self, world: World, config: BookieConfig, journal: Journal, storage: DbLedgerStorage, disks: DiskWatch
+        self, world: World, config: BookieConfig, parts: Parts, disks: DiskWatch, status: BookieStatus | None = None
     ) -> None:
+        """`status`: its status when it stopped, if that is to be obeyed."""
         self.world = world
         self.config = config
-        self.journal = journal
-        self.storage = storage
+        self._parts = parts
+        self.journal = parts.journal
+        self.storage = parts.storage
+        self.directories = parts.directories
+        """State of the ledger directories."""
+        self.journals = parts.journals
+        """State of the journal directories."""
         self.fences = FenceTable()
         self.lacs = LacTable()
         self.timers = Timers()
         self.passes = Passes()
-        self.adds = Adds(
-            self,
-            waiting_max=config.journal.queue_size_max,
-            wait_s=config.add_wait_ms / 1000,
-            entries_waiting_max=config.adds_waiting_max,
-            in_progress_max=config.adds_in_progress_max,
-        )
         self.long_polls = 0
         """Number of reads waiting for a LAC to move."""
         self.disks = disks
-        self._told_read_only = config.force_read_only
-        self.read_only = config.force_read_only or bool(disks.reason)
+        self.mode = Mode(world, config, disks, status)
+        self.mode.on_change = self._mode_changed
+        self.read_only = self.mode.read_only
         """True if no adds are accepted except those of high priority (recovery and cursors).
 
-        Changed by `set_read_only` and by full disks.
+        Changed by `set_read_only`, by full disks and by flushes that fail.
         """
-        self.state_changed = trio.Event()
-        """Set, and replaced, when `read_only` changes."""
         self.instance_id = ""
         """Instance id of the cluster."""
         self.failed = trio.Event()
@@ -107,15 +99,18 @@ class Bookie:
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
         self.read_limit = ReadLimit(config.reads_in_progress_max)
+        self.adds = self._make_adds()
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
+        self._all_readers = (*self._readers.all, *self._urgent_readers.all)
         self.job_failures = JobFailures()
         """Failures of background jobs by job name. A failed job is tried again."""
         self._checkpoints = Checkpoints(
             world,
             config,
-            journal,
-            storage,
+            self.journal.journals,
+            self.storage.directories,
+            self.directories,
             disks,
             self.stats,
             self.job_failures,
@@ -123,25 +118,63 @@ class Bookie:
             on_failed=self._storage_failed,
         )
         self.garbage = GarbageRounds(
-            world, config, [storage], disks, checkpoint=self.checkpoint, on_failed=self._storage_failed
+            world,
+            config,
+            self.storage.directories,
+            self.directories,
+            disks,
+            checkpoint=self.checkpoint,
+            on_failed=self._checkpoints.directory_failed,
         )
         self._stopping = False
         self._given_up = False
         self.total_bytes: Callable[[str], int] = lambda _: 0
         """Size in bytes of the file system of a folder, 0 if unknown; blocking. Only reported to clients."""
-        journal.on_pass = self.adds.journal_pass_done
-        journal.on_failed = self._journal_failed
-        journal.on_no_room = disks.failed
-        disks.unflushed = lambda: storage.unflushed_bytes
+        for index, journal in enumerate(self.journal.journals):
+            journal.on_pass = self.adds.journal_pass_done
+            journal.on_failed = partial(self._journal_failed, index)
+            journal.on_no_room = disks.failed
+        for index, storage in enumerate(self.storage.directories):
+            storage.on_flush_due = partial(self.request_flush, index)
+            storage.on_flushed = self._flushed
+            storage.on_forgotten = self.journal.forget_keys
+        self.directories.changed = self._directory_changed
+        disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
-        storage.on_flush_due = self.request_flush
-        storage.on_flushed = self._flushed
-        storage.on_forgotten = journal.forget_keys
-        if disks.reason:
-            storage.end_log_later()
+        disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
+        if disks.is_full:
+            self.storage.end_log_later()
 
-    def _workers(self, name: str, count: int) -> ReadWorkers:
+    def _make_adds(self) -> LedgerAdds:
+        config, made = self.config, self._parts
+        bounds = AddBounds(
+            waiting_max=config.journal.queue_size_max,
+            wait_s=config.add_wait_ms / 1000,
+            entries_waiting_max=config.adds_waiting_max,
+            in_progress_max=config.adds_in_progress_max,
+        )
+        if isinstance(made.storage, DbLedgerStorage) and isinstance(made.journal, Journal):
+            return Adds(cast(AddingBookie, self), bounds)
+        return SpreadAdds(
+            self,
+            made.storage.directories,
+            made.journal.journals,
+            made.routes,
+            made.directories,
+            bounds,
+        )
+
+    def _workers(self, name: str, count: int) -> LedgerReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
+        made = self._parts
+        if made.routes.directories == 1:
+            return self._workers_of_one(name, count)
+        share = -(-count // made.routes.directories)
+        return SpreadReadWorkers(
+            lambda index: self._workers_of_one(f"{name} {index}", share), made.routes, made.directories
+        )
+
+    def _workers_of_one(self, name: str, count: int) -> ReadWorkers:
         return ReadWorkers(
             self.world.offload,
             name=name,
@@ -153,9 +186,13 @@ class Bookie:
 
     # --- for sessions
 
-    def request_flush(self) -> None:
-        """Begin a checkpoint soon."""
-        self._checkpoints.request()
+    def request_flush(self, directory: int | None = None) -> None:
+        """Begin a checkpoint soon, of one directory or of all."""
+        self._checkpoints.request(directory)
+
+    def is_usable(self, ledger_id: int) -> bool:
+        """Return whether the ledger's directory can be used."""
+        return not self.directories.reasons[self._parts.routes.directory(ledger_id)]
 
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
         """Refuse further adds to the ledger except recovery's.
@@ -163,68 +200,30 @@ class Bookie:
         `done` is called at once if the fence is refused or already durable. Otherwise it is called when the FENCE
         record is durable, whether written by this call or by an earlier one.
         """
-        storage = self.storage
-        known_key = storage.master_key(ledger_id) or None
-        rc = check_fence(known_key, key)
-        if rc is not Rc.OK or key is None or not self.fences.needs_wait(ledger_id, storage.is_fenced(ledger_id)):
-            done(rc)
-            return
-        if not self.journal.has_room(0):
-            done(Rc.TOO_MANY_REQUESTS)
-            return
-        if known_key is None:
-            storage.set_master_key(ledger_id, key)
-        storage.set_fenced(ledger_id)
-        self.lacs.fenced(ledger_id)
-        if not self.fences.wait(ledger_id, partial(_tell, done)):
-            return
-        self.stats.fences += 1
-        written = partial(self.fences.written, ledger_id)
-        try:
-            self.journal.append(Fence(ledger_id), written, key)
-        except JournalFailedError as error:
-            written(error)
+        ledger_facts.fence(self, ledger_id, key, done)
 
     def write_lac(self, ledger_id: int, key: bytes, package: bytes, on_durable: OnDurable) -> Rc:
         """Store an explicit LAC. A LAC behind the known one changes nothing.
 
         If this returns Rc.OK, `on_durable` is called when the LAC is on disk.
         """
-        storage = self.storage
-        known_key = storage.master_key(ledger_id) or None
-        rc = check_write_lac(known_key, key, self.read_only, ledger_id, package)
-        if rc is not Rc.OK:
-            return rc
-        if not self.journal.has_room(len(package)):
-            return Rc.TOO_MANY_REQUESTS
-        if self.journal.failed is not None:
-            return Rc.IO
-        if known_key is None:
-            storage.set_master_key(ledger_id, key)
-        known = storage.explicit_lac(ledger_id)
-        if known is not None and lac_of_package(known) > lac_of_package(package):
-            package = known
-        storage.set_explicit_lac(ledger_id, package)
-        self.lacs.raised(ledger_id, lac_of_package(package))
-        self.journal.append(ExplicitLac(ledger_id, package), on_durable, key)
-        self.stats.explicit_lacs += 1
-        return rc
+        return ledger_facts.write_lac(self, ledger_id, key, package, on_durable)
 
     def read_by_worker(
-        self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
+        self, job: Callable[[], Any], done: Callable[[Any, Rc], None], ledger_id: int, *, urgent: bool, count: int = 1
     ) -> bool:
-        """Run a read that needs the disk, or a job that counts as `count` reads; return False if too many are in
-        progress.
+        """Run a read of a ledger that needs the disk, or a job that counts as `count` reads; return False if too many
+        are in progress.
 
         Urgent reads have workers of their own.
         """
         if self._stopping:
             return False
-        return (self._urgent_readers if urgent else self._readers).submit(job, done, count)
+        return (self._urgent_readers if urgent else self._readers).of(ledger_id).submit(job, done, count)
 
-    def read_room(self, *, urgent: bool) -> int:
-        """Return the number of reads that `read_by_worker` would accept now."""
-        return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).room
+    def read_room(self, ledger_id: int, *, urgent: bool) -> int:
+        """Return the number of reads of the ledger's directory that `read_by_worker` would accept now."""
+        return 0 if self._stopping else (self._urgent_readers if urgent else self._readers).of(ledger_id).room
 
     def _reads_answered(self) -> None:
         self.passes.end()
@@ -233,19 +232,25 @@ class Bookie:
     @property
     def reads_in_flight(self) -> int:
         """Return the number of reads that workers hold and have not answered."""
-        return self._readers.waiting + self._urgent_readers.waiting
+        return sum([each.waiting for each in self._all_readers])
 
     @property
     def read_times(self) -> tuple[tuple[Times, ...], tuple[Times, ...]]:
         """Return the times of reads in workers that gave entries, and of the others."""
-        workers = (self._readers, self._urgent_readers)
+        workers = self._all_readers
         return tuple(each.times for each in workers), tuple(each.times_failed for each in workers)
 
     def disk_space(self) -> tuple[int, int]:
-        """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""
-        folder = self.config.ledger_directory
-        free = self.world.disk.free_bytes(folder)
-        return max(free, self.total_bytes(folder)), free
+        """Return the size in bytes of the entry logs' file systems, and their free bytes. Blocking.
+
+        Of several directories on one disk each counts, as in the original.
+        """
+        size = free = 0
+        for folder in self.config.ledger_directories:
+            free_here = self.world.disk.free_bytes(folder)
+            free += free_here
+            size += max(free_here, self.total_bytes(folder))
+        return size, free
 
     # --- state
 
@@ -255,32 +260,34 @@ class Bookie:
 
     @property
     def last_mark(self) -> LogMark:
-        """Position stored in the file lastMark."""
-        return self._checkpoints.last_mark
+        """Position stored in the file lastMark, of the first journal."""
+        return self._checkpoints.last_marks[0]
+
+    @property
+    def last_marks(self) -> list[LogMark]:
+        """Positions stored in the files lastMark, by journal."""
+        return self._checkpoints.last_marks
+
+    @property
+    def state_changed(self) -> trio.Event:
+        """Return the event that is set, and replaced, when `read_only` changes."""
+        return self.mode.changed
 
     def set_read_only(self, read_only: bool) -> None:
         """Refuse or accept adds. A bookie configured as read-only, or with a full disk, stays read-only."""
-        if not self.config.force_read_only:
-            self._told_read_only = read_only
-            self._set_state()
+        self.mode.set(read_only)
 
-    def _set_state(self) -> None:
-        read_only = self._told_read_only or self.disks.reason != ""
-        if self._stopping or read_only == self.read_only:
-            return
-        log.info("read-only" if read_only else "writable")
-        self.read_only = read_only
-        self.state_changed.set()
-        self.state_changed = trio.Event()
+    def _mode_changed(self) -> None:
+        self.read_only = self.mode.read_only
 
     def _room_changed(self) -> None:
         """React to a disk that became full or has room again.
 
         When it is full, a checkpoint and a round of garbage collection make room.
         """
-        full = self.disks.reason != ""
+        full = self.disks.is_full
         self.journal.economize(full)
-        self._set_state()
+        self.mode.update()
         if full:
             self.storage.end_log_later()
             self.request_flush()
@@ -288,8 +295,11 @@ class Bookie:
 
     # --- journal
 
-    def _journal_failed(self, error: JournalFailedError) -> None:
-        self.failed.set()
+    def _journal_failed(self, index: int, error: JournalFailedError) -> None:
+        if len(self.journal.journals) > 1:
+            self.journals.failed(index, str(error))
+        if self.journal.failed is not None:
+            self.failed.set()
 
     # --- checkpoints
 
@@ -300,6 +310,14 @@ class Bookie:
     def _storage_failed(self, error: StorageFailedError) -> None:
         if not self.failed.is_set():
             log.error("the storage has failed", reason=str(error))
+            self.failed.set()
+
+    def _directory_changed(self, index: int) -> None:
+        """React to a directory that can no longer be used, or can be again."""
+        if self.directories.reasons[index] and isinstance(self.adds, SpreadAdds):
+            self.adds.refuse_waiting_of(index)
+            self.passes.end()
+        if self.directories.all_failed:
             self.failed.set()
 
     async def checkpoint(self) -> None:
@@ -318,35 +336,34 @@ class Bookie:
 
     # --- start and stop
 
-    async def _open(self, start: Start) -> None:
+    async def _open(self, start: Starts) -> None:
         checkpoints = self._checkpoints
-        await self.storage.open(has_served=start.has_served, has_seal=start.has_seal)
-        recovered = await recover(self.world, self.config, self.storage, start.plan)
-        end = recovered.end
-        checkpoints.last_mark = start.plan.mark
-        path = seal_path_of(self.config)
-        seal = checkpoints.seal = await self.world.offload.run(
-            partial(JournalSeal.open, self.world.disk, path), name="seal"
-        )
-        if recovered.no_room:
-            self.disks.failed(f"the journal's records cannot be flushed: {recovered.no_room}")
-        elif end is not None and (unmarked := await checkpoints.mark_replayed(end)):
-            self.disks.failed(f"lastMark cannot be written: {unmarked}")
-        await self.journal.open(end, seal)
-        if end is None:
-            # From here on a start without the journal is refused, even if this run never completes a checkpoint.
-            await checkpoints.write_last_mark(self.journal.mark())
+        await self._parts.open(start.served, start.sealed)
+        recovered = await recover(self.world, self.config, self.storage, start.plans)
+        await checkpoints.begin([plan.mark for plan in start.plans])
+        for index, (journal, found) in enumerate(zip(self.journal.journals, recovered, strict=True)):
+            if found.no_room:
+                self.disks.failed(f"the journal's records cannot be flushed: {found.no_room}")
+            elif found.end is not None and (unmarked := await checkpoints.mark_replayed(index, found.end)):
+                self.disks.failed(f"lastMark cannot be written: {unmarked}")
+            await journal.open(found.end, checkpoints.marks[index].end)
+            if found.end is None:
+                # From here on a start without the journal is refused, even if this run never completes a checkpoint.
+                await checkpoints.write_last_mark(index, journal.mark())
 
     def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoints.run, name="bookie checkpoints")
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
             "timers": partial(self.timers.run, self.passes.end),
-            "journal groups": self.journal.run,
-            "journal syncs": self.journal.sync_often,
             "disks": self.disks.run,
             "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
+        if self.mode.is_kept:
+            jobs["mode"] = self.mode.keep
+        for number, journal in enumerate(self.journal.journals):
+            suffix = f" {number}" if number else ""
+            jobs |= {f"journal groups{suffix}": journal.run, f"journal syncs{suffix}": journal.sync_often}
         for name, job in jobs.items():
             nursery.start_soon(keep_trying, name, job, self.job_failures, self.world.rng, name=f"bookie {name}")
 
@@ -367,7 +384,7 @@ class Bookie:
         self.world.offload.give_up()
 
     async def _stop(self) -> None:
-        self.read_only = True
+        self.mode.stop()
         self._stopping = True
         self.adds.refuse_waiting()
         self.passes.end()
@@ -375,9 +392,9 @@ class Bookie:
         self.garbage.stop()
         await self.garbage.end()
         await self._checkpoints.ended()
-        await self._readers.aclose()  # the jobs use what is closed below
-        await self._urgent_readers.aclose()
-        await self._checkpoints.close_journal()
+        for readers in self._all_readers:
+            await readers.aclose()  # the jobs use what is closed below
+        await self._checkpoints.close_journals()
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
@@ -400,15 +417,14 @@ async def open_bookie(
     locks = await folders.lock(world, config)
     try:
         await folders.check(world, config, metadata, instance_id)
+        await world.offload.run(partial(check_partitions, world.disk, config), name="partitions")
         start = await plan(world, config)
         if disks is None:
             disks = DiskWatch(world, config)
             await world.offload.run(disks.make_room, name="disk room")
         await folders.mark_dirty(world, config)
-        journal_config = replace(config.journal, preallocate=disks.journal_ahead)
-        journal = Journal(world, f"{config.journal_directory}/current", journal_config)
-        journal.economize(disks.reason != "")
-        bookie = Bookie(world, config, journal, _storage(world, config), disks)
+        status = await status_at_start(world, config)
+        bookie = Bookie(world, config, parts(world, config, disks), disks, status)
         await bookie._open(start)
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
@@ -422,32 +438,8 @@ async def open_bookie(
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if not bookie.failed.is_set():
+        if not (bookie.failed.is_set() or bookie.directories.any_failed or bookie.journals.any_failed):
             await folders.unmark_dirty(world, config)
     finally:
         for lock in locks:
             lock.release()
-
-
-def _storage(world: World, config: BookieConfig) -> DbLedgerStorage:
-    write_cache = config.write_cache_mb << 20
-    options = StorageOptions(
-        write_cache_bytes_max=write_cache,
-        flush_at_bytes=write_cache // 4,
-        read_cache_bytes_max=config.read_cache_mb << 20,
-        read_ahead_entries=config.read_ahead_entries,
-        log_size_max=config.entry_log_size_max,
-        page_cache_bytes=config.page_cache_mb << 20,
-        block_cache_bytes=config.rocksdb_cache_bytes,
-        compaction=config.compaction(config.entry_log_size_max),
-        keep_log_map=config.keep_log_map,
-        log_map_folder=config.log_map_directory,
-        index_keys=config,
-        read_ahead_bytes=config.read_ahead_bytes_max,
-        sync_every_bytes=config.flush_sync_bytes or write_cache,
-    )
-    return DbLedgerStorage(world, config.ledger_directory, options, index_directory=config.index_directory)
-
-
-def _tell(done: Callable[[Rc], None], error: BookieError | None) -> None:
-    done(Rc.OK if error is None else Rc.IO)

@@ -1,53 +1,63 @@
-"""Checkpoints of a bookie: what the journal has becomes durable in the storage, lastMark says so, and the journal is
-cut.
+"""Checkpoints of a bookie: what the journals have becomes durable in the storages, lastMark says so, and the journals
+are cut.
 
-    mark taken -> storage flushed -> the seal and lastMark written -> journal files before it deleted
+    marks taken -> a directory flushed -> its seals and lastMarks written -> journal files before them deleted
 
-One is made every flush interval, and when the write cache is half full. lastMark never names a place that the flush
-before it did not cover.
+Each directory is flushed every flush interval, and when its write cache is half full. lastMark never names a place that
+a flush of every directory has not covered (directories/barrier.py).
+
+With one directory and one journal an error of the disk is an error of the bookie. With several the directory alone
+fails (directories/health.py), and no wait for one of them holds up the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.barrier import MarkBarrier
+from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
+from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
 from bookie.errors import JournalFailedError, StorageFailedError
-from bookie.journal.format import NO_MARK, LogMark, encode_last_mark
-from bookie.journal.seal import JournalSeal
+from bookie.journal.format import NO_MARK, LogMark
 from bookie.journal.writer import Journal
-from bookie.recovery import NO_ROOM, last_mark_path
+from bookie.recovery import NO_ROOM
+from bookie.retries import retrying
 from bookie.stats import BookieStats
-from quire.service.background import JobFailures, job_backoff
-from quire.service.log import get_logger
+from quire.service.background import JobFailures
 from quire.world.doors import NotSyncedError, World
 
-log = get_logger(__name__)
+LOOK_S: Final = 1.0
+"""Seconds between two looks for a directory that does not answer."""
 
-RETRY_S: Final = 1.0
-"""Seconds from a checkpoint that failed to the next try."""
-LOGGED_EVERY_S: Final = 60.0
-"""Seconds between two log lines about consecutive failed checkpoints."""
+
+class _Round(NamedTuple):
+    """Facts taken before a flush: positions of the journals, and removed ledgers that they cover, by directory."""
+
+    marks: list[LogMark]
+    removed: dict[int, list[int]]
 
 
 class Checkpoints:
     """Makes the checkpoints of one bookie.
 
-    `on_released`: called when ledgers that were removed may be written again. `on_failed`: called when the storage can
-    no longer be trusted; every time."""
+    `on_released`: called when ledgers that were removed may be written again. `on_failed`: called when the only storage
+    can no longer be trusted; every time.
+    """
 
     def __init__(
         self,
         world: World,
         config: BookieConfig,
-        journal: Journal,
-        storage: DbLedgerStorage,
+        journals: Sequence[Journal],
+        storages: Sequence[DbLedgerStorage],
+        health: DirectoryHealth,
         disks: DiskWatch,
         stats: BookieStats,
         job_failures: JobFailures,
@@ -57,140 +67,352 @@ class Checkpoints:
     ) -> None:
         self._world = world
         self._config = config
-        self._journal = journal
-        self._storage = storage
+        self._journals = journals
+        self._storages = storages
+        self._health = health
+        self._isolates = len(storages) > 1
+        self._detaches = self._isolates or len(journals) > 1
         self._disks = disks
         self._stats = stats
         self._job_failures = job_failures
         self._on_released = on_released
         self._on_failed = on_failed
-        self._making = trio.Lock()
-        self._wanted = trio.Event()
+        self._flushing = [trio.Lock() for _ in storages]
+        self._wanted = [trio.Event() for _ in storages]
+        self._busy_since = [float("inf")] * len(storages)
+        """Time since which a directory has been flushing or writing marks; infinite while it is idle."""
+        self._moving = trio.Lock()
+        self._move_wanted = trio.Event()
         self._stop_wanted = trio.Event()
-        self._journal_closed = False
+        self._journals_closed = False
         self._ended = trio.Event()
-        self.seal: JournalSeal | None = None
-        """The sealed copy of the mark. From the start on."""
-        self.last_mark = NO_MARK
-        """The position in the file lastMark."""
+        self._nursery: trio.Nursery | None = None
+        """While `run` runs."""
+        self._trimming: set[int] = set()
+        self._removed: dict[tuple[int, int], LogMark] = {}
+        """Position that the mark must reach before a removed ledger is released, by directory and ledger."""
+        self.marks = [
+            JournalMarks(world.disk, config, journal, lambda index: not health.reasons[index])
+            for journal in range(len(journals))
+        ]
+        self.last_marks = [NO_MARK] * len(journals)
+        """The positions in the files lastMark, by journal."""
+        self._barrier = MarkBarrier(len(storages), self.last_marks)
 
-    def request(self) -> None:
-        """Begin a checkpoint soon."""
-        self._wanted.set()
+    # --- start
 
-    async def make(self) -> None:
-        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError,
-        StorageFailedError: lastMark stands where it stood."""
-        try:
-            await self._make()
-        except StorageFailedError as error:
-            self._on_failed(error)
-            raise
+    async def begin(self, marks: Sequence[LogMark]) -> None:
+        """Open the seals. `marks`: where the replay of each journal began. OSError."""
+        self.last_marks = list(marks)
+        self._barrier = MarkBarrier(len(self._storages), marks)
+        for each in self.marks:
+            await self._world.offload.run(each.open, name="seal")
 
-    async def _make(self) -> None:
-        async with self._making:
-            removed = self._storage.removed_ledgers()
-            # The mark must pass every record of a removed ledger, including records not yet on disk.
-            await self._force(drain=bool(removed))
-            mark = self._journal.mark()
-            await self._storage.flush()
-            self._stats.checkpoints += 1
-            moved = mark > self.last_mark
-            if moved:
-                await self.write_last_mark(mark)
-            if removed:
-                self._storage.release_ledgers(removed)
-                self._on_released()
-            if moved:
-                await self._journal.checkpoint_complete(mark)
-
-    async def _force(self, *, drain: bool = False) -> None:
-        """Sync what was written without a sync; the mark waits for it.
-
-        With `drain`, also wait until everything appended so far is on disk.
-        """
-        if (drain or self._journal.has_unsynced) and not self._journal_closed:
-            synced = trio.Event()
-            try:
-                self._journal.force(-1, lambda _: synced.set())
-            except JournalFailedError:
-                return
-            await synced.wait()
-
-    async def write_last_mark(self, mark: LogMark) -> None:
-        await self._world.offload.run(partial(self._write_mark_files, mark), name="last mark")
-        self.last_mark = mark
-
-    async def mark_replayed(self, mark: LogMark) -> str:
+    async def mark_replayed(self, journal: int, mark: LogMark) -> str:
         """Write lastMark after a replay whose records are in the storage.
 
         Return why it cannot be written: there is no room. Then the older mark stays, and the next start replays these
         records again, which does no harm. Return "" otherwise.
         """
+        for directory in range(len(self._storages)):
+            self._barrier.replayed(directory, journal, mark)
         try:
-            await self.write_last_mark(mark)
+            await self.write_last_mark(journal, mark)
         except OSError as error:
             if error.errno not in NO_ROOM or isinstance(error, NotSyncedError):
                 raise
             return str(error)
         return ""
 
-    def _write_mark_files(self, mark: LogMark) -> None:
-        # Write the sealed copy first: startup uses it, and lastMark must never be ahead of it.
-        assert self.seal is not None
-        self.seal.write_mark(mark)
-        self._world.disk.write_atomic(last_mark_path(self._config), encode_last_mark(mark))
+    # --- one checkpoint
+
+    def request(self, directory: int | None = None) -> None:
+        """Begin a checkpoint soon, of one directory or of all."""
+        for wanted in self._wanted if directory is None else self._wanted[directory : directory + 1]:
+            wanted.set()
+
+    async def make(self) -> None:
+        """Everything acknowledged until now is in the storage for good, and lastMark says so. OSError,
+        StorageFailedError: lastMark stands where it stood. Directories that cannot be used are left out."""
+        directories = self._health.usable
+        if not directories:
+            raise StorageFailedError("no ledger directory can be used")
+        now = await self._prepare(directories)
+        if len(directories) == 1:
+            await self._flush(directories[0], now)
+        else:
+            errors: list[OSError | StorageFailedError] = []
+            async with trio.open_nursery() as nursery:
+                for directory in directories:
+                    nursery.start_soon(self._flush_noting, directory, now, errors, name="checkpoint of a directory")
+            if errors:
+                raise errors[0]
+        await self._move()
+
+    async def _flush_noting(self, directory: int, now: _Round, errors: list[OSError | StorageFailedError]) -> None:
+        try:
+            await self._flush(directory, now)
+        except (OSError, StorageFailedError) as error:
+            errors.append(error)
+
+    async def _prepare(self, directories: Sequence[int]) -> _Round:
+        removed = {
+            directory: [each for each in self._storages[directory].removed_ledgers() if self._is_new(directory, each)]
+            for directory in directories
+        }
+        # The mark must pass every record of a removed ledger, including records not yet on disk.
+        drained = await self._force(drain=any(removed.values()))
+        marks = [journal.mark() for journal in self._journals]
+        return _Round(marks, removed if drained else {})
+
+    def _is_new(self, directory: int, ledger_id: int) -> bool:
+        return (directory, ledger_id) not in self._removed
+
+    async def _force(self, *, drain: bool = False) -> bool:
+        """Sync what was written without a sync; the mark waits for it.
+
+        With `drain`, also wait until everything appended so far is on disk. Return whether that is so of all journals
+        that have not failed; a journal that does not answer is not waited for if there are several.
+        """
+        if self._journals_closed:
+            return True
+        waiting: list[trio.Event] = []
+        for journal in self._journals:
+            if drain or journal.has_unsynced:
+                synced = trio.Event()
+                try:
+                    journal.force(-1, partial(_set, synced))
+                except JournalFailedError:
+                    continue
+                waiting.append(synced)
+        with trio.move_on_after(float("inf") if len(self._journals) == 1 else STALLED_AFTER_S):
+            for synced in waiting:
+                await synced.wait()
+        return all(synced.is_set() for synced in waiting)
+
+    async def _flush(self, directory: int, now: _Round) -> None:
+        """Flush a directory. OSError, StorageFailedError: it is not certain what is on its disk."""
+        storage = self._storages[directory]
+        async with self._flushing[directory]:
+            if self._health.is_final(directory):
+                return
+            try:
+                await self._busy(directory, storage.flush)
+            except StorageFailedError as error:
+                self.directory_failed(directory, error, is_idle=True)
+                if not self._isolates or self._health.all_failed:
+                    raise
+                return
+            except OSError as error:
+                if not self._isolates or (error.errno in NO_ROOM and not isinstance(error, NotSyncedError)):
+                    raise
+                self.directory_failed(directory, error, is_idle=True)
+                return
+        self._stats.checkpoints += 1
+        self._barrier.flushed(directory, now.marks)
+        for ledger_id in now.removed.get(directory, ()):
+            journal = ledger_id % len(self._journals)
+            if self._journals[journal].failed is None:
+                self._removed[directory, ledger_id] = now.marks[journal]
+
+    def directory_failed(self, directory: int, error: Exception, *, is_idle: bool = False) -> None:
+        """Take a directory out of service, or the bookie if it has no other. `is_idle`: no flush of it runs."""
+        if not self._isolates:
+            if isinstance(error, StorageFailedError):
+                self._on_failed(error)
+            return
+        journals = range(len(self._journals))
+        needed = set(journals)
+        if is_idle or not self._flushing[directory].locked():
+            needed = {ledger_id % len(journals) for ledger_id in self._storages[directory].unflushed_ledgers()}
+        self._barrier.failed(directory, needed)
+        self._health.failed(directory, str(error))
+
+    async def _busy(self, directory: int, job: Callable[[], Awaitable[None]]) -> None:
+        """Run a job on a directory. If it takes too long, the directory counts as stalled until the job is done."""
+        self._busy_since[directory] = trio.current_time()
+        try:
+            await job()
+        finally:
+            self._busy_since[directory] = float("inf")
+            self._health.answers(directory)
+
+    # --- marks
+
+    async def _move(self) -> None:
+        """Move the marks as far as all directories have flushed, and release what that frees. OSError."""
+        async with self._moving:
+            moved: list[int] = []
+            for index in range(len(self._journals)):
+                mark = self._barrier.mark(index)
+                if mark > self.last_marks[index]:
+                    await self.write_last_mark(index, mark)
+                    if self.last_marks[index] == mark:
+                        moved.append(index)
+            self._release()
+            for index in moved:
+                await self._trim(index)
+
+    def _release(self) -> None:
+        """Release the removed ledgers of which the marks have passed all records."""
+        freed: dict[int, list[int]] = {}
+        for (directory, ledger_id), mark in list(self._removed.items()):
+            if self.last_marks[ledger_id % len(self._journals)] >= mark:
+                del self._removed[directory, ledger_id]
+                freed.setdefault(directory, []).append(ledger_id)
+        for directory, ledgers in freed.items():
+            self._storages[directory].release_ledgers(ledgers)
+        if freed:
+            self._on_released()
+
+    async def write_last_mark(self, journal: int, mark: LogMark) -> None:
+        """Write lastMark to all directories that can be used.
+
+        OSError: it is not certain what they have. A directory that fails for another reason than a lack of room fails.
+        """
+        written: list[int] = []
+        for directory in self._health.usable:
+            write = partial(self._write_mark, directory, journal, mark, written)
+            await self._unless_stalled(write, directory)
+        if written:
+            self.last_marks[journal] = mark
+
+    async def _write_mark(self, directory: int, journal: int, mark: LogMark, written: list[int]) -> None:
+        write = partial(self.marks[journal].write, directory, mark)
+        try:
+            await self._world.offload.run(write, name="last mark")
+        except OSError as error:
+            if not self._isolates or error.errno in NO_ROOM:
+                raise
+            self.directory_failed(directory, error)
+        else:
+            written.append(directory)
+
+    async def _unless_stalled(self, job: Callable[[], Awaitable[None]], directory: int | None = None) -> bool:
+        """Run a job; return False if it is left to itself because it takes too long. Raises what it raises.
+
+        A job that is left makes its directory stalled until it is done. With one directory nothing is left.
+        """
+        if self._nursery is None:
+            await job()
+            return True
+        ended = trio.Event()
+        errors: list[OSError] = []
+
+        async def run() -> None:
+            try:
+                if directory is None:
+                    await job()
+                else:
+                    await self._busy(directory, job)
+            except OSError as error:
+                errors.append(error)
+            ended.set()
+
+        self._nursery.start_soon(run, name="bookie marks")
+        with trio.move_on_after(STALLED_AFTER_S):
+            await ended.wait()
+        if errors:
+            raise errors[0]
+        if not ended.is_set() and directory is not None:
+            self._health.stalled(directory)
+        return ended.is_set()
+
+    async def _trim(self, index: int) -> None:
+        """Delete the files of a journal before its mark. OSError."""
+        if index in self._trimming:
+            return
+        self._trimming.add(index)
+
+        async def trim() -> None:
+            try:
+                await self._journals[index].checkpoint_complete(self.last_marks[index])
+            finally:
+                self._trimming.discard(index)
+
+        await self._unless_stalled(trim)
+
+    # --- always
 
     async def run(self) -> None:
         """Make checkpoints until `stop`."""
         try:
-            await self._make_often()
+            if not self._detaches:
+                await self._make_often(0)
+                return
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._watch, name="bookie directories")
+                nursery.start_soon(self._move_often, name="bookie marks")
+                async with trio.open_nursery() as loops:
+                    for directory in range(len(self._storages)):
+                        loops.start_soon(self._make_often, directory, name=f"bookie checkpoints {directory}")
+                self._nursery = None
+                nursery.cancel_scope.cancel()
         finally:
+            self._nursery = None
             self._ended.set()
 
-    async def _make_often(self) -> None:
-        backoff = job_backoff(self._world.rng)
-        log_again = 0.0
+    async def _watch(self) -> None:
+        """Notice directories that do not answer."""
+        while self._isolates:
+            await trio.sleep(LOOK_S)
+            for directory, since in enumerate(self._busy_since):
+                if trio.current_time() >= since + STALLED_AFTER_S:
+                    self._health.stalled(directory)
+
+    async def _move_often(self) -> None:
+        """Move the marks after flushes. A task of its own, so that a disk that hangs here delays no flush."""
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
+        while True:
+            await self._move_wanted.wait()
+            self._move_wanted = trio.Event()
+            if not await retry(self._move):
+                self._move_wanted.set()
+
+    async def _make_often(self, directory: int) -> None:
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
         while not self._stop_wanted.is_set():
             with trio.move_on_after(self._config.flush_interval_ms / 1000):
-                await self._wanted.wait()
-            self._wanted = trio.Event()
-            if self._stop_wanted.is_set():
+                await self._wanted[directory].wait()
+            self._wanted[directory] = trio.Event()
+            if self._stop_wanted.is_set() or self._health.is_final(directory):
                 return
             try:
-                await self.make()
+                if not await retry(partial(self._make_one, directory)):
+                    self.request(directory)
             except StorageFailedError:
                 return
-            except OSError as error:
-                if trio.current_time() >= log_again:
-                    log.error("checkpoint failed, retrying", reason=str(error))
-                    log_again = trio.current_time() + LOGGED_EVERY_S
-                self._disks.failed(f"a checkpoint failed: {error}")
-                await trio.sleep(RETRY_S)
-                self.request()
-            except Exception:
-                self._job_failures.add("checkpoint")
-                with trio.move_on_after(backoff.next()):
-                    await self._stop_wanted.wait()
-            else:
-                backoff.reset()
-                log_again = 0.0
+
+    async def _make_one(self, directory: int) -> None:
+        if not self._detaches:
+            await self.make()
+            return
+        await self._flush(directory, await self._prepare((directory,)))
+        self._move_wanted.set()
+
+    # --- stop
 
     def stop(self) -> None:
         """Begin no further checkpoint in `run`."""
-        self._wanted.set()
         self._stop_wanted.set()
+        self.request()
 
     async def ended(self) -> None:
         """Wait until `run` has returned."""
         await self._ended.wait()
 
-    async def close_journal(self) -> None:
-        """Sync and close the journal, behind which one last `make` may follow."""
+    async def close_journals(self) -> None:
+        """Sync and close the journals, behind which one last `make` may follow."""
         await self._force()
-        self._journal_closed = True
-        await self._journal.aclose()
+        self._journals_closed = True
+        for journal in self._journals:
+            await journal.aclose()
 
     def close(self) -> None:
-        if self.seal is not None:
-            self.seal.close()
+        for each in self.marks:
+            each.close()
+
+
+def _set(event: trio.Event, _: object) -> None:
+    event.set()

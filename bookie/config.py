@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from bookie.disks.config import DiskKeys
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.settings.indexes import IndexKeys
@@ -30,15 +31,22 @@ class BookieFolders(BookieIdentity):
     """Its folders, in the order of the file, which decides where a ledger's data is."""
 
     journal_directories: tuple[str, ...] = conf_key(
-        "journalDirectories", ("data/bookkeeper/journal",), doc="Folder of the journal; only one."
+        "journalDirectories",
+        ("data/bookkeeper/journal",),
+        doc="Folders of the journals, comma-separated. A ledger's records are in "
+        "one of them, by its id; the folders of an existing bookie cannot be changed.",
     )
     ledger_directories: tuple[str, ...] = conf_key(
-        "ledgerDirectories", ("data/bookkeeper/ledgers",), doc="Folder of entry logs and indexes; only one."
+        "ledgerDirectories",
+        ("data/bookkeeper/ledgers",),
+        doc="Folders of entry logs and indexes, comma-separated. A ledger is in one of them; "
+        "one that fails takes only its own ledgers with it. To add folders, see allowStorageExpansion.",
     )
     index_directories: tuple[str, ...] = conf_key(
         "indexDirectories",
         (),
-        doc="Folder of the indexes of the entry logs; only one. Empty: the folder of the entry logs.",
+        doc="Folders of the indexes of the entry logs, comma-separated, one for each of ledgerDirectories. Empty: the "
+        "folders of the entry logs.",
     )
 
     @property
@@ -62,8 +70,26 @@ class BookieFolders(BookieIdentity):
         return self.indexes[0]
 
 
+def check_folders(config: BookieFolders) -> None:
+    """Raise ValueError if the folders contradict each other."""
+    for key, folders in (
+        ("journalDirectories", config.journal_directories),
+        ("ledgerDirectories", config.ledger_directories),
+        ("indexDirectories", config.index_directories),
+    ):
+        if not folders and key != "indexDirectories":
+            raise ValueError(f"{key}: a bookie needs a folder")
+        if len(set(folders)) != len(folders):
+            raise ValueError(f"{key}={','.join(folders)}: a folder is named twice")
+    if config.index_directories and len(config.index_directories) != len(config.ledger_directories):
+        raise ValueError(
+            f"indexDirectories={','.join(config.index_directories)}: there must be one for each of ledgerDirectories, "
+            f"which names {len(config.ledger_directories)}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
+class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"
@@ -235,6 +261,12 @@ class BookieConfig(BookieFolders, GcConfig, SocketKeys, PressureKeys, IndexKeys,
         10_000,
         minimum=1,
         doc="Maximum number of readers that wait for new entries; more are refused.",
+    )
+    allow_storage_expansion: bool = conf_key(
+        "allowStorageExpansion",
+        False,
+        doc="true: empty folders may be added to ledgerDirectories (and indexDirectories) of an existing bookie. "
+        "Ledgers stay where they are; new ones are spread over all folders.",
     )
     force_read_only: bool = conf_key(
         "forceReadOnlyBookie", False, doc="true: accept no new entries, except those that recoveries write."

@@ -6,22 +6,31 @@ Each folder of a bookie carries a cookie, and the cluster stores a copy.
                               cluster stores a copy
     a copy in the cluster     every folder must carry the same cookie; a folder without one was wiped or is not mounted,
                               and a bookie serving it would answer "no such entry" for entries it has acknowledged
+    the same, and ledger      refused, unless allowStorageExpansion is set: then the new folders must be empty, none may
+    folders were added        be missing, and all are stamped again, the new ones first and the cluster last. A crash in
+                              between is finished at the next start with the same configuration
 
-Source: BookKeeper's LegacyCookieValidation.
+Journal folders cannot be added: the place of a ledger's records depends on their number.
+
+Source: BookKeeper's LegacyCookieValidation and Cookie.verifyIsSuperSet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from bookie.errors import CookieMismatchError
 from bookie.interleaved.index_files import has_index_files
 from quire.metadata.bookies import Cookie, decode_cookie, encode_cookie, read_cookie, write_cookie
-from quire.metadata.errors import MetadataError, NodeExistsError
+from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError
 from quire.metadata.store import MetadataStore
+from quire.service.log import get_logger
 from quire.world.doors import Disk, World
+
+log = get_logger(__name__)
 
 VERSION_FILE: Final = "VERSION"
 
@@ -34,27 +43,55 @@ class Found:
     has_data: bool
 
 
-def must_stamp(expected: Cookie, stored: Cookie | None, found: Mapping[str, Found]) -> bool:
-    """Decide whether this is a new bookie (True) or a known one (False). Pure.
+class Stamp(Enum):
+    """Decision on the cookies."""
 
-    `stored` is the cluster's copy, `found` what each folder has. CookieMismatchError says what is wrong and what to do.
+    NONE = "all are there"
+    NEW = "the bookie is new: stamp the folders, and give the cluster its first copy"
+    AGAIN = "ledger folders were added: stamp all folders, and replace the cluster's copy"
+
+
+def must_stamp(
+    expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], added: Collection[str] = ()
+) -> Stamp:
+    """Decide whether this is a new bookie, a known one, or a known one with more ledger folders. Pure.
+
+    `stored` is the cluster's copy, `found` what each folder has, and `added` the folders that may be new. Without
+    `added`, the folders must be those of the cookies. CookieMismatchError says what is wrong and what to do.
     """
-    if stored is not None:
-        _same(expected, stored, "the cluster")
+    if stored is None:
         for folder, there in found.items():
-            if there.cookie is None:
-                raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
-            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
-        return False
+            if there.cookie is not None:
+                _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
+            if there.has_data:
+                raise CookieMismatchError(
+                    f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
+                    "metadata store; or give the bookie an empty folder"
+                )
+        return Stamp.NEW
+    expands = bool(added)
+    _same(expected, stored, "the cluster", may_grow=expands)
     for folder, there in found.items():
-        if there.cookie is not None:
-            _same(expected, there.cookie, f"{folder}/{VERSION_FILE}")
-        if there.has_data:
-            raise CookieMismatchError(
-                f"{folder} holds data, but the cluster does not know bookie {expected.bookie_id}. Name the right "
-                "metadata store; or give the bookie an empty folder"
-            )
-    return True
+        if folder in added:
+            if there.has_data:
+                raise CookieMismatchError(
+                    f"{folder} is to be added to bookie {expected.bookie_id}, but is not empty: add an empty folder"
+                )
+            if there.cookie is None:
+                continue
+        if there.cookie is None:
+            raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
+        _same(expected, there.cookie, f"{folder}/{VERSION_FILE}", may_grow=expands)
+    return Stamp.AGAIN if expands else Stamp.NONE
+
+
+def added_folders(expected: Cookie, stored: Cookie | None) -> tuple[str, ...]:
+    """Return the ledger and index folders, as cookies name them, that the cluster's copy does not have. Pure."""
+    if stored is None:
+        return ()
+    known = {*stored.ledger_directories, *(stored.index_directories or ())}
+    wanted = (*expected.ledger_directories, *(expected.index_directories or ()))
+    return tuple(dict.fromkeys(folder for folder in wanted if folder not in known))
 
 
 def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
@@ -79,15 +116,29 @@ def rebuild_command(bookie_id: str) -> str:
     return f"`scripts/replace-disk {bookie_id} --conf bk_server.conf`"
 
 
-def _same(expected: Cookie, other: Cookie, whose: str) -> None:
+def _same(expected: Cookie, other: Cookie, whose: str, *, may_grow: bool = False) -> None:
     for name in ("bookie_id", "instance_id", "journal_directories", "ledger_directories", "index_directories"):
         mine, theirs = getattr(expected, name), getattr(other, name)
-        if mine != theirs and not (name == "instance_id" and not theirs):
-            raise CookieMismatchError(
-                f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with "
-                "the configuration the folders were made with; if the file is damaged, "
-                f"copy {VERSION_FILE} from the bookie's other folder"
-            )
+        if mine == theirs or (name == "instance_id" and not theirs):
+            continue
+        grows = name in ("ledger_directories", "index_directories")
+        if grows and may_grow and set(_folders_of(other, name)) <= set(_folders_of(expected, name)):
+            continue
+        remedy = _GROWN if grows and len(_folders_of(expected, name)) > len(_folders_of(other, name)) else ""
+        raise CookieMismatchError(
+            f"the cookie of {whose} is for another bookie: its {name} is {theirs!r}, ours is {mine!r}. Start with "
+            f"the configuration the folders were made with{remedy}; if the file is damaged, "
+            f"copy {VERSION_FILE} from the bookie's other folder"
+        )
+
+
+_GROWN: Final = ", or set allowStorageExpansion=true to add empty ledger folders to all those that it has"
+
+
+def _folders_of(cookie: Cookie, name: str) -> tuple[str, ...]:
+    """Return its folders of a kind; the indexes are in the ledger folders if the cookie names none."""
+    folders: tuple[str, ...] = getattr(cookie, name) or cookie.ledger_directories
+    return folders
 
 
 def _find(disk: Disk, folder: str) -> Found:
@@ -121,21 +172,36 @@ def check_storage(disk: Disk, indexes: Sequence[str]) -> None:
 
 
 async def check_cookies(
-    world: World, metadata: MetadataStore, expected: Cookie, folders: tuple[str, ...], *, ledgers_root: str
+    world: World,
+    metadata: MetadataStore,
+    expected: Cookie,
+    folders: Mapping[str, str],
+    *,
+    ledgers_root: str,
+    may_expand: bool = False,
 ) -> None:
-    """Check that `folders` (the `current` ones) belong to this bookie; stamp them if it is new. CookieMismatchError."""
+    """Check that the folders belong to this bookie; stamp them if it is new, or if ledger folders were added.
+
+    `folders`: the `current` ones, with the name that cookies have for each. CookieMismatchError.
+    """
     stored = await read_cookie(metadata, expected.bookie_id, root=ledgers_root)
     found = await world.offload.run(lambda: {folder: _find(world.disk, folder) for folder in folders}, name="cookies")
-    if not must_stamp(expected, None if stored is None else stored.value, found):
+    known = None if stored is None else stored.value
+    names = added_folders(expected, known) if may_expand else ()
+    added = [folder for folder, name in folders.items() if name in names]
+    stamp = must_stamp(expected, known, found, added)
+    if stamp is Stamp.NONE:
         return
     data = encode_cookie(expected)
 
-    def stamp() -> None:
-        for folder in folders:
+    def write() -> None:
+        for folder in (*added, *(each for each in folders if each not in added)):
             world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
 
-    await world.offload.run(stamp, name="cookies")
+    await world.offload.run(write, name="cookies")
     try:
-        await write_cookie(metadata, expected, None, root=ledgers_root)
-    except NodeExistsError as error:
+        await write_cookie(metadata, expected, None if stored is None else stored.version, root=ledgers_root)
+    except (NodeExistsError, BadVersionError) as error:
         raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error
+    if stamp is Stamp.AGAIN:
+        log.info("ledger directories added", bookie=expected.bookie_id, folders=", ".join(added))

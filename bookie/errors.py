@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+NO_ROOM_ENDS: Final = "the disks are full, and readOnlyModeEnabled=false: free some space, then start the server"
 
 
 class BookieError(Exception):
@@ -51,6 +53,13 @@ class StorageFailedError(BookieError):
     """A sync of the storage failed, so the content of the disk is unknown. Final: restart the bookie."""
 
 
+class DirectoryUnavailableError(BookieError):
+    """A ledger directory has failed, or does not answer; the others are served.
+
+    Final on this bookie until the disk answers or the bookie is restarted: use another replica.
+    """
+
+
 class JournalFailedError(BookieError):
     """A sync of the journal failed, so the content of the disk is unknown.
 
@@ -85,6 +94,17 @@ class CookieMismatchError(BookieError):
 
 class DirectoryInUseError(BookieError):
     """Another process serves these directories. Final: stop it first."""
+
+
+class DisksFullError(BookieError):
+    """The disks are full, and readOnlyModeEnabled=false forbids to go on without adds.
+
+    Final: free some space, then start the bookie.
+    """
+
+
+class SharedPartitionError(BookieError):
+    """Two directories are on one file system, which the configuration forbids. Final: the message says what to do."""
 
 
 class IndexOptionsError(BookieError):

@@ -1,7 +1,8 @@
 """A bookie's folders apart from journal and storage files: locks, cookies, and the mark of an unclean shutdown.
 
 <journal folder>/current/   VERSION, <hex>.txn
-<ledger folder>/current/    VERSION, lastMark, lastId, <hex>.log, DIRTY while it runs
+<ledger folder>/current/    VERSION, lastMark (lastMark.<i> of each journal if there are several), lastId, <hex>.log,
+                            DIRTY while it runs
 <index folder>/current/     ledgers/, locations/, and VERSION if it is not the ledger folder
 each folder                 quire.lock, held while it runs
 """
@@ -54,8 +55,16 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
     CookieMismatchError, MetadataError, OSError.
     """
     cookie = cookie_of(config, instance_id)
-    current = tuple(f"{folder}/current" for folder in directories_of(config))
-    await check_cookies(world, metadata, cookie, current, ledgers_root=config.ledgers_root)
+    folders = directories_of(config)
+    names = _named(tuple(folders), config.root)
+    await check_cookies(
+        world,
+        metadata,
+        cookie,
+        {f"{folder}/current": name for folder, name in zip(folders, names, strict=True)},
+        ledgers_root=config.ledgers_root,
+        may_expand=config.allow_storage_expansion,
+    )
     storage = partial(check_storage, world.disk, config.indexes)
     await world.offload.run(storage, name="storage kind")
 
@@ -78,22 +87,23 @@ def _named(folders: tuple[str, ...], root: str) -> tuple[str, ...]:
 
 async def mark_dirty(world: World, config: BookieConfig) -> None:
     """Record that the bookie is running, so that an unclean shutdown can be detected."""
-    path = f"{config.ledger_directory}/current/{DIRTY_FILE}"
 
     def job() -> None:
-        if world.disk.exists(path):
-            log.info("the bookie was not shut down cleanly", file=path)
-        world.disk.write_atomic(path, b"")
+        for folder in config.ledger_directories:
+            path = f"{folder}/current/{DIRTY_FILE}"
+            if world.disk.exists(path):
+                log.info("the bookie was not shut down cleanly", file=path)
+            world.disk.write_atomic(path, b"")
 
     await world.offload.run(job, name="dirty")
 
 
 async def unmark_dirty(world: World, config: BookieConfig) -> None:
     """Record a clean shutdown."""
-    folder = f"{config.ledger_directory}/current"
 
     def job() -> None:
-        world.disk.unlink(f"{folder}/{DIRTY_FILE}")
-        world.disk.sync_dir(folder)
+        for folder in config.ledger_directories:
+            world.disk.unlink(f"{folder}/current/{DIRTY_FILE}")
+            world.disk.sync_dir(f"{folder}/current")
 
     await world.offload.run(job, name="dirty")

@@ -15,6 +15,7 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
 from bookie.garbage import collect_garbage
@@ -54,22 +55,26 @@ class GcStatus:
 
 
 class GarbageRounds:
-    """Rounds of garbage collection and compaction of one bookie, over all its directories. `checkpoint` makes one;
-    `on_failed` is called when a storage can no longer be trusted."""
+    """Rounds of garbage collection and compaction of one bookie, over all its directories that can be used.
+    `checkpoint` makes one; `on_failed` is called with the number of a directory that can no longer be trusted."""
 
     def __init__(
         self,
         world: World,
         config: BookieConfig,
         storages: Sequence[DbLedgerStorage],
+        health: DirectoryHealth,
         disks: DiskWatch,
         *,
         checkpoint: Callable[[], Awaitable[None]],
-        on_failed: Callable[[StorageFailedError], None],
+        on_failed: Callable[[int, StorageFailedError], None],
     ) -> None:
         self._world = world
         self._config = config
         self.storages = storages
+        self._health = health
+        self._directory = 0
+        """The directory in which something is being done."""
         self._disks = disks
         self._checkpoint = checkpoint
         self._on_failed = on_failed
@@ -103,7 +108,7 @@ class GarbageRounds:
         part was dropped."""
         all_collected: list[Collected] = []
         with self._breakable():
-            for storage in self.storages:
+            for storage in self._usable():
                 all_collected.append(
                     await collect_garbage(
                         storage,
@@ -121,6 +126,13 @@ class GarbageRounds:
             failed=tuple([each for one in all_collected for each in one.failed]),
         )
 
+    def _usable(self) -> Iterator[DbLedgerStorage]:
+        """Yield the storages of the directories that can be used."""
+        for index, storage in enumerate(self.storages):
+            if not self._health.reasons[index]:
+                self._directory = index
+                yield storage
+
     @contextmanager
     def _breakable(self) -> Iterator[None]:
         """Run the block, which `end` breaks off; not at all after `stop`."""
@@ -131,7 +143,7 @@ class GarbageRounds:
             try:
                 yield
             except StorageFailedError as error:
-                self._on_failed(error)
+                self._on_failed(self._directory, error)
                 raise
             finally:
                 self._scopes.discard(scope)
@@ -150,7 +162,7 @@ class GarbageRounds:
     async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
         """Collect and compact; return whether nothing failed."""
         asked = self._asked
-        if asked is None and self._disks.reason and self._config.force_when_full:
+        if asked is None and self._disks.is_almost_full and self._config.force_when_full:
             asked = AskedCompactions()
         began = trio.current_time()
         try:
@@ -182,14 +194,17 @@ class GarbageRounds:
     async def _compact(self, asked: AskedCompactions | None) -> None:
         schedule, status = self.schedule, self.status
         began = trio.current_time()
-        kind = schedule.due(began, asked=asked, full=self._disks.reason != "")
+        full, almost_full = self._disks.is_full, self._disks.is_almost_full
+        kind = schedule.due(began, asked=asked, full=full, almost_full=almost_full)
         if kind is None:
             return
         threshold, max_s = schedule.bounds(kind)
         status.compacting = kind
         done: list[CompactionResult] = []
         try:
-            for storage in self.storages:
+            for storage in self._usable():
+                if self._disks.full_directory(self._directory) and not self._disks.may_compact(self._directory):
+                    continue
                 left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
                 done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
         finally:
@@ -210,13 +225,14 @@ class GarbageRounds:
             )
 
     def _goes_on(self, kind: CompactionKind, asked: AskedCompactions | None) -> bool:
-        return self.schedule.goes_on(kind, asked=asked is not None, full=self._disks.reason != "")
+        full, almost_full = self._disks.is_full, self._disks.is_almost_full
+        return self.schedule.goes_on(kind, asked=asked is not None, full=full, almost_full=almost_full)
 
     async def compact_locations(self, paths: Sequence[str] = ()) -> None:
         """Compact the location index of each directory, or only those of these paths. OSError."""
         self.status.compacting_locations = True
         try:
-            for storage in self.storages:
+            for storage in self._usable():
                 if not paths or storage.locations_path in paths:
                     await storage.compact_locations()
         finally:
@@ -243,7 +259,7 @@ class GarbageRounds:
                     while self._asked is None:
                         await self._hurried.wait()
                         self._hurried = trio.Event()
-        if self._disks.reason:
+        if self._disks.is_full:
             self._hurried.set()
 
     def stop(self) -> None:

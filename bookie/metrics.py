@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from bookie.bookie import Bookie
+from bookie.directories.metrics import register_directories
 from bookie.disks.metrics import register_disks
 from bookie.gc.metrics import register_gc
 from quire.service.measuring.summaries import Times
@@ -22,7 +23,6 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     `quire_`.
     """
     stats, storage = bookie.stats, bookie.storage
-    journal = bookie.journal
 
     def outcome(name: str, doc: str, passed: Callable[[], float], failed: Callable[[], float] | None = None) -> None:
         def read() -> Sequence[tuple[Sequence[str], float]]:
@@ -32,12 +32,14 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         metrics.family("counter", name, doc, ("success",), read)
 
     metrics.counter("quire_bookie_frames", "Requests handled, refused ones too.", lambda: stats.frames)
-    times = journal.times
-    refused = Times()
+    added, refused = Times(), Times()
 
     def adds() -> Iterable[tuple[Sequence[str], Times]]:
         refused.observe(0.0, stats.adds_refused - sum(refused.counts))
-        return (("true",), times.adds), (("false",), refused)
+        written = [each.times.adds for each in bookie.journal.journals]
+        added.counts = [sum(parts) for parts in zip(*(each.counts for each in written), strict=True)]
+        added.total = sum(each.total for each in written)
+        return (("true",), added), (("false",), refused)
 
     metrics.summary(
         "bookkeeper_server_ADD_ENTRY_REQUEST",
@@ -73,43 +75,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     metrics.counter("bookie_WRITE_BYTES", "Bytes of entries added.", lambda: stats.add_bytes)
     metrics.counter("bookie_READ_BYTES", "Bytes read from entry logs.", lambda: storage.stats.disk_read_bytes)
     metrics.gauge("bookie_ledgers_count", "Ledgers known here.", lambda: len(storage.ledgers()))
-    metrics.gauge("bookie_JOURNAL_DIRS", "Folders of the journal.", lambda: 1)
-    metrics.gauge(
-        "bookie_ledger_writable_dirs",
-        "1: the disk of entry logs takes entries, 0: it is full.",
-        lambda: 0 if bookie.disks.reason else 1,
-    )
-    metrics.gauge("bookie_ledger_num_dirs", "Folders of entry logs.", lambda: 1)
-
-    def of(good: Times, bad: Times | None = None) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
-        return lambda: ((("true",), good), *(() if bad is None else ((("false",), bad),)))
-
-    for name, doc, read in (
-        (
-            "JOURNAL_ADD_ENTRY",
-            "Milliseconds from the arrival of entries until they are in the journal.",
-            of(times.adds, times.adds_failed),
-        ),
-        ("JOURNAL_SYNC", "Milliseconds of a write of a group with its sync.", of(times.syncs, times.syncs_failed)),
-        ("JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Entries of a group.", of(times.group_entries)),
-        ("JOURNAL_FORCE_WRITE_BATCH_BYTES", "Bytes of a group.", of(times.group_bytes)),
-    ):
-        metrics.summary(f"bookie_journal_{name}", doc, ("success",), read)
-    metrics.counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes written to the journal.", lambda: times.written_bytes)
-    metrics.gauge(
-        "bookie_journal_JOURNAL_MEMORY_USED", "Bytes that wait for the journal.", lambda: journal.queued_bytes
-    )
-    metrics.gauge(
-        "bookie_journal_JOURNAL_MEMORY_MAX",
-        "Bytes that may wait for the journal.",
-        lambda: bookie.config.journal.queue_size_max,
-    )
-    metrics.summary(
-        "bookie_flush",
-        "Milliseconds of flushes of the write cache to entry logs.",
-        ("success",),
-        of(storage.stats.flush_times),
-    )
+    register_directories(metrics, bookie)
     metrics.counter("quire_bookie_checkpoints", "Checkpoints of the storage.", lambda: stats.checkpoints)
     metrics.counter("bookie_DELETED_LEDGER_TOTAL", "Ledgers deleted.", lambda: storage.stats.deleted_ledgers)
     metrics.counter(
@@ -117,10 +83,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         "Bytes of entry logs that garbage collection deleted.",
         lambda: storage.stats.reclaimed_bytes,
     )
-    metrics.gauge("bookie_read_cache_size", "Bytes in the read-ahead cache.", lambda: storage.read_cache_bytes)
     outcome("bookie_flush_size_sum", "Bytes flushed to entry logs.", lambda: storage.stats.flushed_bytes)
-    metrics.gauge("bookie_write_cache_size", "Bytes in the write cache.", lambda: storage.write_cache_bytes)
-    metrics.gauge("bookie_write_cache_max_size", "Bytes it may have.", lambda: bookie.config.write_cache_mb << 20)
 
     metrics.family(
         "counter",
@@ -138,5 +101,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
     )
     metrics.counter("quire_bookie_reads_from_disk", "Reads from entry logs.", lambda: storage.stats.disk_reads)
     metrics.counter(
-        "quire_bookie_journal_write_failures", "Groups that could not be written.", lambda: journal.write_failures
+        "quire_bookie_journal_write_failures",
+        "Groups that could not be written.",
+        lambda: bookie.journal.write_failures,
     )

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
-from bookie.errors import BookieError
+from bookie.errors import BookieError, DirectoryUnavailableError
 from bookie.requests import rc_of
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import Times
@@ -122,6 +122,15 @@ class ReadWorkers:
         """Times of reads that were given to workers, in milliseconds; failed ones include entries that are not here."""
 
     @property
+    def all(self) -> tuple[ReadWorkers, ...]:
+        """Return the workers of all directories: these."""
+        return (self,)
+
+    def of(self, ledger_id: int) -> ReadWorkers:
+        """Return the workers of the ledger's directory."""
+        return self
+
+    @property
     def room(self) -> int:
         """Return the number of reads that would be accepted now."""
         return 0 if self._closed else max(0, self.waiting_max - self.waiting)
@@ -200,6 +209,6 @@ def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:
         return job(*args), Rc.OK
     except (BookieError, OSError) as error:
         rc = rc_of(error)
-        if rc is Rc.IO:
+        if rc is Rc.IO and not isinstance(error, DirectoryUnavailableError):  # that was logged once
             log.error("read failed", reason=str(error))
         return None, rc

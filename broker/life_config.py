@@ -234,6 +234,15 @@ class LifeOptions(NeighbourOptions):
         doc="Seconds after which a topic without producers, consumers and backlog leaves memory; its next use loads it "
         "again. 0: it stays.",
     )
+    abandoned_restore_s: int = conf_key(
+        "quireAbandonedRestoreSeconds",
+        86_400,
+        unit=SECONDS,
+        minimum=0,
+        doc="Seconds after the last request of a restoration (`quire admin restore topic`) that was not completed, "
+        "after which its topic is deleted with what was restored. They begin anew with the first use of the topic "
+        "after a start of its broker. 0: it stays until it is completed or deleted.",
+    )
     tombstone_s: int = conf_key(
         "quireDeletedTopicTombstoneSeconds",
         120,

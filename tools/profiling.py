@@ -10,13 +10,17 @@ trace the process (same user and kernel.yama.ptrace_scope=0, or root).
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quire.service.programs.command_line import run_command
 
 RATE = 250
 """Samples a second. A publish takes 0.1 ms, so a second of load has every function of its path."""
@@ -52,21 +56,28 @@ def record(options: Sequence[str], target: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Return its exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/profile", description="Sample a server's Python functions.")
-    parser.add_argument("--pid", type=int, help="process to attach to; the ready line of a server has it")
-    parser.add_argument("--seconds", type=int, default=10, help="duration of the sampling (default: 10)")
-    parser.add_argument("--svg", type=Path, help="write a flame graph to this file instead of printing a table")
-    parser.add_argument("--idle", action="store_true", help="also count waiting threads")
-    parser.add_argument("command", nargs="*", help="command to start and sample, after --")
-    given = parser.parse_args(arguments)
-    if (given.pid is None) == (not given.command):
-        parser.error("give either --pid or a command behind --")
-    target = ["--pid", str(given.pid)] if given.pid is not None else ["--", *given.command]
-    options = ["--duration", str(given.seconds), "--rate", str(RATE), *(["--idle"] if given.idle else [])]
-    if given.svg is not None:
-        code = record([*options, "--format", "flamegraph", "--output", str(given.svg)], target)
-        print(f"flame graph: {given.svg}" if given.svg.exists() else "no flame graph was written", flush=True)
+    """Run the command line; return the exit code."""
+    return run_command(profile, arguments, name="scripts/profile", text=__doc__)
+
+
+def profile(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Command to start and sample, after --.")
+    ] = None,
+    pid: Annotated[int | None, typer.Option(help="Process to attach to; the ready line of a server has it.")] = None,
+    seconds: Annotated[int, typer.Option(help="Duration of the sampling.")] = 10,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write a flame graph to this file instead of printing a table.")
+    ] = None,
+    idle: Annotated[bool, typer.Option("--idle", help="Also count waiting threads.")] = False,
+) -> int:
+    if (pid is None) == (not command):
+        raise typer.BadParameter("give either --pid or a command behind --")
+    target = ["--pid", str(pid)] if pid is not None else ["--", *(command or [])]
+    options = ["--duration", str(seconds), "--rate", str(RATE), *(["--idle"] if idle else [])]
+    if svg is not None:
+        code = record([*options, "--format", "flamegraph", "--output", str(svg)], target)
+        print(f"flame graph: {svg}" if svg.exists() else "no flame graph was written", flush=True)
         return code
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "stacks"

@@ -11,15 +11,16 @@ Nothing here is a test: the figures are a machine's.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import time
 from copy import copy
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import trio
+import typer
 
 from bookie.journal.group_writer import GroupResult
 from bookie.journal.writer import JournalBatch, JournalTimes
@@ -29,21 +30,27 @@ from broker.series.published import Published
 from quire.service.measuring.scrapes import Scrapes
 from quire.service.measuring.summaries import LATENCY_MS, Times
 from quire.service.metrics import Metrics
+from quire.service.programs.command_line import run_command
 from quire.service.serve import ConnectionCounts
 from quire.wire.pulsar.names import TopicName
 from tests.support.steps import Steps
 from tests.unit.broker.peers import TOPIC, Room, in_broker
 
 
-def main() -> None:
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(metrics, name="python -m bench.metrics", text=__doc__)
+
+
+def metrics(
+    topics: Annotated[int, typer.Option()] = 100_000,
+    shown: Annotated[int, typer.Option()] = MetricsOptions().topics_max,
+    runs: Annotated[int, typer.Option()] = 200_000,
+) -> int:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--topics", type=int, default=100_000)
-    parser.add_argument("--shown", type=int, default=MetricsOptions().topics_max)
-    parser.add_argument("--runs", type=int, default=200_000)
-    given = parser.parse_args()
-    recording(given.runs)
-    trio.run(scraping, given.topics, given.shown)
+    recording(runs)
+    trio.run(scraping, topics, shown)
+    return 0
 
 
 def recording(runs: int) -> None:

@@ -69,6 +69,10 @@ class ForgottenFences:
     def __len__(self) -> int:
         return len(self._forgotten_at) + len(self._empty_forgotten_at)
 
+    def ledgers(self) -> list[int]:
+        """Return the ids of the remembered ledgers, also of those whose time is over."""
+        return [*self._empty_forgotten_at, *self._forgotten_at]
+
     def load(self, *, must_exist: bool = False) -> None:
         """Read the file; create an empty one if there was none yet.
 

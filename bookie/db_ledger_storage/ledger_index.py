@@ -175,6 +175,11 @@ class LedgerIndex:
         self._dirty.clear()
         return taken
 
+    @property
+    def dirty_ledgers(self) -> list[int]:
+        """Return the ledgers with changes that were not taken."""
+        return list(self._dirty)
+
     def mark_dirty(self, taken: Sequence[tuple[int, LedgerRow]]) -> None:
         """Take back changes that were not written."""
         for ledger_id, _ in taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,3 +88,17 @@ class StorageStats:
     """Times that a log could not be read or deleted."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""
+
+    @classmethod
+    def sum(cls, parts: Sequence[StorageStats]) -> StorageStats:
+        """Return the sums of the counters, without the times."""
+        return cls(
+            flushes=sum(each.flushes for each in parts),
+            flushed_entries=sum(each.flushed_entries for each in parts),
+            flushed_bytes=sum(each.flushed_bytes for each in parts),
+            disk_reads=sum(each.disk_reads for each in parts),
+            disk_read_bytes=sum(each.disk_read_bytes for each in parts),
+            deleted_ledgers=sum(each.deleted_ledgers for each in parts),
+            reclaimed_bytes=sum(each.reclaimed_bytes for each in parts),
+            garbage_steps=sum(each.garbage_steps for each in parts),
+        )

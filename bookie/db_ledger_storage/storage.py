@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from bookie.db_ledger_storage import garbage_collector
+from bookie.db_ledger_storage.alone import OneOfSeveral
 from bookie.db_ledger_storage.compaction.compactor import LogCompactor
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.entry_log import EntryLogs
@@ -41,7 +42,7 @@ from quire.world.doors import KeyValue, World
 log = get_logger(__name__)
 
 
-class DbLedgerStorage:
+class DbLedgerStorage(OneOfSeveral):
     """Entries and ledger facts of one bookie directory.
 
     Stored in `<directory>/current`; the indexes in `<index_directory>/current`, if that is given.
@@ -71,7 +72,6 @@ class DbLedgerStorage:
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
-        self._ledgers: LedgerIndex
         self.reader: EntryReader
         """From `open` on."""
         self._is_new = True

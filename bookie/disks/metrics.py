@@ -23,3 +23,8 @@ def register_disks(metrics: Metrics, disks: DiskWatch) -> None:
         lambda: [((folder,), size) for folder, (_, size) in disks.sizes.items()],
     )
     metrics.gauge("quire_disk_full", "1: adds are refused for lack of room; 0: not.", lambda: int(disks.reason != ""))
+    metrics.gauge(
+        "quire_bookie_flushes_fail",
+        "1: the bookie is read-only because its last flush failed; 0: not.",
+        lambda: int(disks.flushes_fail),
+    )

@@ -35,11 +35,15 @@ class CompactionSchedule:
         self._last = dict.fromkeys(CompactionKind, now)
         self.suspended = Suspended()
 
-    def due(self, now: float, *, asked: AskedCompactions | None = None, full: bool = False) -> CompactionKind | None:
-        """Return the compaction to run now. `full`: a disk is full; then compactions rest, unless one is asked for."""
+    def due(
+        self, now: float, *, asked: AskedCompactions | None = None, full: bool = False, almost_full: bool = False
+    ) -> CompactionKind | None:
+        """Return the compaction to run now, unless it rests: all while a disk is full, major ones while one is above
+        the threshold of warnings. What is asked for does not rest.
+        """
         config, suspended = self._config, self.suspended
         if asked is None:
-            major = not suspended.major and not full
+            major = not suspended.major and not full and not almost_full
             minor = not suspended.minor and not full
         else:
             major, minor = asked
@@ -52,11 +56,13 @@ class CompactionSchedule:
             minor = minor and (config.minor_enabled or (always and config.minor_threshold > 0))
         return CompactionKind.MAJOR if major else CompactionKind.MINOR if minor else None
 
-    def goes_on(self, kind: CompactionKind, *, asked: bool, full: bool) -> bool:
+    def goes_on(self, kind: CompactionKind, *, asked: bool, full: bool, almost_full: bool = False) -> bool:
         """Return whether a compaction that runs may go on."""
         if asked:
             return True
-        return not full and not (self.suspended.major if kind is CompactionKind.MAJOR else self.suspended.minor)
+        if kind is CompactionKind.MAJOR:
+            return not full and not almost_full and not self.suspended.major
+        return not full and not self.suspended.minor
 
     def ran(self, kind: CompactionKind, now: float) -> None:
         """Record the end of a compaction. A major one has done a minor one's work too."""

@@ -26,7 +26,7 @@ from bookie.journal.format import (
     encode_header,
     file_name,
 )
-from bookie.journal.seal import JournalSeal, group_size, seal_group
+from bookie.journal.seal import SealedEnd, group_size, seal_group
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
@@ -95,7 +95,7 @@ class GroupWriter:
         self._disk = disk
         self._directory = directory
         self._config = config
-        self.seal: JournalSeal | None = None
+        self.seal: SealedEnd | None = None
         """Seal that records the end of the synced journal."""
         self._file: File | None = None
         self._file_id = -1

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -58,7 +58,8 @@ _PADDING = Struct("!ii")
 PADDING_SIZE_MIN: Final = _PADDING.size + TRAILER_SIZE
 _ZEROS: Final = bytes(ALIGNMENT)
 
-SEAL_FILE: Final = "lastMark.sealed"
+SEAL_SUFFIX: Final = ".sealed"
+SEAL_FILE: Final = f"lastMark{SEAL_SUFFIX}"
 SECTOR: Final = 512
 SIZE: Final = 4 * SECTOR
 _MARK_MAGIC: Final = b"QUIREMRK"
@@ -164,6 +165,21 @@ def read_seal(disk: Disk, path: str) -> Sealed | None:
         return None
 
 
+def best_seal(seals: Sequence[Sealed]) -> Sealed | None:
+    """Return what the copies of a seal in several directories say together; None if there is none.
+
+    A directory that could not be written has an older copy; none is ever ahead of the truth. The numbers are those of
+    no copy.
+    """
+    if len(seals) < 2:
+        return seals[0] if seals else None
+    return Sealed(
+        mark=max((seal.mark for seal in seals if seal.mark is not None), default=None),
+        end=max((seal.end for seal in seals if seal.end is not None), default=None),
+        damaged=sum(seal.damaged for seal in seals),
+    )
+
+
 class ReplayPlan(NamedTuple):
     """Plan of a replay: it begins at `mark`.
 
@@ -210,6 +226,16 @@ def plan_replay(
         where = f"{sealed.mark.file_id:x}, {sealed.mark.offset}"
         note(last_mark_path, f"{missing}, its sealed copy {where}: replay begins at that")
     return ReplayPlan(sealed.mark, sealed.mark.file_id, sealed.end, tuple(findings))
+
+
+class SealedEnd(Protocol):
+    """The part of a seal that the journal's thread writes: see `JournalSeal`."""
+
+    def reached(self, end: LogMark) -> None:
+        """Record that the journal is synced up to `end`."""
+
+    def begun(self, end: LogMark) -> None:
+        """Record that a file of the journal has been begun. JournalFailedError."""
 
 
 class JournalSeal:

@@ -31,7 +31,7 @@ from bookie.journal.config import JournalConfig
 from bookie.journal.format import Force, LogMark, Record, file_name
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
-from bookie.journal.seal import JournalSeal
+from bookie.journal.seal import SealedEnd
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import BOUNDS, SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
@@ -127,7 +127,7 @@ class Journal:
         self.groups = 0
         self.write_failures = 0
 
-    async def open(self, previous: LogMark | None, seal: JournalSeal | None = None) -> None:
+    async def open(self, previous: LogMark | None, seal: SealedEnd | None = None) -> None:
         """Begin a new file after all existing ones; `previous` is the end of the journal found by replay (None: no
         journal).
 
@@ -146,6 +146,15 @@ class Journal:
         await self._world.offload.run(create, name="journal open")
         self._mark = self._writer.mark
         self._lane = self._world.offload.lane("journal", self._write, self._done)
+
+    @property
+    def journals(self) -> tuple[Journal, ...]:
+        """Return all journals of the bookie: this one. See bookie/directories for several."""
+        return (self,)
+
+    def of(self, ledger_id: int) -> Journal:
+        """Return the journal of the ledger."""
+        return self
 
     def has_room(self, size: int) -> bool:
         """Return whether `size` bytes more may be queued. One record above the bound is always accepted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.storage import LedgerStorage
 from bookie.errors import NoEntryError
 from bookie.last_confirmed import NO_LAC
 from bookie.reads import attempt
@@ -11,19 +11,19 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
 
 
-def read_entries(storage: DbLedgerStorage, places: list[tuple[int, int]]) -> list[tuple[Buffer | None, Rc]]:
+def read_entries(storage: LedgerStorage, places: list[tuple[int, int]]) -> list[tuple[Buffer | None, Rc]]:
     """Run `read_entry` for each (ledger id, entry id), with errors returned as codes. Blocking."""
     return [attempt(read_entry, storage, ledger_id, entry_id) for ledger_id, entry_id in places]
 
 
-def read_entry(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> Buffer:
+def read_entry(storage: LedgerStorage, ledger_id: int, entry_id: int) -> Buffer:
     """Read one entry, or the last one. Blocking. NoLedgerError, NoEntryError, StorageDamagedError, OSError."""
     return storage.reader.read_entry(
         ledger_id, storage.reader.last_entry_id(ledger_id) if entry_id == LAST_ENTRY else entry_id
     )
 
 
-def read_if_here(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> list[Buffer]:
+def read_if_here(storage: LedgerStorage, ledger_id: int, entry_id: int) -> list[Buffer]:
     """Read an entry into a list, which is empty if the entry is not here. Blocking. BookieError, OSError."""
     try:
         return [read_entry(storage, ledger_id, entry_id)]
@@ -31,7 +31,7 @@ def read_if_here(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> lis
         return []
 
 
-def last_confirmed(storage: DbLedgerStorage, ledger_id: int) -> int:
+def last_confirmed(storage: LedgerStorage, ledger_id: int) -> int:
     """Return the LAC known to the storage: the greater of the last entry's and the explicit one.
 
     Blocking. BookieError, OSError.

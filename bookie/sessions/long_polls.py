@@ -83,7 +83,7 @@ class LongPolls:
         else:
             self._bookie.lacs.follow(ledger_id)
             job = partial(last_confirmed, storage, ledger_id)
-            rc = self._session.by_worker(job, partial(self._lac_found, request), request.flags)
+            rc = self._session.by_worker(job, partial(self._lac_found, request), ledger_id, request.flags)
             if rc is not Rc.OK:
                 self._reads.answer_read(request, None, rc)
 
@@ -152,7 +152,8 @@ class LongPolls:
                 self._reads.put_read(request, entry_id, entry, Rc.OK, lac, poll.updated_ms)
                 return
             job = partial(read_if_here, self._bookie.storage, ledger_id, entry_id)
-            rc = self._session.by_worker(job, partial(self._piggyback_read, poll, entry_id, lac), request.flags)
+            done = partial(self._piggyback_read, poll, entry_id, lac)
+            rc = self._session.by_worker(job, done, ledger_id, request.flags)
             if rc is not Rc.OK:
                 self._reads.answer_read(request, None, rc)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from bookie.adds import AddDone, Adds, Passes
+from bookie.adds import AddDone, Passes
 from bookie.config import BookieConfig
-from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.adds import LedgerAdds
+from bookie.directories.journals import LedgerJournal
+from bookie.directories.storage import LedgerStorage
 from bookie.journal.group_writer import OnDurable
-from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.reads import ReadLimit
 from bookie.stats import BookieStats
@@ -36,13 +37,13 @@ class SessionBookie(Protocol):
     def config(self) -> BookieConfig: ...
 
     @property
-    def storage(self) -> DbLedgerStorage: ...
+    def storage(self) -> LedgerStorage: ...
 
     @property
-    def journal(self) -> Journal: ...
+    def journal(self) -> LedgerJournal: ...
 
     @property
-    def adds(self) -> Adds: ...
+    def adds(self) -> LedgerAdds: ...
 
     @property
     def passes(self) -> Passes: ...
@@ -66,9 +67,9 @@ class SessionBookie(Protocol):
         """Store an explicit LAC. `on_durable` is called only if Rc.OK is returned."""
 
     def read_by_worker(
-        self, job: Callable[[], Any], done: Callable[[Any, Rc], None], *, urgent: bool = False, count: int = 1
+        self, job: Callable[[], Any], done: Callable[[Any, Rc], None], ledger_id: int, *, urgent: bool, count: int = 1
     ) -> bool:
-        """Run a job that counts as `count` reads; return False if too many are in progress."""
+        """Run a job that counts as `count` reads of the ledger; return False if too many are in progress."""
 
     @property
     def read_limit(self) -> ReadLimit: ...
@@ -77,8 +78,8 @@ class SessionBookie(Protocol):
     def reads_in_flight(self) -> int:
         """Return the number of reads that workers hold and have not answered."""
 
-    def read_room(self, *, urgent: bool) -> int:
-        """Return the number of reads that `read_by_worker` would accept now."""
+    def read_room(self, ledger_id: int, *, urgent: bool) -> int:
+        """Return the number of reads of the ledger that `read_by_worker` would accept now."""
 
     def disk_space(self) -> tuple[int, int]:
         """Return the size in bytes of the entry logs' file system, and its free bytes. Blocking."""
@@ -102,8 +103,8 @@ class Version3Session(Protocol):
     def put(self, parts: Sequence[Buffer], size: int) -> None:
         """Answer with a whole frame, which carries `size` bytes of entries."""
 
-    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Run `job` in a worker.
+    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], ledger_id: int, flags: int) -> Rc:
+        """Run `job`, which reads the ledger, in a worker.
 
         If it returns Rc.OK, `done` is called with its result, otherwise with None and a code.
         """

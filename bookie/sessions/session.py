@@ -339,15 +339,18 @@ class BookieSession:
     def _begin_shares(self, wanted: list[tuple[int, int]], *, urgent: bool) -> None:
         bookie = self.bookie
         guess = self._read_size
-        room = min(bookie.read_room(urgent=urgent), len(wanted))
-        for start in range(0, room, SHARE):
-            share = wanted[start : min(start + SHARE, room)]
-            count = len(share)
-            done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
-            bookie.read_by_worker(partial(read_entries, bookie.storage, share), done, urgent=urgent, count=count)
-        for ledger_id, entry_id in wanted[room:]:
-            self._reading -= guess
-            self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
+        for group in bookie.storage.by_directory(wanted):
+            ledger_id = group[0][0]
+            room = min(bookie.read_room(ledger_id, urgent=urgent), len(group))
+            for start in range(0, room, SHARE):
+                share = group[start : min(start + SHARE, room)]
+                count = len(share)
+                done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
+                job = partial(read_entries, bookie.storage, share)
+                bookie.read_by_worker(job, done, ledger_id, urgent=urgent, count=count)
+            for ledger_id, entry_id in group[room:]:
+                self._reading -= guess
+                self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
 
     def _answer_reads(self, share: list[tuple[int, int]], found: list[tuple[Buffer | None, Rc]] | None, rc: Rc) -> None:
         for (ledger_id, entry_id), (entry, entry_rc) in zip(share, found or repeat((None, rc)), strict=False):
@@ -393,7 +396,7 @@ class BookieSession:
             self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
             return
         job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max)
-        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), flags)
+        rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), ledger_id, flags)
         if rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
 
@@ -404,13 +407,14 @@ class BookieSession:
 
     # --- workers
 
-    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], flags: int) -> Rc:
-        """Run `job` in a worker, then call `done` with its result, or with None and the reason.
+    def by_worker(self, job: Callable[[], T], done: Callable[[T | None, Rc], None], ledger_id: int, flags: int) -> Rc:
+        """Run `job`, which reads the ledger, in a worker; then call `done` with its result, or None and the reason.
 
         Return Rc.OK, or the reason why no worker accepts it.
         """
         guess = self._read_size
-        if not self.bookie.read_by_worker(job, partial(self._read_done, done, guess, 1), urgent=flags & URGENT != 0):
+        answered = partial(self._read_done, done, guess, 1)
+        if not self.bookie.read_by_worker(job, answered, ledger_id, urgent=flags & URGENT != 0):
             return Rc.TOO_MANY_REQUESTS
         self._reading += guess
         return Rc.OK

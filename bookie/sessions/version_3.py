@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.storage import LedgerStorage
 from bookie.errors import BookieError, JournalFailedError
 from bookie.requests import LAST_ENTRY, check_read, rc_of
 from bookie.sessions.entry_reads import last_confirmed, read_entry
@@ -122,11 +122,11 @@ class Version3:
             self.answer_read(request, entry, Rc.OK)
         elif knows_lac:
             job = partial(read_entry, storage, ledger_id, entry_id)
-            rc = self._session.by_worker(job, partial(self.answer_read, request), request.flags)
+            rc = self._session.by_worker(job, partial(self.answer_read, request), ledger_id, request.flags)
         else:
             self._bookie.lacs.follow(ledger_id)
             both = partial(_read_entry_and_lac, storage, ledger_id, entry_id)
-            rc = self._session.by_worker(both, partial(self._entry_and_lac_read, request), request.flags)
+            rc = self._session.by_worker(both, partial(self._entry_and_lac_read, request), ledger_id, request.flags)
         if rc is not Rc.OK:
             self.answer_read(request, None, rc)
 
@@ -175,7 +175,7 @@ class Version3:
             self._session.out.append(v3.read_lac_response(request.txn_id, Rc.NO_ENTRY, ledger_id))
             return
         job = partial(read_entry, storage, ledger_id, LAST_ENTRY)
-        rc = self._session.by_worker(job, partial(self._last_entry_read, request), v2.HIGH_PRIORITY)
+        rc = self._session.by_worker(job, partial(self._last_entry_read, request), ledger_id, v2.HIGH_PRIORITY)
         if rc is not Rc.OK:
             self._session.out.append(v3.read_lac_response(request.txn_id, rc, ledger_id))
 
@@ -196,7 +196,7 @@ class Version3:
         def forced(error: BookieError | None) -> None:
             self._answer(v3.force_response(txn_id, Rc.OK if error is None else Rc.IO, ledger_id))
 
-        journal = self._bookie.journal
+        journal = self._bookie.journal.of(ledger_id)
         rc = Rc.OK
         try:
             if journal.has_room(0):
@@ -219,7 +219,7 @@ class Version3:
             self._session.out.append(v3.list_of_entries_response(txn_id, rc, ledger_id, availability))
 
         job = partial(_list_of_entries, self._bookie.storage, ledger_id)
-        rc = self._session.by_worker(job, listed, 0)
+        rc = self._session.by_worker(job, listed, ledger_id, 0)
         if rc is not Rc.OK:
             listed(None, rc)
 
@@ -237,7 +237,7 @@ class Version3:
                 )
             )
 
-        rc = self._session.by_worker(self._bookie.disk_space, answer, 0)
+        rc = self._session.by_worker(self._bookie.disk_space, answer, 0, 0)
         if rc is not Rc.OK:
             answer(None, rc)
 
@@ -247,9 +247,9 @@ class Version3:
             self._session.flush_later()
 
 
-def _read_entry_and_lac(storage: DbLedgerStorage, ledger_id: int, entry_id: int) -> tuple[Buffer, int]:
+def _read_entry_and_lac(storage: LedgerStorage, ledger_id: int, entry_id: int) -> tuple[Buffer, int]:
     return read_entry(storage, ledger_id, entry_id), last_confirmed(storage, ledger_id)
 
 
-def _list_of_entries(storage: DbLedgerStorage, ledger_id: int) -> bytes:
+def _list_of_entries(storage: LedgerStorage, ledger_id: int) -> bytes:
     return Availability.of(storage.reader.entry_ids(ledger_id)).encode()

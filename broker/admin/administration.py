@@ -106,9 +106,9 @@ class Administration:
     # Partitioned topics
 
     async def create_partitioned_topic(
-        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None, log: bytes | None = None
     ) -> None:
-        """Make a partitioned topic with the logs of its partitions.
+        """Make a partitioned topic with the logs of its partitions. `log`: value of each, see PartitionedTopics.create.
 
         Raises TopicExistsError (a topic of that name, of either kind), PartitionCountError, InvalidTopicError (the name
         is like that of a partition)."""
@@ -118,7 +118,7 @@ class Administration:
         async with self.partitioned.changing(name):
             await self._topics.namespaces.takes_topics(name)
             await self._topics.first_use.check_room(name, partitions)
-            await self.partitioned.create(name, partitions, properties)
+            await self.partitioned.create(name, partitions, properties, log)
 
     async def grow_partitioned_topic(self, name: TopicName, partitions: int) -> None:
         """Grow the topic to `partitions` in all. With the count it already has, only missing logs are made.

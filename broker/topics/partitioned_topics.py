@@ -192,9 +192,17 @@ class PartitionedTopics:
         """Return whether `changing` is held."""
         return name.full in self._changing
 
-    async def create(self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None) -> None:
-        """Create it with the logs of its partitions. Existing logs (of a lost node) are used as they are. Hold
-        `changing`.
+    async def create(
+        self,
+        name: TopicName,
+        partitions: int,
+        properties: Mapping[str, str] | None = None,
+        log_value: bytes | None = None,
+    ) -> None:
+        """Create it with the logs of its partitions. Hold `changing`.
+
+        Existing logs (of a lost node) are used as they are. With `log_value`, the value that each log begins with, none
+        may exist.
 
         Raises TopicExistsError, PartitionCountError, InvalidTopicError, BeingDeletedError."""
         if "-partition-" in name.local:
@@ -210,11 +218,13 @@ class PartitionedTopics:
             if await self._exists(log_path(name.managed_ledger_path)):
                 raise TopicExistsError(f"topic {name.full} exists, and is not partitioned")
             existing = await self.existing_partitions(name)
+            if existing and log_value is not None:
+                raise TopicExistsError(f"{name.with_partition(existing[0]).full} exists: delete it first")
             if existing and existing[-1] >= partitions:
                 last = name.with_partition(existing[-1])
                 raise TopicExistsError(f"{last.full} exists: that takes {last.partition + 1} partitions")
             ops: list[Op] = [Create(path=_path(name), value=encode(value), make_parents=True)]
-            ops += self._new_logs(name, range(partitions), set(existing))
+            ops += self._new_logs(name, range(partitions), set(existing), log_value or b"")
             try:
                 await self._write(name, ops)
                 return
@@ -298,13 +308,15 @@ class PartitionedTopics:
         if 0 < self.partitions_max < partitions:
             raise PartitionCountError(f"a partitioned topic has at most {self.partitions_max} partitions")
 
-    def _new_logs(self, name: TopicName, wanted: range, existing: set[int]) -> list[Op]:
+    def _new_logs(self, name: TopicName, wanted: range, existing: set[int], value: bytes = b"") -> list[Op]:
         if name.domain != PERSISTENT:
             return []  # nothing is stored
         # Not by a name of each partition: there may be thousands, in one step of the event loop.
         path = log_path(name.managed_ledger_path)
         return [
-            Create(path=f"{path}-partition-{index}", make_parents=True) for index in wanted if index not in existing
+            Create(path=f"{path}-partition-{index}", value=value, make_parents=True)
+            for index in wanted
+            if index not in existing
         ]
 
     async def _new_cursors(self, name: TopicName, before: int, partitions: int) -> list[Op]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -21,14 +22,29 @@ class LazyCommand:
     hidden: bool = False
 
 
-def lazy_group(parts: Mapping[str, LazyCommand]) -> type[TyperGroup]:
-    """Return a class of groups that have these commands beside those which are added to them."""
+def lazy_group(
+    parts: Mapping[str, LazyCommand], contents: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> type[TyperGroup]:
+    """Return a class of groups that have these commands beside those which are added to them.
+
+    Args:
+        parts: the commands, by name.
+        contents: the help by heading and command, which replaces what the commands say of themselves. Its order is the
+            order of the help; commands without a line in it come last.
+    """
+    lines = {
+        name: LazyCommand(line, dict, section) for section, each in contents.items() for name, line in each.items()
+    }
 
     class LazyGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            return [*super().list_commands(ctx), *parts]
+            found = [*super().list_commands(ctx), *parts]
+            order = {name: index for index, name in enumerate(lines)}
+            return sorted(found, key=lambda name: order.get(name, len(order)))
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name in lines and _shows_help(ctx):
+                return _stand_in(cmd_name, lines[cmd_name])
             if cmd_name not in parts:
                 return super().get_command(ctx, cmd_name)
             part = parts[cmd_name]

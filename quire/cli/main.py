@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli.admin.app import HELP as ADMIN_HELP
 from quire.cli.checkup.app import doctor
 from quire.cli.config import app as config_app
+from quire.cli.contents import CONTENTS
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from quire.servers.addresses import Addresses
     from quire.servers.standalone.config import StandaloneConfig
 
-SERVERS = "Servers"
-CARE = "Clusters"
-ABOUT = "About"
-"""Headings of the help."""
-TOP_HELP = "Watch a cluster: topics by rate, lag or age, subscriptions that stand still, bookies, repairs."
-OPERATIONS_HELP = "Maintain the bookies of a cluster: verify copies, recover, decommission, replace disks, restart."
 DEFAULT_CONF = Path("conf/standalone.conf")
 YOUNG_OBJECTS_MAX = 200_000
 """Collector threshold while a command is imported, above the objects of a whole server: imports make hardly any
@@ -66,17 +60,18 @@ app = typer.Typer(
     name="quire",
     cls=lazy_group(
         {
-            "admin": LazyCommand(ADMIN_HELP, _admin, CARE),
-            "top": LazyCommand(TOP_HELP, _top, CARE),
-            "operations": LazyCommand(OPERATIONS_HELP, _operations, CARE),
-        }
+            "admin": LazyCommand(CONTENTS["Administration"]["admin"], _admin),
+            "top": LazyCommand(CONTENTS["Administration"]["top"], _top),
+            "operations": LazyCommand(CONTENTS["Maintenance"]["operations"], _operations),
+        },
+        CONTENTS,
     ),
     help="A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(config_app, name="config", rich_help_panel=ABOUT)
-app.add_typer(tokens_app, name="tokens", rich_help_panel=CARE)
+app.add_typer(config_app, name="config")
+app.add_typer(tokens_app, name="tokens")
 add_messages(app)
 add_perf(app)
 
@@ -86,7 +81,7 @@ def quire() -> None:
     """A durable topic broker with Pulsar's protocol on a bookie tier with BookKeeper's formats."""
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def standalone(
     data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data"),
     conf: Annotated[
@@ -130,7 +125,7 @@ def standalone(
     raise SystemExit(_run_standalone(str(data_dir.absolute()), conf, given, http, log_level))
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def zookeeper(
     data_dir: Annotated[Path, typer.Option(help="Data directory.")] = Path("data/zookeeper"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
@@ -161,7 +156,7 @@ def zookeeper(
     )
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def bookie(
     conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -175,7 +170,7 @@ def bookie(
     raise SystemExit(run_bookie(conf, log_level))
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def broker(
     conf: Annotated[
         Path | None,
@@ -199,7 +194,7 @@ def broker(
     raise SystemExit(run_broker(conf, log_level, accept_unsupported_policies=accept_unsupported_policies))
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def autorecovery(
     conf: Annotated[Path | None, typer.Option(help="A bk_server.conf, BookKeeper's or Quire's.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -213,7 +208,7 @@ def autorecovery(
     raise SystemExit(run_autorecovery_command(conf, log_level))
 
 
-@app.command("initialize-cluster-metadata", rich_help_panel=CARE)
+@app.command("initialize-cluster-metadata")
 def initialize_cluster_metadata(
     cluster: Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster.")],
     metadata_store: Annotated[
@@ -312,7 +307,7 @@ def initialize_cluster_metadata(
     )
 
 
-@app.command(rich_help_panel=SERVERS)
+@app.command()
 def localbookie(
     count: Annotated[int, typer.Argument(help="Number of bookies.")] = 3,
     data_dir: Annotated[Path, typer.Option(help="Directory of all data.")] = Path("data/localbookie"),
@@ -337,13 +332,12 @@ def localbookie(
     )
 
 
-app.command("doctor", rich_help_panel=CARE)(doctor)
-app.command("salvage", rich_help_panel=CARE)(salvage)
-app.command("upgrade", rich_help_panel=CARE)(upgrade)
+app.command("doctor")(doctor)
+app.command("salvage")(salvage)
+app.command("upgrade")(upgrade)
 
 
 @app.command(
-    rich_help_panel=CARE,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
 )
@@ -359,7 +353,7 @@ def shell(context: typer.Context) -> None:
     raise SystemExit(run_shell(context.args))
 
 
-@app.command(rich_help_panel=ABOUT)
+@app.command()
 def version() -> None:
     """Print the version."""
     from quire import installed_version

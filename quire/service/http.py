@@ -3,7 +3,8 @@
     GET /status.html                for load balancers: "OK" while the server serves, "READ ONLY: why" while its disk is
                                     full, both 200, as it goes on serving reads and acknowledgements; else 503
     GET /admin/v2/brokers/ready     "ok" when everything is up; 503
-    GET /admin/v2/brokers/health    "ok" after a real check (`Health.check`); 500 with the reason
+    GET /admin/v2/brokers/health    "ok" after a real check (`Health.check`); 500 with the reason. ?brokerId=: of that
+                                    broker, to which 307 leads; 404: there is none of this id
     GET /metrics                    text for Prometheus
 
 Import this module after the binary port is served: it brings Starlette and hypercorn with it.
@@ -39,6 +40,7 @@ from quire.service.measuring.scrapes import ScrapeRefusedError, Scrapes
 from quire.service.metrics import CONTENT_TYPE, Metrics
 from quire.service.routes import Check, guarded, original_route, route
 from quire.service.serve import ConnectionCounts, serve_connections
+from quire.service.web.parameters import Parameter
 from quire.service.web.protocol import Answers, WebConnection
 from quire.world.real_network import RealNetwork, check_descriptors
 
@@ -57,8 +59,15 @@ SEND_S = 60.0
 """Time for a client to take a part of an answer, in seconds."""
 CONNECTIONS_MAX = 2048
 """Maximum connections of one web port. Source: maxHttpServerConnections."""
+BROKER_ID = Parameter("brokerId", "Broker that is checked, as host:port of its web port; without it, this one.")
+SHOWN_MAX = 100
+"""Characters of an id shown in an answer."""
 
 log = get_logger(__name__)
+
+
+async def _no_other(request: Request, broker_id: str) -> Response | None:
+    return _reason(404, f"there is no broker {broker_id[:SHOWN_MAX]!a}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,8 @@ class Health:
     """Does the work of the server once, end to end; raises on failure."""
     no_room: Callable[[], str] = str
     """Reason why the server accepts nothing new, "" otherwise. It still serves its data, so it counts as ready."""
+    elsewhere: Callable[[Request, str], Awaitable[Response | None]] = _no_other
+    """Returns the answer to a request for the health of a broker, by its id; None: it is this one."""
 
 
 def make_app(
@@ -98,10 +109,14 @@ def make_app(
         """Return whether everything is up."""
         return PlainTextResponse("ok") if health.is_ready() else _reason(503, "the server is not ready")
 
-    async def check(request: Request) -> PlainTextResponse | JSONResponse:
+    async def check(request: Request) -> Response:
         """Do the work of the server once, end to end."""
+        broker_id = (BROKER_ID.text(request.query_params) or "").strip()
         try:
             with trio.fail_after(HEALTH_CHECK_S):
+                elsewhere = await health.elsewhere(request, broker_id) if broker_id else None
+                if elsewhere is not None:
+                    return elsewhere
                 await health.check()
         except trio.TooSlowError:
             return _reason(500, f"the health check took longer than {HEALTH_CHECK_S:g} s")
@@ -117,7 +132,9 @@ def make_app(
             route("/status.html", {"GET": (503,)}, GET=status),
             route("/admin/v2/brokers/ready", {"GET": (503,)}, GET=ready),
             route(
-                "/admin/v2/brokers/health", {"GET": (500, 503)}, GET=guarded("/admin/v2/brokers/health", check, guard)
+                "/admin/v2/brokers/health",
+                {"GET": (307, 404, 500, 503)},
+                GET=guarded("/admin/v2/brokers/health", check, guard),
             ),
             route("/metrics", GET=partial(_scrape, Scrapes(metrics.lines))),
             *log_routes(guard),

@@ -160,6 +160,9 @@ class Disk(Protocol):
     def total_bytes(self, path: str) -> int:
         """Return the size of the file system of `path`."""
 
+    def device(self, path: str) -> int:
+        """Return the number of the file system of `path`: two paths with the same number share their space."""
+
     def sectors_read(self) -> int | None:
         """Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.
 

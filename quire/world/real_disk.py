@@ -304,6 +304,9 @@ class RealDisk:
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize
 
+    def device(self, path: str) -> int:
+        return os.stat(path).st_dev
+
     def sectors_read(self) -> int | None:
         # Linux provides the figure where it has /proc/*/io, and leaves it 0 elsewhere.
         return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock if _COUNTS_SECTORS else None

@@ -16,20 +16,22 @@ equal byte for byte: a follower's is never ahead of what is confirmed, nor is a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated, Literal
 
 import trio
+import typer
 
 from quire.ledger import LedgerClient, LedgerError, LedgerReader, LedgerWriter, open_client_on
 from quire.metadata.errors import BadVersionError, MetadataError, NodeExistsError
 from quire.metadata.store import Create, MetadataStore, Op, Put
 from quire.metadata.zookeeper.config import parse_connect_string
 from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
+from quire.service.programs.command_line import run_command
 from quire.world.real import real_world
 
 PASSWORD = b"replicated-wal"
@@ -154,21 +156,22 @@ async def opened(uri: str, node: str) -> AsyncIterator[Log]:
             await store.aclose()
 
 
-async def run(given: argparse.Namespace) -> None:
-    async with opened(given.uri, given.node) as log:
-        await (lead if given.role == "lead" else follow)(log, WalFile(given.file))
+async def run(role: str, uri: str, node: str, file: Path) -> None:
+    async with opened(uri, node) as log:
+        await (lead if role == "lead" else follow)(log, WalFile(file))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="replicated_wal", description="A write-ahead log that outlives its writer.")
-    parser.add_argument(
-        "uri", help="metadataServiceUri of the bookies, such as zk+hierarchical://127.0.0.1:2181/ledgers"
-    )
-    parser.add_argument("role", choices=("lead", "follow"))
-    parser.add_argument("--file", type=Path, required=True, help="this process's copy of the log")
-    parser.add_argument("--node", default="replicated-wal", help="name of the log: a metadata node beside the ledgers")
+def wal(
+    uri: Annotated[
+        str,
+        typer.Argument(help="metadataServiceUri of the bookies, such as zk+hierarchical://127.0.0.1:2181/ledgers."),
+    ],
+    role: Literal["lead", "follow"],
+    file: Annotated[Path, typer.Option(help="This process's copy of the log.")],
+    node: Annotated[str, typer.Option(help="Name of the log: a metadata node beside the ledgers.")] = "replicated-wal",
+) -> int:
     try:
-        trio.run(run, parser.parse_args())
+        trio.run(run, role, uri, node, file)
     except (LedgerError, MetadataError) as error:
         print(f"replicated_wal: {error}", file=sys.stderr)
         return 1
@@ -178,4 +181,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(wal, name="replicated_wal", text="A write-ahead log that outlives its writer."))

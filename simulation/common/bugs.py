@@ -96,11 +96,14 @@ def _last_mark_before_index_sync() -> list[Patch]:
     """A checkpoint writes lastMark before it flushes the data that lastMark covers."""
 
     async def make(self: Checkpoints) -> None:
-        mark = self._journal.mark()
-        if mark > self.last_mark:
-            await self.write_last_mark(mark)
-        await self._storage.flush()
-        await self._journal.checkpoint_complete(mark)
+        for number, journal in enumerate(self._journals):
+            mark = journal.mark()
+            if mark > self.last_marks[number]:
+                await self.write_last_mark(number, mark)
+        for storage in self._storages:
+            await storage.flush()
+        for number, journal in enumerate(self._journals):
+            await journal.checkpoint_complete(self.last_marks[number])
 
     return [(Checkpoints, "make", make)]
 

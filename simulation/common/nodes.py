@@ -170,7 +170,7 @@ class BookieNode(Node):
         bookie = self.up
         if bookie is None:
             return None
-        storage = bookie.storage
+        storage = bookie.storage.of(ledger_id)
         return storage._cache.find(ledger_id, entry_id) is not None or storage._locations.get(ledger_id, entry_id) != 0
 
     def fenced(self, ledger_id: int) -> bool | None:
@@ -180,9 +180,12 @@ class BookieNode(Node):
     def location(self, ledger_id: int, entry_id: int) -> tuple[str, int] | None:
         """Return file and offset of the entry on the disk, if it is there and no longer in the write cache."""
         bookie = self.up
-        if bookie is None or bookie.storage._cache.find(ledger_id, entry_id) is not None:
+        if bookie is None:
             return None
-        location = bookie.storage._locations.get(ledger_id, entry_id)
+        storage = bookie.storage.of(ledger_id)
+        if storage._cache.find(ledger_id, entry_id) is not None:
+            return None
+        location = storage._locations.get(ledger_id, entry_id)
         if location == 0:
             return None
-        return f"{self.config.ledger_directory}/current/{location >> 32:x}.log", location & 0xFFFFFFFF
+        return f"{storage._current}/{location >> 32:x}.log", location & 0xFFFFFFFF

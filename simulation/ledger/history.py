@@ -163,7 +163,8 @@ class LedgerStory:
         self.tell(node.name, "BookieOpened")
         self.checker.bookie_back(node.id)
         if self.tale.on and node.bookie is not None:
-            self._listen(node, node.bookie.storage)
+            for storage in node.bookie.storage.directories:
+                self._listen(node, storage)
 
     def _listen(self, node: BookieNode, storage: DbLedgerStorage) -> None:
         """Record in the tale what the bookie stores."""

@@ -1,4 +1,4 @@
-"""How long a message that has to come may take, from the settings of the servers and of the simulated world (pure).
+"""Bounds of the time in which a message comes, from the settings of the servers and of the simulated world (pure).
 
 No time is too long while faults are under way: partitions that follow each other keep every copy of an entry away for
 as long as they last, and a call of the metadata service is as late as the seed draws. So these seconds count from the

@@ -133,6 +133,12 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such path", path)
         return self._image.free
 
+    def device(self, path: str) -> int:
+        self._power.check()
+        if not self.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "no such path", path)
+        return 0
+
     def sectors_read(self) -> int | None:
         return None
 

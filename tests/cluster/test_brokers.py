@@ -19,6 +19,7 @@ from pulsar.schema import Integer, JsonSchema, Record, String
 from quire.metadata.ledgers import BlockLedgerIds, LedgerManager
 from quire.metadata.zookeeper.store import ZooKeeperStore
 from quire.world.real import real_world
+from tests.support.admin_commands import admin
 from tests.support.bad_links import FAR, BadLink, bad_links
 from tests.support.broker_process import ADMIN, BrokerCluster, BrokerProcess, client_of
 from tests.support.process import start_all, wait_until
@@ -100,6 +101,15 @@ def test_topics_are_shared_and_any_broker_is_asked_for_all(cluster: BrokerCluste
         assert set(topics) <= set(broker.ask("GET", f"{ADMIN}/persistent/public/default").json())
         assert broker.ask("GET", f"{ADMIN}/brokers/leaderBroker").json()["brokerId"] in {b.id for b in cluster.brokers}
         assert broker.ask("GET", f"{ADMIN}/brokers/health").text == "ok"
+        for each in cluster.brokers:
+            code, _, err = admin(f"brokers healthcheck --broker-id {each.id} --url {broker.web}")
+            assert (code, err) == (0, "")
+            answer = broker.ask("GET", f"{ADMIN}/brokers/health?brokerId={each.id}")
+            assert (answer.status_code, answer.headers.get("location")) == (
+                (200, None) if each is broker else (307, f"{each.web}{ADMIN}/brokers/health?brokerId={each.id}")
+            )
+        code, _, err = admin(f"brokers healthcheck --broker-id nobody:1 --url {broker.web}")
+        assert (code, "404: there is no broker 'nobody:1'" in err) == (1, True), err
         assert len(broker.ask("GET", f"{ADMIN}/bookies/all").json()["bookies"]) == 3
         owned = broker.ask("GET", f"{ADMIN}/brokers/test/{broker.id}/ownedNamespaces").json()
         text = broker.ask("GET", "/metrics").text

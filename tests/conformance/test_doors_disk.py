@@ -227,6 +227,14 @@ def test_total_bytes_is_the_size_of_the_file_system(door):
     assert disk.total_bytes(root) >= disk.free_bytes(root)
 
 
+def test_paths_of_one_file_system_have_its_number(door):
+    """ "two paths with the same number share their space." """
+    disk, root = door
+    disk.make_dirs(f"{root}/a/b")
+    assert disk.device(f"{root}/a/b") == disk.device(f"{root}/a") == disk.device(root)
+    refuses(FileNotFoundError, lambda: disk.device(f"{root}/none"))
+
+
 def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(door):
     """ "Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.
     None if the system does not count them." """

@@ -5,15 +5,18 @@ python -m tests.support.bookie_keys --write
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import typer
 
 from quire.servers.autorecovery.config import AUTORECOVERY
 from quire.servers.bookie.config import BOOKIE
 from quire.servers.cluster_config import SHELL
 from quire.service.original_conf import Fate, Rule
+from quire.service.programs.command_line import run_command
 from quire.service.unsupported import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,14 +104,18 @@ def _lines() -> Iterator[str]:
         yield f"| `{key.name}`{since} | {kind} | {why.replace('|', chr(92) + '|')} |\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the page anew")
-    if parser.parse_args().write:
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(bookie_keys, name="python -m tests.support.bookie_keys", text=__doc__)
+
+
+def bookie_keys(write: Annotated[bool, typer.Option("--write", help="Write the page anew.")] = False) -> int:
+    if write:
         PAGE.write_text(page(), encoding="utf-8")
     else:
         print(page(), end="")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

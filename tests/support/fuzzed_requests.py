@@ -8,22 +8,24 @@ Each connection has some whole requests at once, and one that may break HTTP. Th
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 import random
 import re
 import ssl
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import trio
+import typer
 
+from quire.service.programs.command_line import run_command
 from tests.support import web
 from tests.support.fuzzed_paths import HOSTILE, NAMES, ends
 
@@ -392,30 +394,36 @@ def served(url: str) -> int:
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith("quire_web_answers_total{"))
 
 
-def main() -> None:
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(fuzz, name="python -m tests.support.fuzzed_requests", text="Send requests and print progress.")
+
+
+def fuzz(
+    url: Annotated[str, typer.Argument(help="A web port without TLS, such as http://127.0.0.1:8080.")],
+    count: Annotated[int, typer.Option()] = 1_000_000,
+    seed: Annotated[int, typer.Option()] = 1,
+    step: Annotated[int, typer.Option(help="Requests between two lines.")] = 10_000,
+    pid: Annotated[int | None, typer.Option(help="The server, whose memory is shown.")] = None,
+    tls: Annotated[
+        int | None, typer.Option(help="Port with TLS of the same server, which is sent every other step.")
+    ] = None,
+) -> int:
     """Send requests and print progress."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("url", help="a web port without TLS, such as http://127.0.0.1:8080")
-    parser.add_argument("--count", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--step", type=int, default=10_000, help="requests between two lines")
-    parser.add_argument("--pid", type=int, help="the server, whose memory is shown")
-    parser.add_argument("--tls", type=int, help="port with TLS of the same server, which is sent every other step")
-    given = parser.parse_args()
-    host, port = given.url.rpartition("/")[2].rsplit(":", 1)
-    document = web.get(f"{given.url}/openapi.json", timeout=60).json()
+    host, port = url.rpartition("/")[2].rsplit(":", 1)
+    document = web.get(f"{url}/openapi.json", timeout=60).json()
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    total, before, begun = Counter[str](), served(given.url), time.monotonic()
-    for number in range(math.ceil(given.count / given.step)):
-        prepare(given.url)
-        source = Requests(given.seed + number, document)
-        secure = given.tls is not None and number % 2
-        to = given.tls if secure else int(port)
-        total += trio.run(partial(send, host, to, source, given.step, tls=context if secure else None))
-        memory = f" rss_mb={rss_mb(given.pid):.0f}" if given.pid else ""
-        counted = served(given.url) - before
+    total, before, begun = Counter[str](), served(url), time.monotonic()
+    for number in range(math.ceil(count / step)):
+        prepare(url)
+        source = Requests(seed + number, document)
+        to = tls if tls is not None and number % 2 else int(port)
+        total += trio.run(partial(send, host, to, source, step, tls=context if to == tls else None))
+        memory = f" rss_mb={rss_mb(pid):.0f}" if pid else ""
+        counted = served(url) - before
         print(f"{time.monotonic() - begun:.0f} s: counted={counted}{memory} {dict(sorted(total.items()))}", flush=True)
+    return 0
 
 
 def rss_mb(pid: int) -> float:
@@ -424,4 +432,4 @@ def rss_mb(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

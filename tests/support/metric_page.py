@@ -5,10 +5,12 @@ python -m tests.support.metric_page --write
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
+
+import typer
 
 from autorecovery.auditing import metrics as auditor
 from autorecovery.copying import metrics as worker
@@ -25,6 +27,7 @@ from quire.servers.standalone.web import register_embedded
 from quire.service.http import register_answers
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Declared, Metrics, exposed_type
+from quire.service.programs.command_line import run_command
 from quire.service.serve import ConnectionCounts
 from quire.service.web.protocol import Answers
 from quire.world.doors import World
@@ -188,18 +191,22 @@ def originals() -> dict[str, str]:
     return found
 
 
-def main() -> None:
-    """Write docs/metrics.md, or print it."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--write", action="store_true", help="write docs/metrics.md")
-    write = parser.parse_args().write
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(metric_page, name="python -m tests.support.metric_page", text=metric_page.__doc__)
 
+
+def metric_page(
+    write: Annotated[bool, typer.Option("--write", help="Write docs/metrics.md.")] = False,
+) -> int:
+    """Write docs/metrics.md, or print it."""
     text = page(run_world(1, families))
     if write:
         PAGE.write_text(text, encoding="utf-8")
     else:
         print(text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

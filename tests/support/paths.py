@@ -10,7 +10,6 @@ paths, and `tests/unit/test_paths.py` compares; after an intended change, write 
 
 from __future__ import annotations
 
-import argparse
 import dis
 import gc
 import sys
@@ -21,9 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FrameType, MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import trio
+import typer
 
 from quire.client.client import Client, open_client
 from quire.ledger import client as ledger_client
@@ -31,6 +31,7 @@ from quire.ledger.recovery.recovery import recover
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import STANDALONE
 from quire.servers.standalone.process import run_standalone
+from quire.service.programs.command_line import run_command
 from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading import scan
@@ -362,17 +363,22 @@ def record(
     return {name: text_of(calls) for name, calls in sorted(run(SEED, main).items())}
 
 
-def main() -> None:
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(paths, name="python -m tests.support.paths", text=paths.__doc__)
+
+
+def paths(
+    write: Annotated[bool, typer.Option("--write", help="Write docs/paths anew.")] = False,
+) -> int:
     """Write the files, or print the heads of the recorded paths."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--write", action="store_true", help="write docs/paths anew")
-    write = parser.parse_args().write
     for name, text in record().items():
         if write:
             FOLDER.mkdir(exist_ok=True)
             (FOLDER / f"{name}.txt").write_text(text)
         print(f"{name}: {text.splitlines()[0]}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

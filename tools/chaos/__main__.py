@@ -6,17 +6,20 @@ prove anything, 2 if it cannot run. After a failure all files are kept in a fold
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from quire.service import log
+from quire.service.programs.command_line import one_of, run_command
 from tools.chaos import report
 from tools.chaos.errors import ChaosError
 from tools.chaos.run import RATE, RATE_MIN, TOPICS, Outcome, plan_of, run
@@ -27,39 +30,41 @@ from tools.local_cluster.errors import ClusterError
 FAULTS_MIN_PER_MINUTE = 6
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="scripts/chaos", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("--minutes", type=float, default=5.0, help="minutes of load (default: 5)")
-    made.add_argument("--seed", type=int, help="seed of the schedule (default: random)")
-    made.add_argument("--topics", type=int, default=TOPICS, help=f"number of topics (default: {TOPICS})")
-    made.add_argument(
-        "--rate", type=float, default=RATE, help=f"messages per second over all topics (default: {RATE:.0f})"
-    )
-    made.add_argument(
-        "--rate-min", type=float, help=f"minimum receipts per second of a valid run (default: {RATE_MIN:.0f})"
-    )
-    made.add_argument("--faults", type=int, help="number of faults (default: depends on the minutes)")
-    made.add_argument(
-        "--zookeepers", type=int, default=3, choices=(1, 3), help="number of ZooKeeper servers (default: 3)"
-    )
-    made.add_argument(
-        "--secure", action="store_true", help="a cluster with TLS, authentication and authorization everywhere"
-    )
-    made.add_argument("--folder", type=Path, help="folder of all files, which is kept (default: a new one)")
-    made.add_argument("--keep", action="store_true", help="keep data, logs and histories even after success")
-    return made
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    return run_command(chaos, argv, name="scripts/chaos", text=__doc__)
 
 
-def main(argv: list[str] | None = None) -> int:
-    given = parser().parse_args(argv)
+def chaos(
+    minutes: Annotated[float, typer.Option(help="Minutes of load.")] = 5.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the schedule.", show_default="random")] = None,
+    topics: Annotated[int, typer.Option(help="Number of topics.")] = TOPICS,
+    rate: Annotated[float, typer.Option(help="Messages per second over all topics.")] = RATE,
+    rate_min: Annotated[
+        float | None,
+        typer.Option(help="Minimum receipts per second of a valid run.", show_default=f"{RATE_MIN:.0f}"),
+    ] = None,
+    faults: Annotated[int | None, typer.Option(help="Number of faults.", show_default="depends on the minutes")] = None,
+    zookeepers: Annotated[int, typer.Option(help="Number of ZooKeeper servers: 1 or 3.")] = 3,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="A cluster with TLS, authentication and authorization everywhere.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of all files, which is kept.", show_default="a new one")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep data, logs and histories even after success.")] = False,
+) -> int:
+    one_of("--zookeepers", zookeepers, (1, 3))
     log.configure("error", sys.stderr)
     console = Console()
-    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1 << 31)
-    seconds = given.minutes * 60
+    if seed is None:
+        seed = random.SystemRandom().randrange(1 << 31)
+    seconds = minutes * 60
     # A single ZooKeeper has no others to replace it.
-    without = () if given.zookeepers > 1 else (Group.ZOOKEEPER,)
-    schedule = draw(seed, seconds, given.faults, without=without)
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="quire-chaos-"))
+    without = () if zookeepers > 1 else (Group.ZOOKEEPER,)
+    schedule = draw(seed, seconds, faults, without=without)
+    named = folder is not None
+    folder = folder or Path(tempfile.mkdtemp(prefix="quire-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
 
@@ -71,14 +76,14 @@ def main(argv: list[str] | None = None) -> int:
     cluster: LocalCluster | None = None
     try:
         say(f"seed {seed}: {len(schedule)} faults in {seconds:.0f} s")
-        plan = plan_of(zookeepers=given.zookeepers, secure=given.secure)
+        plan = plan_of(zookeepers=zookeepers, secure=secure)
         cluster = LocalCluster.make(folder / "cluster", plan, bound=True)
         cluster.up(say)
-        run(cluster, folder, schedule, outcome, say, topics=given.topics, rate=given.rate)
+        run(cluster, folder, schedule, outcome, say, topics=topics, rate=rate)
         report.show(outcome, console)
         report.write(outcome, folder / "report.json")
-        faults_min = min(len(schedule), int(FAULTS_MIN_PER_MINUTE * given.minutes))
-        rate_min = min(RATE_MIN, 0.9 * given.rate) if given.rate_min is None else given.rate_min
+        faults_min = min(len(schedule), int(FAULTS_MIN_PER_MINUTE * minutes))
+        rate_min = min(RATE_MIN, 0.9 * rate) if rate_min is None else rate_min
         failures = outcome.failures(faults_min=faults_min, rate_min=rate_min)
         code = 1 if failures else 0
         for failure in failures:
@@ -96,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         if cluster is not None:
             cluster.abandon()
-        if code or given.keep or given.folder:
+        if code or keep or named:
             print(f"kept: {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder)

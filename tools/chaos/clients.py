@@ -9,17 +9,19 @@ Exclusive by turns, the first two with two consumers.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import pulsar
+import typer
 
 from bench.waiting import poll_until
+from quire.service.programs.command_line import run_command
 from tools.chaos.history import Record, What, now_us, parse_payload, payload_of, write
 
 SUBSCRIPTION = "chaos"
@@ -32,12 +34,24 @@ FLUSH_S = 120.0
 SUBSCRIBE_S = 60
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Options of both kinds of clients."""
+
+    url: str
+    log: Path
+    topics: int
+    rate: float
+    trust_file: Path | None
+    token_file: Path | None
+
+
 def topic_name(number: int) -> str:
     """Return a topic's name. The checker reads the numbers at its end in the client's log."""
     return f"persistent://public/default/chaos-{number}"
 
 
-def client_of(given: argparse.Namespace) -> Any:
+def client_of(given: Given) -> Any:
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(given.log))
     more: dict[str, Any] = {}
     if given.trust_file is not None:
@@ -52,7 +66,7 @@ def client_of(given: argparse.Namespace) -> Any:
 class Producing:
     """Producers, one per topic, with a constant rate in all."""
 
-    def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
+    def __init__(self, given: Given, history: BinaryIO) -> None:
         self._rate = given.rate
         self._history = history
         self._client = client_of(given)
@@ -130,7 +144,7 @@ class Producing:
 class Consuming:
     """Consumers of the subscriptions, all on one listening thread, so that deliveries have one order."""
 
-    def __init__(self, given: argparse.Namespace, history: BinaryIO) -> None:
+    def __init__(self, given: Given, history: BinaryIO) -> None:
         self._history = history
         self._client = client_of(given)
         self._seen: set[int] = set()
@@ -183,23 +197,28 @@ class Consuming:
         self._client.close()
 
 
-def main() -> None:
+def main() -> int:
+    """Run the command line; return the exit code."""
+    return run_command(clients, name="python -m tools.chaos.clients", text=__doc__)
+
+
+def clients(
+    what: Literal["produce", "consume"],
+    url: Annotated[str, typer.Option(help="URL of a broker.")],
+    out: Annotated[Path, typer.Option(help="File of the history.")],
+    log: Annotated[Path, typer.Option(help="File of the client's log.")],
+    topics: Annotated[int, typer.Option(help="Number of topics.")],
+    rate: Annotated[float, typer.Option(help="Messages per second over all topics.")],
+    trust_file: Annotated[Path | None, typer.Option(help="Authority of the brokers' certificates.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token of both.")] = None,
+) -> int:
     os.environ["TZ"] = "UTC"  # of the times in the client's log
     time.tzset()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("produce", "consume"))
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--topics", type=int, required=True)
-    parser.add_argument("--rate", type=float, required=True)
-    parser.add_argument("--trust-file", type=Path, help="authority of the brokers' certificates")
-    parser.add_argument("--token-file", type=Path, help="file with the token of both")
-    given = parser.parse_args()
-    with open(given.out, "wb") as history:
-        clients = Producing(given, history) if given.what == "produce" else Consuming(given, history)
-        serve(clients)
-    print(f"end {clients.figures()}", flush=True)
+    given = Given(url=url, log=log, topics=topics, rate=rate, trust_file=trust_file, token_file=token_file)
+    with open(out, "wb") as history:
+        found = Producing(given, history) if what == "produce" else Consuming(given, history)
+        serve(found)
+    print(f"end {found.figures()}", flush=True)
     os._exit(0)  # a client that cannot be closed must not keep the run from ending
 
 
@@ -226,4 +245,4 @@ def serve(clients: Producing | Consuming) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from quire.service import log
+from quire.service.programs.command_line import run_command
 from tools.demo.archive import Archived, Archiving, make_archive
 from tools.demo.cluster import ClusterServer
 from tools.demo.files import Rebuilder, Tree, differences, scan, walk, write
@@ -96,7 +97,7 @@ def strange(rebuilder: Rebuilder) -> list[str]:
     return [*rebuilder.out_of_order, *(f"{key}: delivered, but never published" for key in rebuilder.strange)]
 
 
-def command(
+def demonstrate(
     folder: Annotated[
         str | None,
         typer.Argument(
@@ -114,19 +115,13 @@ def command(
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the server's data, its log and the rebuilt tree.")] = False,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Skip the last stage, the archive with Spark.")] = False,
-) -> None:
-    raise typer.Exit(run(folder, cluster=cluster, keep=keep, spark=not no_spark))
+) -> int:
+    return run(folder, cluster=cluster, keep=keep, spark=not no_spark)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code, also of help and of what is refused."""
-    app = typer.Typer(add_completion=False)
-    app.command(help=(__doc__ or "").splitlines()[0])(command)
-    try:
-        app(sys.argv[1:] if argv is None else argv, prog_name="scripts/demo")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
-    return 0
+    return run_command(demonstrate, argv, name="scripts/demo", text=__doc__)
 
 
 def run(given: str | None, *, cluster: bool, keep: bool, spark: bool) -> int:

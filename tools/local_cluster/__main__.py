@@ -11,253 +11,135 @@ scripts/cluster up --secure       certificates, tokens and passwords everywhere;
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
-from rich.table import Table
 
 from quire.service import log
+from quire.service.programs.command_line import ending, help_of, run_app
+from tools.local_cluster import actions
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
-from tools.local_cluster.plan import Kind, Node, Plan
-from tools.local_cluster.rest import NAMESPACE
-from tools.local_cluster.security import ADMIN, CLIENT, Security
-from tools.local_cluster.state import FILE
+from tools.local_cluster.plan import Plan
 
-DEFAULT_FOLDER = Path("out/cluster")
-_SIGNALS: dict[str, Callable[[LocalCluster, Node], None]] = {
-    "kill": LocalCluster.kill,
-    "stop": LocalCluster.stop,
-    "pause": LocalCluster.pause,
-    "resume": LocalCluster.resume,
-    "start": LocalCluster.start,
+DEFAULT_FOLDER: Final = Path("out/cluster")
+SIGNALS: Final = {
+    "kill": "Send SIGKILL.",
+    "stop": "Send SIGTERM, and wait for the end.",
+    "pause": "Send SIGSTOP.",
+    "resume": "Send SIGCONT.",
+    "start": "Start a process that was killed or stopped, and wait until it is ready.",
 }
-_DONE = {"kill": "killed", "stop": "stopped", "pause": "paused", "resume": "resumed", "start": "ready"}
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names shown by status, or ids of bookies.")]
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="scripts/cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument(
-        "--folder", type=Path, default=DEFAULT_FOLDER, help=f"folder of all files (default: {DEFAULT_FOLDER})"
-    )
-    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="create a cluster, start it, wait until it is ready, and print its addresses")
-    up.add_argument("--zookeepers", type=int, default=1, help="number of ZooKeeper servers: 1, 3 or 5 (default: 1)")
-    up.add_argument("--bookies", type=int, default=3, help="number of bookies (default: 3)")
-    up.add_argument("--brokers", type=int, default=1, help="number of brokers (default: 1)")
-    up.add_argument("--recoveries", type=int, default=1, help="number of auto recovery processes (default: 1)")
-    up.add_argument(
-        "--session-timeout-ms",
-        type=int,
-        default=3000,
-        help="session timeout of ZooKeeper's clients in ms (default: 3000)",
-    )
-    up.add_argument(
-        "--secure",
-        action="store_true",
-        help="TLS, authentication and authorization everywhere, and no port without: see docs/operating.md",
-    )
-    up.add_argument("--log-level", default="", help="log level of the processes: debug, info or error")
-    up.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KIND.KEY=VALUE",
-        help="set a key in configuration files; KIND is zk, bookie, broker or recovery; repeatable",
-    )
-    down = commands.add_parser("down", help="stop all processes, and delete the folder")
-    down.add_argument("--keep", action="store_true", help="keep the folder, with data and logs")
-    status = commands.add_parser("status", help="list the processes and their addresses")
-    status.add_argument("--json", action="store_true", help="print JSON")
-    helps = {
-        "kill": "send SIGKILL",
-        "stop": "send SIGTERM, and wait for the end",
-        "pause": "send SIGSTOP",
-        "resume": "send SIGCONT",
-        "start": "start a process that was killed or stopped, and wait until it is ready",
-    }
-    for name, text in helps.items():
-        command = commands.add_parser(name, help=text)
-        command.add_argument("names", nargs="+", metavar="NAME", help="name shown by status, or a bookie's id")
-    commands.add_parser("add-bookie", help="start another bookie, and wait until it is ready")
-    logs = commands.add_parser("logs", help="print the end of a process's log")
-    logs.add_argument("name", metavar="NAME")
-    logs.add_argument("-n", "--lines", type=int, default=50, help="number of lines (default: 50)")
-    logs.add_argument("-f", "--follow", action="store_true", help="follow new lines, until Ctrl-C")
-    return made
+def cluster_app() -> typer.Typer:
+    """Return the command. Its commands get the folder as the object of their context."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=help_of(__doc__))
+    app.callback()(cluster)
+    app.command("up")(ending(up))
+    app.command("down")(ending(down))
+    app.command("status")(ending(status))
+    for name, text in SIGNALS.items():
+        app.command(name, help=text)(ending(signal))
+    app.command("add-bookie")(ending(add_bookie))
+    app.command("logs")(ending(logs))
+    return app
 
 
-def settings(given: list[str]) -> dict[Kind, dict[str, object]]:
-    """Return the settings of --set. Raises ValueError."""
-    found: dict[Kind, dict[str, object]] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        kind, dot, key = name.partition(".")
-        if not equals or not dot or kind not in [each.value for each in Kind]:
-            raise ValueError(f"--set {text}: not of the form KIND.KEY=VALUE, KIND being zk, bookie, broker or recovery")
-        found.setdefault(Kind(kind), {})[key] = value
-    return found
+def cluster(
+    context: typer.Context, folder: Annotated[Path, typer.Option(help="Folder of all files.")] = DEFAULT_FOLDER
+) -> None:
+    context.obj = folder
 
 
-@contextmanager
-def telling(console: Console) -> Iterator[Callable[[str], None]]:
-    """Return a function that shows the current step: with a spinner on a terminal, else in lines."""
-    if not console.is_terminal:
-        yield lambda text: console.print(text, highlight=False)
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(text)
-
-
-def up(given: argparse.Namespace, console: Console) -> None:
+def up(
+    context: typer.Context,
+    zookeepers: Annotated[int, typer.Option(help="Number of ZooKeeper servers: 1, 3 or 5.")] = 1,
+    bookies: Annotated[int, typer.Option(help="Number of bookies.")] = 3,
+    brokers: Annotated[int, typer.Option(help="Number of brokers.")] = 1,
+    recoveries: Annotated[int, typer.Option(help="Number of auto recovery processes.")] = 1,
+    session_timeout_ms: Annotated[int, typer.Option(help="Session timeout of ZooKeeper's clients in ms.")] = 3000,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, authentication and authorization everywhere, and no port without: see docs/operating.md.",
+        ),
+    ] = False,
+    log_level: Annotated[str, typer.Option(help="Log level of the processes: debug, info or error.")] = "",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KIND.KEY=VALUE",
+            help="Set a key in configuration files; KIND is zk, bookie, broker or recovery; repeatable.",
+        ),
+    ] = None,
+) -> int:
+    """Create a cluster, start it, wait until it is ready, and print its addresses."""
     plan = Plan(
-        zookeepers=given.zookeepers,
-        bookies=given.bookies,
-        brokers=given.brokers,
-        recoveries=given.recoveries,
-        session_timeout_ms=given.session_timeout_ms,
-        secure=given.secure,
-        log_level=given.log_level,
-        conf=settings(given.set),
+        zookeepers=zookeepers,
+        bookies=bookies,
+        brokers=brokers,
+        recoveries=recoveries,
+        session_timeout_ms=session_timeout_ms,
+        secure=secure,
+        log_level=log_level,
+        conf=actions.settings(set_ or []),
     )
-    begun = time.monotonic()
-    made = LocalCluster.make(given.folder, plan)
-    with ExitStack() as unless_up:
-        unless_up.callback((made.folder / FILE).unlink, missing_ok=True)
-        unless_up.callback(made.abandon)
-        with telling(console) as say:
-            made.up(say)
-        unless_up.pop_all()
-    console.print(f"ready after {time.monotonic() - begun:.1f} s", highlight=False)
-    addresses(made, console)
-
-
-def addresses(cluster: LocalCluster, console: Console) -> None:
-    rows = (
-        ("clients", cluster.service_url or "no broker"),
-        ("web", " ".join(cluster.web_urls)),
-        ("metadata", cluster.metadata_uri),
-        ("shell", f"quire shell -conf {cluster.shell_conf} ..."),
-        ("data, logs", str(cluster.folder)),
-        *security_rows(cluster.security),
-    )
-    for name, value in rows:
-        console.print(f"  {name:<12}{value}", highlight=False, soft_wrap=True)
-
-
-def security_rows(security: Security | None) -> tuple[tuple[str, str], ...]:
-    """Return the files that a client of a secure cluster needs, each with what it is."""
-    if security is None:
-        return ()
-    return (
-        ("authority", str(security.trust)),
-        ("token", f"{security.token(CLIENT)} (may use topics of {NAMESPACE})"),
-        ("admin token", str(security.token(ADMIN))),
-    )
-
-
-def condition(cluster: LocalCluster, node: Node) -> str:
-    if not cluster.is_alive(node):
-        return "down"
-    return "paused" if cluster.is_paused(node) else "running"
-
-
-def status(cluster: LocalCluster, console: Console, *, as_json: bool) -> int:
-    """Print the status; return 1 if a process does not run."""
-    found = {node.name: condition(cluster, node) for node in cluster.nodes()}
-    if as_json:
-        value = {
-            "serviceUrl": cluster.service_url,
-            "webUrls": cluster.web_urls,
-            "metadataServiceUri": cluster.metadata_uri,
-            "shellConf": str(cluster.shell_conf),
-            "security": None
-            if cluster.security is None
-            else {
-                "authority": str(cluster.security.trust),
-                "token": str(cluster.security.token(CLIENT)),
-                "adminToken": str(cluster.security.token(ADMIN)),
-            },
-            "nodes": [
-                {
-                    "name": node.name,
-                    "kind": node.kind.name.lower(),
-                    "address": node.address,
-                    "condition": found[node.name],
-                    "pid": cluster.state.pids[node.name].pid if node.name in cluster.state.pids else None,
-                    "log": str(node.log(cluster.folder)),
-                }
-                for node in cluster.nodes()
-            ],
-        }
-        print(json.dumps(value))
-    else:
-        table = Table()
-        for column in ("name", "address", "pid", ""):
-            table.add_column(column)
-        for node in cluster.nodes():
-            pid = cluster.state.pids.get(node.name)
-            table.add_row(node.name, node.address, str(pid.pid) if pid else "", found[node.name])
-        console.print(table)
-        addresses(cluster, console)
-    return 0 if all(each == "running" for each in found.values()) else 1
-
-
-def logs(cluster: LocalCluster, name: str, lines: int, *, follow: bool) -> None:
-    node = cluster.state.node(name)
-    if follow:
-        subprocess.run(["tail", "-n", str(lines), "-F", str(node.log(cluster.folder))], check=True)
-    elif lines > 0:
-        print(*cluster.log(node).splitlines()[-lines:], sep="\n")
-
-
-def run(given: argparse.Namespace, console: Console) -> int:
-    if given.command == "up":
-        up(given, console)
-        return 0
-    cluster = LocalCluster.find(given.folder)
-    if given.command == "status":
-        return status(cluster, console, as_json=given.json)
-    if given.command == "down":
-        with telling(console) as say:
-            cluster.down(say)
-        if not given.keep:
-            shutil.rmtree(cluster.folder)
-        console.print(f"down{f', {cluster.folder} is kept' if given.keep else ''}", highlight=False)
-    elif given.command == "logs":
-        logs(cluster, given.name, given.lines, follow=given.follow)
-    elif given.command == "add-bookie":
-        node = cluster.add_bookie()
-        console.print(f"{node.name} {node.address} ready", highlight=False)
-    else:
-        nodes = [cluster.state.node(name) for name in given.names]
-        for node in nodes:
-            _SIGNALS[given.command](cluster, node)
-            console.print(f"{node.name} {_DONE[given.command]}", highlight=False)
+    actions.up(context.obj, plan, Console())
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
+def down(
+    context: typer.Context,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder, with data and logs.")] = False,
+) -> int:
+    """Stop all processes, and delete the folder."""
+    actions.down(LocalCluster.find(context.obj), Console(), keep=keep)
+    return 0
+
+
+def status(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+    """List the processes and their addresses."""
+    return actions.status(LocalCluster.find(context.obj), Console(), as_json=as_json)
+
+
+def signal(context: typer.Context, names: Names) -> int:
+    actions.signal(LocalCluster.find(context.obj), Console(), context.info_name or "", names)
+    return 0
+
+
+def add_bookie(context: typer.Context) -> int:
+    """Start another bookie, and wait until it is ready."""
+    actions.add_bookie(LocalCluster.find(context.obj), Console())
+    return 0
+
+
+def logs(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name shown by status, or id of a bookie.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", help="Number of lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines, until Ctrl-C.")] = False,
+) -> int:
+    """Print the end of a process's log."""
+    actions.logs(LocalCluster.find(context.obj), name, lines, follow=follow)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0: done (status: all run), 1: not so, 2: impossible."""
-    given = parser().parse_args(argv)
     log.configure("error", sys.stderr)
     try:
-        return run(given, Console())
+        return run_app(cluster_app(), argv, name="scripts/cluster")
     except (ClusterError, ValueError) as error:
         print(f"scripts/cluster: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from quire.service.programs.command_line import run_command
 from tools.monitoring.alert_table import ALERTS
 from tools.monitoring.alerts import rules_text
 from tools.monitoring.dashboards import DASHBOARDS
@@ -35,10 +38,10 @@ def stale(root: Path) -> list[str]:
     return sorted(found)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.monitoring", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the files instead of comparing them")
-    if parser.parse_args().write:
+def monitoring(
+    write: Annotated[bool, typer.Option("--write", help="Write the files instead of comparing them.")] = False,
+) -> int:
+    if write:
         for name, text in generated().items():
             path = ROOT / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,4 +53,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(monitoring, name="python -m tools.monitoring", text=__doc__))

@@ -6,7 +6,6 @@ scraped, or messages were not consumed.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
@@ -14,11 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import trio
+import typer
 
 from quire.service import log
+from quire.service.programs.command_line import run_command
 from tools.local_cluster.cluster import LocalCluster
 from tools.local_cluster.errors import ClusterError
 from tools.local_cluster.plan import HOST, Kind, Plan
@@ -98,23 +99,26 @@ def problems(down: Sequence[str], counts: Counts, seconds: float, rate: float = 
     return found
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="scripts/quiet-alerts", description=(__doc__ or "").splitlines()[0])
-    made.add_argument("minutes", type=float, help="minutes of load; 60 show that an hour is quiet")
-    made.add_argument("--folder", type=Path, help="folder of all files, which is kept (default: a new one)")
-    return made
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = parser().parse_args(arguments)
+    """Run the command line; return the exit code."""
+    return run_command(quiet, arguments, name="scripts/quiet-alerts", text=__doc__)
+
+
+def quiet(
+    minutes: Annotated[float, typer.Argument(help="Minutes of load; 60 show that an hour is quiet.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of all files, which is kept.", show_default="a new one")
+    ] = None,
+) -> int:
     program = shutil.which("prometheus")
     if program is None:
         print("prometheus is not on PATH: scripts/debian-packages prometheus installs it", file=sys.stderr)
         return 2
     log.configure("error", sys.stderr)
-    folder = asked.folder or Path(tempfile.mkdtemp(prefix="quiet-alerts-"))
+    is_new = folder is None
+    folder = folder or Path(tempfile.mkdtemp(prefix="quiet-alerts-"))
     cluster, targets = scraped_cluster(folder / "cluster", Plan(brokers=2, recoveries=2))
-    seconds = asked.minutes * 60
+    seconds = minutes * 60
     try:
         cluster.up(print)
         with prometheus(program, folder / "prometheus", targets, rules_text(ALERTS), interval="5s") as server:
@@ -128,10 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     finally:
         cluster.abandon()
-        if asked.folder is None:
+        if is_new:
             shutil.rmtree(folder, ignore_errors=True)
     print(
-        f"{asked.minutes:g} min: {counts.published} published, {counts.consumed} consumed; {len(ALERTS)} alerts; "
+        f"{minutes:g} min: {counts.published} published, {counts.consumed} consumed; {len(ALERTS)} alerts; "
         f"firing: {', '.join(sorted(firing)) or 'none'}; pending at some time: {', '.join(sorted(pending)) or 'none'}"
     )
     for each in found:

@@ -7,7 +7,6 @@ if not, 2 if the suite cannot run.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import re
@@ -18,10 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from quire.service.programs.command_line import run_command
 from tools.official_suite import network
 from tools.official_suite.errors import SuiteError
 from tools.official_suite.packages import installed
@@ -87,28 +89,36 @@ def run(checkout: Path, folder: Path, console: Console, *, on_cluster: bool) -> 
     return judge(results, expected)
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/official-suite", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("checkout", type=Path, metavar="CHECKOUT")
-    parser.add_argument("--cluster", action="store_true", help="run against two brokers, three bookies and ZooKeeper")
-    parser.add_argument("--isolated", action="store_true", help="run in a network namespace (also if a port is taken)")
-    given = parser.parse_args(arguments)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    return run_command(suite, arguments, name="scripts/official-suite", text=__doc__)
+
+
+def suite(
+    checkout: Annotated[Path, typer.Argument(metavar="CHECKOUT", help="Folder of the official client's source.")],
+    on_cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run against two brokers, three bookies and ZooKeeper.")
+    ] = False,
+    isolated: Annotated[
+        bool, typer.Option("--isolated", help="Run in a network namespace (also if a port is taken).")
+    ] = False,
+) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and tests are ended
-    folder = ROOT / "out" / f"official-suite-{'cluster' if given.cluster else 'standalone'}"
+    folder = ROOT / "out" / f"official-suite-{'cluster' if on_cluster else 'standalone'}"
     console = Console()
     try:
         why = network.obstacle()
-        if network.ISOLATED not in os.environ and (given.isolated or why):
-            require_version(given.checkout)
+        if network.ISOLATED not in os.environ and (isolated or why):
+            require_version(checkout)
             installed(PACKAGES)  # inside there is no way to the package index
             if why:
                 console.print(f"{why}: the suite runs in a network namespace", highlight=False, soft_wrap=True)
-            network.isolate(arguments)
+            network.isolate(
+                [*(["--cluster"] if on_cluster else []), *(["--isolated"] if isolated else []), "--", str(checkout)]
+            )
         if why:
             raise SuiteError(why)
-        verdict = run(given.checkout.absolute(), folder, console, on_cluster=given.cluster)
+        verdict = run(checkout.absolute(), folder, console, on_cluster=on_cluster)
     except SuiteError as error:
         print(f"scripts/official-suite: {error}", file=sys.stderr)
         return 2
@@ -121,4 +131,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

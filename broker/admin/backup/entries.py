@@ -2,10 +2,12 @@
 
 GET      {topic}/quireEntries?ledger=&entry=    entries from there on, about READ_BYTES; none: the end is reached
 POST     {topic}/quireEntries?expected=7        body: entries; {"entries":9}, how many the topic has then; 404, 409 the
-                                                topic has not 7 entries or is not being restored, 413
+                                                topic is not being restored, 412 an entry may not be stored, 413, 503
+                                                it has not 7 entries
 
 An answer is a run of (ledger id: 8, entry id: 8, size: 4, entry), a body a run of (size: 4, entry), in network byte
-order. An entry is stored as it is: frame header, metadata and payload are those of the backup.
+order. An entry is stored as it is: frame header, metadata and payload are those of the backup. It is checked as one
+that is published: metadata, checksum, size, and what the policies demand.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from broker.admin.errors import MalformedRequestError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import Payload, answer
-from broker.errors import NoRoomError, ServiceNotReadyError, TopicExistsError
+from broker.errors import MetadataRefusedError, NoRoomError, ServiceNotReadyError, TopicExistsError
 from broker.topics.topic import Topic
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import restored_from
 from quire.ledger.position import EARLIEST, Position
 from quire.service.web.parameters import WholeNumber
+from quire.wire.pulsar.entry_features import CHUNK, MARKER, UNREADABLE, features_of, without_broker_metadata
 
 READ_BYTES: Final = 4 << 20
 READ_ENTRIES: Final = 1000
@@ -35,6 +38,8 @@ BODY_BYTES_MAX: Final = 8 << 20
 """Bytes of a body, beside those of the largest message."""
 APPENDED_MAX: Final = 1000
 """Entries of a body: appended together, they hold the event loop for some ms."""
+CHECKED_IN_STEP: Final = 100
+"""Entries that are checked in one step of the event loop."""
 _PLACED: Final = Struct("!qqI")
 _SIZE: Final = Struct("!I")
 _LEDGER: Final = WholeNumber("ledger", "Ledger of the first entry that is wanted.", -1, INT64_MAX)
@@ -94,11 +99,13 @@ async def append(call: AdminCall) -> Response:
     async def work(topic: Topic) -> int:
         topic.check_open()
         check_being_restored(topic)
+        await _check_policies(topic, entries, await _features(entries, expected, message_max), expected)
         if why := topic.context.no_room():
             raise NoRoomError(why)
         count = entry_count(topic)
         if count != expected or topic.ledger.pending_bytes:
-            raise TopicExistsError(
+            # A request of a killed client may still be stored: the next one looks again how many entries there are.
+            raise ServiceNotReadyError(
                 f"{topic.name.full} has {count} entries, not {expected}: is another restore under way?"
             )
         stored = _Stored(len(entries))
@@ -110,6 +117,40 @@ async def append(call: AdminCall) -> Response:
         return entry_count(topic)
 
     return answer({"entries": await on_topic(call, work)})
+
+
+async def _features(entries: Sequence[bytes], first: int, message_max: int) -> list[int]:
+    """Return the features of entries. Raises MetadataRefusedError for one that no producer could publish.
+
+    Entries of transactions, markers and metadata of brokers are those of the backup. `first`: number of the first
+    entry."""
+    found: list[int] = []
+    for index, entry in enumerate(entries):
+        features = features_of(entry, check=True)
+        if features & UNREADABLE:
+            raise MetadataRefusedError(
+                f"entry {first + index}: its metadata cannot be read, or its checksum is another"
+            )
+        if (size := len(without_broker_metadata(entry))) > message_max:
+            raise MetadataRefusedError(
+                f"entry {first + index} has {size} bytes, more than maxMessageSize, {message_max}"
+            )
+        found.append(features)
+        if index % CHECKED_IN_STEP == 0:
+            await trio.lowlevel.checkpoint()
+    return found
+
+
+async def _check_policies(topic: Topic, entries: Sequence[bytes], features: Sequence[int], first: int) -> None:
+    """Raise MetadataRefusedError for an entry that the policies of the topic refuse."""
+    rules = topic.sends
+    if rules is None:
+        return
+    for index, (entry, has) in enumerate(zip(entries, features, strict=True)):
+        if not has & MARKER and (why := rules.refusal(without_broker_metadata(entry), chunk=bool(has & CHUNK))):
+            raise MetadataRefusedError(f"entry {first + index} of {topic.name.full}: {why}")
+        if index % CHECKED_IN_STEP == 0:
+            await trio.lowlevel.checkpoint()
 
 
 def check_being_restored(topic: Topic) -> None:

@@ -79,6 +79,7 @@ async def put(call: AdminCall) -> None:
     async def work(topic: Topic) -> None:
         topic.check_open()
         check_being_restored(topic)
+        topic.used_at = trio.current_time()
         if name in topic.subscriptions:
             await topic.delete_subscription_by_name(name, force=True)
         places = topic.ledger.index.places()
@@ -106,6 +107,7 @@ async def post(call: AdminCall) -> None:
 
     async def work(topic: Topic) -> None:
         check_being_restored(topic)
+        topic.used_at = trio.current_time()
         cursor, places = subscription_of(topic, name).cursor, topic.ledger.index.places()
         if any(last >= places.count for _, last in ranges) or any(number >= places.count for number, _ in batches):
             raise MetadataRefusedError(f"the topic has {places.count} entries: an acknowledged one is none of them")

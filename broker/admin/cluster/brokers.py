@@ -9,18 +9,20 @@ GET      brokers/internal-configuration                      where the metadata 
 GET      brokers/backlog-quota-check                         204: all loaded topics of this broker were checked
 GET      bookies/all                                         {"bookies":[{"bookieId":"host:3181"}]}
 
-`brokers/health` and `brokers/ready` are the web port's own. Source: Pulsar's BrokersBase and Bookies.
+`brokers/health` and `brokers/ready` are the web port's own; `elsewhere` decides whose health is asked for. Source:
+Pulsar's BrokersBase and Bookies, and PulsarWebResource (maybeRedirectToBroker).
 """
 
 from __future__ import annotations
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.admin.cluster import clusters
-from broker.admin.errors import NotThereError
+from broker.admin.errors import NotThereError, RedirectError, status_of
 from broker.admin.redirects import redirect_to
-from broker.admin.requests import AdminCall
-from broker.admin.resource import NoContent, answer, text
+from broker.admin.requests import AdminCall, Service
+from broker.admin.resource import NoContent, answer, reason, text
 from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
@@ -28,6 +30,7 @@ from broker.topics.policy_values import decode
 from quire import installed_version
 from quire.metadata.bookies import available, readonly
 from quire.metadata.errors import NoNodeError
+from quire.metadata.paths import is_valid
 from quire.metadata.store import Node
 
 
@@ -55,20 +58,43 @@ async def leader(call: AdminCall) -> Response:
 
 async def owned(call: AdminCall) -> Response:
     """Return the bundles of this broker. Another broker is asked itself."""
-    cluster, broker_id = call.cluster, call.part("broker")
-    if broker_id != call.broker_id:
-        if not cluster.broker_id:
-            raise NotThereError(f"there is no broker {broker_id[:100]!a}")
-        node = await _node(call, f"{BROKERS}/{broker_id}") if "/" not in broker_id else None
-        if node is None:
-            raise NotThereError(f"there is no broker {broker_id[:100]!a}")
-        try:
-            report = decode_report(broker_id, node.value)
-        except BrokerError as error:
-            raise NotThereError(str(error)) from error
-        raise redirect_to(call, report.broker)
+    await at_broker(call, call.part("broker"))
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-    return answer({str(bundle): status for bundle in cluster.ownership.owned()})
+    return answer({str(bundle): status for bundle in call.cluster.ownership.owned()})
+
+
+async def at_broker(call: AdminCall, broker_id: str) -> None:
+    """Return if the broker of an id, or of a web URL, is this one.
+
+    Raises RedirectError to another broker, NotThereError if none of this id is registered, BrokerError."""
+    plain = broker_id.removeprefix("http://").removeprefix("https://")
+    addresses = (call.service.web_url(), call.service.web_url_tls())
+    if plain == call.broker_id or f"http://{plain}" in addresses or f"https://{plain}" in addresses:
+        return
+    path = f"{BROKERS}/{plain}"
+    # Brokers do not register where there is only one. A slash would name another node.
+    can_be = bool(call.cluster.broker_id) and "/" not in plain and is_valid(path)
+    node = await _node(call, path) if can_be else None
+    if node is None:
+        raise NotThereError(f"there is no broker {broker_id[:100]!a}")
+    try:
+        report = decode_report(plain, node.value)
+    except BrokerError as error:
+        raise NotThereError(str(error)) from error
+    raise redirect_to(call, report.broker)
+
+
+async def elsewhere(service: Service, request: Request, broker_id: str) -> Response | None:
+    """Return the answer of `brokers/health` for another broker, a redirect or 404; None: it is this one."""
+    try:
+        await at_broker(AdminCall(service, request, {}), broker_id)
+    except RedirectError as error:
+        return Response(status_code=error.status, headers={"Location": str(error)})
+    except NotThereError as error:
+        return reason(error.status, str(error))
+    except BrokerError as error:
+        return reason(status_of(error, {}), str(error) or type(error).__name__)
+    return None
 
 
 async def version(call: AdminCall) -> Response:

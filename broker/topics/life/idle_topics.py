@@ -2,6 +2,9 @@
 
 A topic is unloaded that has no clients and no backlog, and nothing that time alone changes: no messages to be trimmed
 later, no subscription to expire. Its next use loads it again. Source of the deletion: Pulsar's BrokerService.checkGC.
+
+A topic that is being restored from a backup has no clients and, until its last step, no subscriptions. It is not
+deleted for that, but when no request of the restoration has come for a long time.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from broker.topics.topic import Topic
 from broker.topics.topic_policies.catalog import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
 from broker.topics.topic_policies.kinds import InactiveTopics
 from broker.topics.topic_policies.known import value_of
+from managed_ledger.keeping import restored_from
 from quire.service.log import get_logger
 from quire.wire.pulsar.names import TopicName
 
@@ -60,12 +64,18 @@ class IdleTopics:
             await self._topics.first_use.tombstones.sweep()
             self._looked_at = trio.current_time()
             due: list[Topic] = []
+            abandoned: list[Topic] = []
             for count, topic in enumerate(self._topics.loaded(), 1):
-                if not topic.closing and not is_system_topic(topic.name):
+                if topic.closing or is_system_topic(topic.name):
+                    pass
+                elif not restored_from(topic.ledger.properties):
                     self._look(topic, due)
+                elif self._is_abandoned(topic):
+                    abandoned.append(topic)
                 if not count % TOPICS_IN_STEP:
                     await trio.lowlevel.checkpoint()
             await for_all(due, self._delete, name="delete inactive topics")
+            await for_all(abandoned, self._delete_abandoned, name="delete abandoned restorations")
         finally:
             self._running = False
 
@@ -121,6 +131,30 @@ class IdleTopics:
             pass
         except BrokerError as error:
             log.warning("inactive topic not deleted", topic=name.full, reason=str(error))
+
+    def _is_abandoned(self, topic: Topic) -> bool:
+        after_s = self._options.abandoned_restore_s
+        return 0 < after_s <= trio.current_time() - topic.used_at
+
+    async def _delete_abandoned(self, topic: Topic) -> None:
+        """Delete a topic whose restoration was given up, unless it continues by now."""
+        name = topic.name
+
+        def check(found: Topic) -> None:
+            if not restored_from(found.ledger.properties) or not self._is_abandoned(found):
+                raise TopicBusyError(f"topic {name.full} is being restored again")
+
+        try:
+            await self._topics.delete(name, force=False, check=check)
+            log.warning("abandoned restoration deleted", topic=name.full, after_s=self._options.abandoned_restore_s)
+            if name.partition < 0:
+                await self._policies.delete(name)
+            else:
+                await self._delete_without_partitions(name.partitioned)
+        except (TopicBusyError, TopicNotFoundError):
+            pass
+        except BrokerError as error:
+            log.warning("abandoned restoration not deleted", topic=name.full, reason=str(error))
 
     async def _delete_without_partitions(self, name: TopicName) -> None:
         """Delete a partitioned topic of which no partition is left."""

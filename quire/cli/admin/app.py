@@ -12,8 +12,10 @@ from quire.cli.admin.groups import ALIASES, GROUPS, group
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 
 HELP: Final = "Administrate a cluster over its admin REST, with the verbs of pulsar-admin."
-_GROUPS: Final = "Things of a cluster"
-_WHOLE: Final = "Whole clusters"
+_GROUPS: Final = "Resources"
+_ANSWERS: Final = "Diagnosis"
+_FILES: Final = "Backups"
+_CONTEXTS: Final = "Contexts"
 
 
 def _group(name: str) -> Callable[[], Any]:
@@ -60,11 +62,11 @@ def parts() -> dict[str, LazyCommand]:
     return {
         **{name: LazyCommand(text, _group(name), _GROUPS) for name, (_, _, text) in GROUPS.items()},
         **{name: LazyCommand("", _group(real), hidden=True) for name, real in ALIASES.items()},
-        "explain": LazyCommand("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _WHOLE),
-        "diff": LazyCommand("Print the policies in which two namespaces differ.", _root_verb("diff"), _WHOLE),
-        "backup": LazyCommand("Write a topic, or the metadata of a cluster, into a file.", _backup, _WHOLE),
-        "restore": LazyCommand("Restore a topic, or the metadata of a cluster, from a file.", _restore, _WHOLE),
-        "context": LazyCommand("Clusters by name, with their addresses and credentials.", _contexts, _WHOLE),
+        "explain": LazyCommand("Print why nothing is delivered, and the remedies.", _root_verb("explain"), _ANSWERS),
+        "diff": LazyCommand("Print the policies in which two namespaces differ.", _root_verb("diff"), _ANSWERS),
+        "backup": LazyCommand("Write a topic, or the metadata of a cluster, into a file.", _backup, _FILES),
+        "restore": LazyCommand("Restore a topic, or the metadata of a cluster, from a file.", _restore, _FILES),
+        "context": LazyCommand("Clusters by name, with their addresses and credentials.", _contexts, _CONTEXTS),
     }
 
 

@@ -14,7 +14,9 @@ from quire.cli.admin.remedies import remedy
 from quire.cli.admin.verbs import ABSENT, OCTETS_TYPE, Message, Request
 
 if TYPE_CHECKING:
-    import httpx2
+    import ssl
+
+    from quire.cli.admin.exchange import AdminAnswer, Exchange
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_TIMEOUT_S: Final = 60.0
@@ -58,11 +60,11 @@ class RequestSender(Protocol):
 class AdminConnection:
     """Connection to a cluster. It is made by the first request: a dry run may need none."""
 
-    def __init__(self, target: Target, transport: httpx2.BaseTransport | None = None) -> None:
-        """`transport`: None for the network."""
+    def __init__(self, target: Target, exchange: Exchange | None = None) -> None:
+        """`exchange`: None for the network."""
         self._target = target
-        self._transport = transport
-        self._made: tuple[httpx2.Client, Mapping[str, str]] | None = None
+        self._exchange = exchange
+        self._made: tuple[Exchange, Mapping[str, str]] | None = None
 
     def __enter__(self) -> AdminConnection:
         return self
@@ -73,10 +75,10 @@ class AdminConnection:
         if self._made is not None:
             self._made[0].close()
 
-    def _client(self) -> tuple[httpx2.Client, Mapping[str, str]]:
-        """Return the client, and the headers with credentials. Raises CommandLineError: they cannot be used."""
+    def _ready(self) -> tuple[Exchange, Mapping[str, str]]:
+        """Return the exchange, and the headers with credentials. Raises CommandLineError: they cannot be used."""
         if self._made is None:
-            import httpx2
+            from quire.cli.admin.exchange import HttpExchange
 
             target = self._target
             if urlsplit(target.url).scheme not in ("http", "https"):
@@ -84,15 +86,15 @@ class AdminConnection:
                     f"--url {target.url!r} is no web address: give http://host:8080 or https://host:8443"
                 )
             headers = _credentials(target)
-            client = httpx2.Client(timeout=target.timeout_s, verify=_tls(target), transport=self._transport)
-            self._made = client, headers
+            context = _tls(target)
+            self._made = self._exchange or HttpExchange(target.timeout_s, context), headers
         return self._made
 
     def send(self, request: Request) -> Any:
         """Send a request, also to the broker that another one names."""
-        import httpx2
+        exchange, credentials = self._ready()
+        from quire.cli.admin.exchange import ExchangeError
 
-        client, credentials = self._client()
         url = self._target.url.rstrip("/") + request.path
         headers = {"Accept": "application/json, text/plain, application/octet-stream", **credentials}
         body = None
@@ -101,12 +103,12 @@ class AdminConnection:
             headers["Content-Type"] = request.content_type
         for _ in range(REDIRECTS_MAX):
             try:
-                response = client.request(request.method, url, headers=headers, content=body)
-            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+                answer = exchange.request(request.method, url, headers, body)
+            except ExchangeError as error:
                 raise NoAnswerError(_silence(url, error, self._target)) from None
-            if response.status_code not in (301, 302, 303, 307, 308):
-                return _answer(response, request, self._target)
-            url = _next(url, response.headers.get("location", ""))
+            if answer.status not in (301, 302, 303, 307, 308):
+                return _answer(answer, request, self._target)
+            url = _next(url, answer.headers.get("location", ""))
         raise NoAnswerError(f"{request.method} {request.path} was redirected {REDIRECTS_MAX} times: check the brokers")
 
 
@@ -120,9 +122,9 @@ def _credentials(target: Target) -> Mapping[str, str]:
         raise CommandLineError(f"credentials: {error}; give --auth-plugin token --auth-params file:///path") from None
 
 
-def _tls(target: Target) -> Any:
+def _tls(target: Target) -> ssl.SSLContext | None:
     if urlsplit(target.url).scheme == "http" and not (target.trust_file or target.certificate_file):
-        return False  # (loading the system's authorities takes 70 ms, and a redirect never leads from http to https)
+        return None  # (loading the system's authorities takes 70 ms, and a redirect never leads from http to https)
     from quire.world.real_tls import TlsFiles
     from quire.world.tls_options import TlsOptions
 
@@ -153,7 +155,7 @@ def _next(url: str, location: str) -> str:
 
 
 def _silence(url: str, error: Exception, target: Target) -> str:
-    place = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+    place = f"{urlsplit(url).scheme}://{urlsplit(url).netloc.rpartition('@')[2]}"  # (without a password)
     named = f"context {target.context}" if target.context else "--url"
     return (
         f"no answer from {place}: {error or type(error).__name__}. Check that a broker serves there, and the address "
@@ -161,32 +163,32 @@ def _silence(url: str, error: Exception, target: Target) -> str:
     )
 
 
-def _answer(response: httpx2.Response, request: Request, target: Target) -> Any:
-    if not 200 <= response.status_code < 300:
-        reason = _reason(response)
-        text = remedy(response.status_code, request, anonymous=not target.plugin)
+def _answer(answer: AdminAnswer, request: Request, target: Target) -> Any:
+    if not 200 <= answer.status < 300:
+        reason = _reason(answer)
+        text = remedy(answer.status, request, anonymous=not target.plugin)
         raise RequestRefusedError(
-            f"{response.status_code}: {reason.rstrip('.')}. {text}",
-            status=response.status_code,
-            passing=response.status_code in _PASSING,
+            f"{answer.status}: {reason.rstrip('.')}. {text}",
+            status=answer.status,
+            passing=answer.status in _PASSING,
         )
-    told = {name.lower(): value for name, value in response.headers.items() if name.lower().startswith(_MESSAGE_HEADER)}
+    told = {name: value for name, value in answer.headers.items() if name.startswith(_MESSAGE_HEADER)}
     if "x-pulsar-message-id" in told:
-        return Message(told, response.content)
-    if response.headers.get("content-type", "").startswith(OCTETS_TYPE):
-        return response.content
-    if not response.content:
+        return Message(told, answer.body)
+    if answer.headers.get("content-type", "").startswith(OCTETS_TYPE):
+        return answer.body
+    if not answer.body:
         return None
     try:
-        return response.json()
+        return json.loads(answer.body)
     except ValueError:
-        return response.text
+        return answer.text
 
 
-def _reason(response: httpx2.Response) -> str:
+def _reason(answer: AdminAnswer) -> str:
     try:
-        found = response.json()
+        found = json.loads(answer.body)
     except ValueError:
         found = None
     reason = found.get("reason") if isinstance(found, dict) else None
-    return str(reason) if reason else (response.text.strip()[:200] if found is None else "") or response.reason_phrase
+    return str(reason) if reason else (answer.text.strip()[:200] if found is None else "") or answer.reason

@@ -77,7 +77,8 @@ def patiently(sender: RequestSender, request: Request, sleep: Callable[[float], 
 
 
 class PartRestore:
-    """One topic or partition. Call `begin`, `take` with the records that follow its own, `finish`, and `open`."""
+    """One topic or partition. Call `begin`, `take` with the records that follow its own, `finish`, `check`,
+    and `open`."""
 
     def __init__(
         self,
@@ -156,6 +157,16 @@ class PartRestore:
             known = facts["name"]
         if self._facts["terminated"]:
             self._send("POST", "terminate", {})
+
+    def touch(self) -> None:
+        """Make a request, so that a partition does not count as given up while others are restored."""
+        if not self._done:
+            self._begin()
+
+    def check(self) -> None:
+        """Check that it may be opened. Raises AdminCommandError; nothing was changed then."""
+        if not self._done:
+            self._send("POST", "quireBackup", {"entries": self.numbers.count, "check": True})
 
     def open(self) -> None:
         """Remove the mark: clients may come."""

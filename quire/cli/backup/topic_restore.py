@@ -2,13 +2,13 @@
 
     1. the file is read to its end: nothing is restored from one that is damaged
     2. schemas, of which each must get the version that it had, because messages name it
-    3. each partition is created with the mark of the backup, then the node of a partitioned topic, which has it too
+    3. the topic, or a partitioned topic with all its partitions, is created in one write with the mark of the backup
     4. the entries of each partition, then its subscriptions
     5. policies of the topic
-    6. each partition is opened to clients, then the partitioned topic
+    6. each partition is checked, and then opened to clients, then the partitioned topic
 
-A topic with the mark has no clients. After a kill at any moment the same command continues: it finds the mark, and as
-many entries as were stored, of which the last one is compared with the file.
+A topic with the mark has no clients, and is deleted as any other. After a kill at any moment the same command
+continues: it finds the mark, and as many entries as were stored, of which the last one is compared with the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quire.cli.admin.connection import RequestSender
 from quire.cli.admin.errors import NOT_FOUND, AdminCommandError, CommandLineError, RequestRefusedError
@@ -27,6 +27,10 @@ from quire.cli.backup.policies import check_policies, write_policies
 from quire.cli.backup.topic_backup import Progress, partition_count, schemas_path, topic_path
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import TopicName
+
+TOUCH_S: Final = 600.0
+"""Seconds between two requests to every partition: brokers delete one that had none for a long time
+(quireAbandonedRestoreSeconds)."""
 
 
 class TopicRestore:
@@ -40,6 +44,7 @@ class TopicRestore:
         *,
         to: TopicName | None,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`to`: name of the topic to make; None: that of the file."""
         self._sender = sender
@@ -47,6 +52,7 @@ class TopicRestore:
         self._progress = progress
         self._to = to
         self._sleep = sleep
+        self._clock = clock
 
     def run(self) -> tuple[TopicName, int]:
         """Restore; return the topic and the number of its entries. Raises AdminCommandError; run it again then."""
@@ -84,6 +90,9 @@ class TopicRestore:
         partitions = header["partitions"]
         opened = self._is_opened(name, partitions, mark)
         self._schemas(name, header["schemas"])
+        if partitions:
+            node = {**mark, "partitions": partitions, "properties": header["properties"]}
+            self._send("PUT", f"{base}/quireBackup", node)
         parts: list[PartRestore] = []
         for index, offset in enumerate(summary.parts):
             target = name.with_partition(index) if partitions else name
@@ -91,11 +100,13 @@ class TopicRestore:
             facts = file.at(offset).json
             parts.append(PartRestore(self._sender, target, facts, mark, self._progress, self._sleep, done=done))
             parts[-1].begin()
-        if partitions:
-            node = {**mark, "partitions": partitions, "properties": header["properties"]}
-            self._send("PUT", f"{base}/quireBackup", node)
         index = -1
+        touched_s = self._clock()
         for record in file.records():
+            if self._clock() >= touched_s + TOUCH_S:
+                touched_s = self._clock()
+                for each in parts:
+                    each.touch()
             if record.kind == PART:
                 if index >= 0:
                     parts[index].finish(file)
@@ -104,6 +115,8 @@ class TopicRestore:
                 parts[index].take(record)
         parts[index].finish(file)
         write_policies(self._sender, base, header["policies"])
+        for each in parts:
+            each.check()
         for each in parts:
             each.open()
         if partitions:

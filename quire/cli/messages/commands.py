@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import typer
 
 from quire.cli.messages.lazily import add_lazily
@@ -11,17 +9,9 @@ from quire.cli.messages.lazily import add_lazily
 WHERE = "quire.cli.messages"
 
 
-PANEL: Final = "Messages"
-"""Heading of the help."""
-
-
 def add_to(app: typer.Typer) -> None:
     """Add produce, consume, read and peek to `quire`."""
-    add_lazily(app, "produce", f"{WHERE}.produce:ProduceFlags:run_produce:TEXT", "Send messages to a topic.", PANEL)
-    add_lazily(
-        app, "consume", f"{WHERE}.consume:ConsumeFlags:run_consume:CONSUME_TEXT", "Receive and acknowledge.", PANEL
-    )
-    add_lazily(app, "read", f"{WHERE}.consume:ReadFlags:run_read:READ_TEXT", "Read a topic from a position on.", PANEL)
-    add_lazily(
-        app, "peek", f"{WHERE}.peek:PeekFlags:run_peek:TEXT", "Look at the next messages of a subscription.", PANEL
-    )
+    add_lazily(app, "produce", f"{WHERE}.produce:ProduceFlags:run_produce:TEXT", "Send messages to a topic.")
+    add_lazily(app, "consume", f"{WHERE}.consume:ConsumeFlags:run_consume:CONSUME_TEXT", "Receive and acknowledge.")
+    add_lazily(app, "read", f"{WHERE}.consume:ReadFlags:run_read:READ_TEXT", "Read a topic from a position on.")
+    add_lazily(app, "peek", f"{WHERE}.peek:PeekFlags:run_peek:TEXT", "Look at the next messages of a subscription.")

@@ -9,10 +9,9 @@ import typer
 from quire.cli.messages.flags import add_command
 
 
-def add_lazily(app: typer.Typer, name: str, where: str, short: str, section: str | None = None) -> None:
+def add_lazily(app: typer.Typer, name: str, where: str, short: str) -> None:
     """Add a command that is made from `where` when it is called: "module:FlagsClass:run:TEXT".
 
-    `section`: heading in the help.
     All its arguments, --help among them, go to the command itself, so unknown flags are refused by it."""
 
     def command(context: typer.Context) -> None:
@@ -23,4 +22,4 @@ def add_lazily(app: typer.Typer, name: str, where: str, short: str, section: str
         inner(args=context.args, prog_name=context.command_path, standalone_mode=True)
 
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-    app.command(name, help=short, context_settings=settings, add_help_option=False, rich_help_panel=section)(command)
+    app.command(name, help=short, context_settings=settings, add_help_option=False)(command)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import typer
 
 from quire.cli.messages.lazily import add_lazily
 
 WHERE = "quire.cli.perf"
-
-
-PANEL: Final = "Measurements"
-"""Heading of the help."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,11 +21,10 @@ def add_to(app: typer.Typer) -> None:
         f"{WHERE}.transaction:TransactionFlags:run_perf_transaction:TEXT",
         "Measure transactions.",
     )
-    app.add_typer(perf, name="perf", rich_help_panel=PANEL)
+    app.add_typer(perf, name="perf")
     add_lazily(
         app,
         "bench",
         f"{WHERE}.bench:BenchFlags:run_bench:TEXT",
         "Run a workload of OpenMessaging's benchmark.",
-        PANEL,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bookie.config import BookieConfig
+from bookie.config import BookieConfig, check_folders
 from quire.servers.bookie.auth_keys import BookieAuthKeys
 from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
@@ -24,9 +24,6 @@ from quire.service.unsupported import BOOKIE_RULES
 class BookieProcessKeys(BookieNameKeys):
     """Keys of the process around a bookie."""
 
-    read_only_enabled: bool = conf_key(
-        "readOnlyModeEnabled", True, doc="false: the bookie cannot be made read-only over HTTP."
-    )
     allow_ephemeral_ports: bool = conf_key(
         "allowEphemeralPorts", False, doc="true: bookiePort=0 takes a free port, a new one at each start. For tests."
     )
@@ -67,18 +64,7 @@ class BookieServerConfig:
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "
                 "tlsClientAuthentication=true: the role is in the client's certificate"
             )
-        for key, folders in (
-            ("journalDirectories", self.bookie.journal_directories),
-            ("ledgerDirectories", self.bookie.ledger_directories),
-            ("indexDirectories", self.bookie.index_directories),
-        ):
-            if len(folders) > 1:
-                raise ValueError(
-                    f"{key}={','.join(folders)}: a bookie has one folder of each kind here; run one bookie per folder, "
-                    "with its own bookieId and port"
-                )
-            if not folders and key != "indexDirectories":
-                raise ValueError(f"{key}: a bookie needs a folder")
+        check_folders(self.bookie)
         if self.bookie.port == 0 and not self.process.allow_ephemeral_ports:
             raise ValueError("bookiePort=0: a free port needs allowEphemeralPorts=true")
 

@@ -20,7 +20,7 @@ import trio
 
 from bookie.bookie import open_bookie
 from bookie.cookie import rebuild_command
-from bookie.errors import BookieError, StorageFailedError
+from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFailedError
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
 from quire.metadata.bookies import Endpoint, check_bookie_id
@@ -172,6 +172,7 @@ async def serve(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
+        nursery.start_soon(end_when, bookie.disks.must_end, DisksFullError(NO_ROOM_ENDS), name="disks full")
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()

@@ -73,14 +73,21 @@ class BookieResources:
 
     async def state(self, request: Request) -> Response:
         failed = self._bookie.failed.is_set()
-        return as_json(
-            {
-                "running": not failed,
-                "readOnly": self._bookie.read_only,
-                "shuttingDown": self._bookie.is_stopping,
-                "availableForHighPriorityWrites": not failed,
-            }
-        )
+        state: dict[str, Any] = {
+            "running": not failed,
+            "readOnly": self._bookie.read_only,
+            "shuttingDown": self._bookie.is_stopping,
+            "availableForHighPriorityWrites": not failed and self._bookie.disks.takes_urgent,
+        }
+        unusable = {
+            folder: reason
+            for health in (self._bookie.journals, self._bookie.directories)
+            for folder, reason in zip(health.folders, health.reasons, strict=True)
+            if reason
+        }
+        if unusable:
+            state["unusableDirectories"] = unusable
+        return as_json(state)
 
     async def read_only(self, request: Request) -> Response:
         return as_json({"readOnly": self._bookie.read_only})
@@ -91,9 +98,12 @@ class BookieResources:
             return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
         if not wanted and self._config.bookie.force_read_only:
             return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
-        if wanted and not self._config.process.read_only_enabled:
+        if wanted and not self._config.bookie.read_only_mode_enabled:
             return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
         self._bookie.set_read_only(wanted)
+        if not await self._bookie.mode.kept():
+            reason = "The mode has changed, but cannot be stored for a restart: see the log of the bookie"
+            return PlainTextResponse(reason, status_code=500)
         return await self.read_only(request)
 
     async def sanity(self, request: Request) -> Response:
@@ -108,24 +118,29 @@ class BookieResources:
         return as_json({"freeSpace": free, "totalSpace": total})
 
     async def last_log_mark(self, request: Request) -> Response:
-        mark = self._bookie.last_mark
-        return as_json({f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"})
+        return as_json(
+            {
+                f"LastLogMark: Journal Id - {mark.file_id}({mark.file_id:x}.txn)": f"Pos - {mark.offset}"
+                for mark in self._bookie.last_marks
+            }
+        )
 
     async def files(self, request: Request) -> Response:
         config = self._config.bookie
         kinds = {
-            "journal": ("journal files", config.journal_directory, ".txn"),
-            "entrylog": ("entrylog files", config.ledger_directory, ".log"),
-            "index": ("index files", config.index_directory, ".idx"),
+            "journal": ("journal files", config.journal_directories, ".txn"),
+            "entrylog": ("entrylog files", config.ledger_directories, ".log"),
+            "index": ("index files", config.indexes, ".idx"),
         }
         asked = request.query_params.get("file_type")
         disk = self._bookie.world.disk
 
         def look() -> dict[str, str]:
             found = {}
-            for kind, (title, folder, suffix) in kinds.items():
+            for kind, (title, folders, suffix) in kinds.items():
                 if asked is None or asked == kind:
-                    names = [name for name in disk.names(f"{folder}/current") if name.endswith(suffix)]
+                    there = [name for folder in folders for name in disk.names(f"{folder}/current")]
+                    names = [name for name in there if name.endswith(suffix)]
                     found[title] = "".join(f"{name}\t" for name in names)
             return found
 

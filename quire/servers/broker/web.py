@@ -8,6 +8,7 @@ from functools import partial
 import trio
 from starlette.applications import Starlette
 
+from broker.admin.cluster.brokers import elsewhere
 from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
@@ -74,7 +75,6 @@ def web_app(
     ready = partial(takes_messages, stop.is_set, session.is_up, bookies_seen, config.logs.ensemble_size)
     register_ready(metrics, ready)
     check = partial(check_health, broker, session, ledgers_root, config.logs.ensemble_size)
-    health = Health(is_ready=lambda: not stop.is_set(), check=check)
     service = Service(
         administration=broker.administration,
         client_partitions=broker.client_partitions,
@@ -103,6 +103,7 @@ def web_app(
             bookies=partial(seen_bookies, ledgers, broker.metadata, ledgers_root),
         ),
     )
+    health = Health(is_ready=lambda: not stop.is_set(), check=check, elsewhere=partial(elsewhere, service))
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
     security = config.authentication
     context = broker.context

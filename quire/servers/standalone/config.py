@@ -70,6 +70,9 @@ STANDALONE: Final = Process(
             doc="false: answer before the sync. A power cut then loses acknowledged messages.",
         ),
         "logSizeLimit": Change(bounds=Bounds(1 << 20, 1 << 30)),
+        # As Pulsar's file: the disk of a single machine has other users too.
+        "diskUsageThreshold": Change(default=0.99),
+        "diskUsageWarnThreshold": Change(default=0.99),
         "maxPendingReadRequestsPerThread": Change(doc="Maximum concurrent reads from disk; more are refused."),
     },
     fixed={
@@ -89,6 +92,7 @@ STANDALONE: Final = Process(
         "numHighPriorityWorkerThreads": None,
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
+        "allowStorageExpansion": None,
         "forceReadOnlyBookie": None,
         "serverTcpNoDelay": None,
         "serverSockKeepalive": None,

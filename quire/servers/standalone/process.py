@@ -17,7 +17,7 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.disks.watch import DiskWatch
-from bookie.errors import StorageFailedError
+from bookie.errors import NO_ROOM_ENDS, DisksFullError, StorageFailedError
 from bookie.sessions.session import BookieSession
 from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
@@ -96,6 +96,7 @@ async def run_standalone(
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
+        nursery.start_soon(end_when, disks.must_end, DisksFullError(NO_ROOM_ENDS), name="disks full")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
         turn = Turn()
         ids = BlockLedgerIds(metadata, LEDGERS_ROOT)
@@ -123,7 +124,7 @@ async def run_standalone(
             nursery,
             cursors_of(config.logs, config.cursors),
             config_of=policies.config_of,
-            no_room=disks.room.why_full,
+            no_room=disks.why_full,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         tracing = await stack.enter_async_context(open_tracing(world, config.tracing))
@@ -137,7 +138,7 @@ async def run_standalone(
             incarnation=await next_incarnation(metadata),
             policies=policies,
             authorization=config.authorization,
-            no_room=disks.room.why_full,
+            no_room=disks.why_full,
             authentication=authentication,
         )
         broker.context.credentials = credentials

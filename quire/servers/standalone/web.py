@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
 from bookie.metrics import register as register_bookie
+from broker.admin.cluster.brokers import elsewhere
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
@@ -130,7 +131,6 @@ def _app(
     register_tracing(metrics, broker.context.tracing)
     register_embedded(metrics, bookie)
     register_ready(metrics, lambda: not stop.is_set() and not broker.no_room)
-    health = Health(is_ready=lambda: not stop.is_set(), check=broker.check_health, no_room=lambda: broker.no_room)
 
     async def bookies() -> list[SeenBookie]:
         total, free = await bookie.world.offload.run(bookie.disk_space, name="disk space")
@@ -164,6 +164,12 @@ def _app(
         ),
     )
 
+    health = Health(
+        is_ready=lambda: not stop.is_set(),
+        check=broker.check_health,
+        no_room=lambda: broker.no_room,
+        elsewhere=partial(elsewhere, service),
+    )
     guard = None if broker.authorizer is None else partial(checked_route, broker.authorizer)
     security = config.authentication
     context = broker.context

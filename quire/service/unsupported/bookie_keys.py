@@ -29,12 +29,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads "
     "entrylogMapAccessExpiryTimeInSeconds "
     "entryLogPerLedgerCounterLimitsMultFactor maximumNumberOfActiveEntryLogs skipList* openFileLimit fileInfo* "
-    "pageSize pageLimit",
+    "pageSize pageLimit minUsableSizeForIndexFileCreation",
     "there are two indexes, which have files of their own": "defaultRocksdbConf",
     "rows are written in batches of 1000, and those of a ledger are deleted as one range": (
         "maxOperationNumbersInSingleRocksdbWriteBatch rocksDBDeleteEntriesBatchSize"
     ),
-    "there is one folder of each kind": "allowMultipleDirsUnderSameDiskPartition",
     "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "see ledgerManagerFactoryClass": "ledgerManagerType allowShadedLedgerManagerFactoryClass "
@@ -62,8 +61,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
 
 _AT_REST: Final[Mapping[str, str]] = {
     "the copies of several entry logs share one, and each row is moved by itself": "useTransactionalCompaction",
-    "disk usage is not monitored": ("readOnlyModeOnAnyDiskFullEnabled diskUsage* diskCheckInterval minUsableSizeFor*"),
-    "forceReadOnlyBookie determines the mode at startup": "persistBookieStatusEnabled",
     "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
     "requests of garbage collection are not limited by a rate": "gcMetadataOpRateLimit",
@@ -139,9 +136,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     ),
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
-    ),
-    "allowStorageExpansion": refused(
-        is_true, "a bookie has one folder of entry logs; run another bookie on the new disk"
     ),
     "dataIntegrityChecking": refused(
         is_true,

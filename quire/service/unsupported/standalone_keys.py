@@ -39,7 +39,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 
 _AT_REST: Final[Mapping[str, str]] = {
     "all data is in the folder of --data-dir": "journalDirectories journalDirectory ledgerDirectories "
-    "ledgerDirectory indexDirectories bookieId metadataStoreUrl configurationMetadataStoreUrl "
+    "ledgerDirectory indexDirectories allowStorageExpansion bookieId metadataStoreUrl configurationMetadataStoreUrl "
     "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "
     "zkServers zkEnableSecurity",
     "a standalone server has one broker and one bookie": "autoRecoveryDaemonEnabled "

@@ -10,18 +10,20 @@ and left out, or it is not, and replaced. Read an archive with `quire.spark.pipe
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
 from quire.client.errors import ClientError
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
@@ -178,19 +180,77 @@ def _widen(spans: dict[str, Span], table: Any) -> None:
         spans[name] = Span(min(known.first, first), max(known.last, last))
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="archive",
-        description="Archive topics as Parquet by publish date, each message once, even after crashes and restarts.",
-    )
-    running.source_arguments(parser)
-    parser.add_argument("--out", required=True, type=Path, help="folder of the archive; one writer at a time")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue with a new checkpoint after the highest positions in the archive, if the old one is lost",
-    )
-    return parser.parse_args(argv)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFlags:
+    """Values of the command line."""
+
+    source: running.SourceFlags
+    checkpoint: Path
+    out: Path
+    resume: bool
+    trigger: str
+    verbose: bool
+    master: str | None
+    conf: Sequence[str] | None
+
+
+def command(run: Callable[[ArchiveFlags], int]) -> Callable[..., int]:
+    """Return the command, which runs with the values of the command line and returns the exit code."""
+
+    def archive(
+        checkpoint: running.Checkpoint,
+        out: Annotated[Path, typer.Option(help="Folder of the archive; one writer at a time.", show_default=False)],
+        resume: Annotated[
+            bool,
+            typer.Option(
+                "--resume",
+                help="Continue with a new checkpoint after the highest positions in the archive, if the old one is "
+                "lost.",
+            ),
+        ] = False,
+        service_url: running.ServiceUrl = running.SERVICE_URL,
+        admin_url: running.AdminUrl = None,
+        topic: running.Topic = None,
+        topics: running.Topics = None,
+        topics_pattern: running.TopicsPattern = None,
+        subscription: running.Subscription = None,
+        trigger: running.Trigger = running.AVAILABLE_NOW,
+        starting_offsets: running.StartingOffsets = None,
+        max_messages_per_trigger: running.MaxMessages = None,
+        max_bytes_per_trigger: running.MaxBytes = None,
+        min_partitions: running.MinPartitions = None,
+        settings: running.Settings = None,
+        verbose: running.Verbose = False,
+        master: running.Master = None,
+        conf: running.Conf = None,
+    ) -> int:
+        source = running.SourceFlags(
+            service_url=service_url,
+            admin_url=admin_url,
+            topic=topic,
+            topics=topics,
+            topics_pattern=topics_pattern,
+            subscription=subscription,
+            starting_offsets=starting_offsets,
+            max_messages_per_trigger=max_messages_per_trigger,
+            max_bytes_per_trigger=max_bytes_per_trigger,
+            min_partitions=min_partitions,
+            settings=settings,
+        )
+        return run(
+            ArchiveFlags(
+                source=source,
+                checkpoint=checkpoint,
+                out=out,
+                resume=resume,
+                trigger=running.trigger(trigger),
+                verbose=verbose,
+                master=master,
+                conf=conf,
+            )
+        )
+
+    return archive
 
 
 def main(argv: Sequence[str] | None = None, *, observe: Observe = unobserved) -> int:
@@ -198,14 +258,18 @@ def main(argv: Sequence[str] | None = None, *, observe: Observe = unobserved) ->
 
     0: everything was archived; 1: it failed on the way; 2: it could not be started. `argv`: None for the process's
     own."""
-    given = arguments(argv)
+    text = "Archive topics as Parquet by publish date, each message once, even after crashes and restarts."
+    return run_command(command(partial(_run, observe=observe)), argv, name="archive", text=text)
+
+
+def _run(given: ArchiveFlags, *, observe: Observe) -> int:
     display = make_display(Console())
     started = False
     try:
         out = running.local_path(given.out, "--out")
         checkpoint = running.local_path(given.checkpoint, "--checkpoint")
         # a fixed name: another one after a restart would not retain the unread data
-        source = running.source_options(given, f"archive-{out.name}")
+        source = running.source_options(given.source, f"archive-{out.name}")
         _check_columns(Options.parse(source, use="stream"))
         _check_start(out, checkpoint, given.resume)
         with running.stop_on_signals() as stop:

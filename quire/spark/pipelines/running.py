@@ -3,16 +3,18 @@ and errors in one line."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any, Final
+
+import typer
 
 from quire.spark.checks import require_java, require_packages
 from quire.spark.errors import SparkSourceError
@@ -30,46 +32,57 @@ _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|min|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
 
 
-def source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the source: all options are reachable, the usual ones by name."""
-    parser.add_argument("--service-url", default="pulsar://127.0.0.1:6650", help="broker (default: %(default)s)")
-    parser.add_argument("--admin-url", help="admin REST (default: port 8080 of the broker's host)")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--topic", help="the topic to read; partitioned or not")
-    which.add_argument("--topics", help="several topics, comma-separated")
-    which.add_argument("--topics-pattern", help="a namespace and a regular expression: tenant/namespace/orders-.*")
-    parser.add_argument("--subscription", help="durable subscription that retains the data until it is read")
-    parser.add_argument("--checkpoint", required=True, type=Path, help="folder of Spark's checkpoint")
-    parser.add_argument(
-        "--trigger",
-        default=AVAILABLE_NOW,
-        type=trigger,
-        help="availableNow, or an interval: 500ms, 10s, 5m (default: %(default)s)",
-    )
-    parser.add_argument("--starting-offsets", help="start of the first run (default: earliest)")
-    parser.add_argument(
-        "--max-messages-per-trigger", type=int, metavar="N", help="approximate maximum rows of one batch"
-    )
-    parser.add_argument(
-        "--max-bytes-per-trigger", metavar="SIZE", help="approximate maximum bytes of one batch: 64m, 1g"
-    )
-    parser.add_argument("--min-partitions", type=int, metavar="N", help="minimum number of tasks of one batch")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="OPTION=VALUE", help="any other option of the source"
-    )
-    parser.add_argument("--verbose", action="store_true", help="show Spark's own log, with its tracebacks")
-    parser.add_argument("--master", help="Spark master, if spark-submit does not set it (default: local[*,4])")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="Spark configuration, if spark-submit does not set it",
-    )
+ServiceUrl = Annotated[str, typer.Option(help="Broker.")]
+AdminUrl = Annotated[str | None, typer.Option(help="Admin REST.", show_default="port 8080 of the broker's host")]
+Topic = Annotated[str | None, typer.Option(help="The topic to read; partitioned or not.")]
+Topics = Annotated[str | None, typer.Option(help="Several topics, comma-separated.")]
+TopicsPattern = Annotated[
+    str | None, typer.Option(help="A namespace and a regular expression: tenant/namespace/orders-.*")
+]
+Subscription = Annotated[str | None, typer.Option(help="Durable subscription that retains the data until it is read.")]
+Checkpoint = Annotated[Path, typer.Option(help="Folder of Spark's checkpoint.", show_default=False)]
+Trigger = Annotated[str, typer.Option(help="availableNow, or an interval: 500ms, 10s, 5m.")]
+StartingOffsets = Annotated[str | None, typer.Option(help="Start of the first run.", show_default="earliest")]
+MaxMessages = Annotated[int | None, typer.Option(metavar="N", help="Approximate maximum rows of one batch.")]
+MaxBytes = Annotated[str | None, typer.Option(metavar="SIZE", help="Approximate maximum bytes of one batch: 64m, 1g.")]
+MinPartitions = Annotated[int | None, typer.Option(metavar="N", help="Minimum number of tasks of one batch.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Any other option of the source.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's own log, with its tracebacks.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master, if spark-submit does not set it.", show_default="local[*,4]")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Spark configuration, if spark-submit does not set it.")
+]
+SERVICE_URL: Final = "pulsar://127.0.0.1:6650"
 
 
-def source_options(given: argparse.Namespace, subscription: str) -> dict[str, str]:
-    """Return the options of the source from the arguments; `--set` has precedence. Raises PipelineError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFlags:
+    """Values of the command line that are about the source: all options are reachable, the usual ones by name."""
+
+    service_url: str = SERVICE_URL
+    admin_url: str | None = None
+    topic: str | None = None
+    topics: str | None = None
+    topics_pattern: str | None = None
+    subscription: str | None = None
+    starting_offsets: str | None = None
+    max_messages_per_trigger: int | None = None
+    max_bytes_per_trigger: str | None = None
+    min_partitions: int | None = None
+    settings: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise typer.BadParameter unless exactly one way to name topics is given."""
+        if sum(each is not None for each in (self.topic, self.topics, self.topics_pattern)) != 1:
+            raise typer.BadParameter("give one of --topic, --topics and --topics-pattern")
+
+
+def source_options(given: SourceFlags, subscription: str) -> dict[str, str]:
+    """Return the options of the source from the command line; `--set` has precedence. Raises PipelineError."""
     options = {
         "service.url": given.service_url,
         "admin.url": given.admin_url,
@@ -83,7 +96,7 @@ def source_options(given: argparse.Namespace, subscription: str) -> dict[str, st
         "minPartitions": given.min_partitions,
     }
     found = {name: str(value) for name, value in options.items() if value is not None}
-    for name, value in pairs(given.set, "--set").items():
+    for name, value in pairs(given.settings, "--set").items():
         found = without(found, name) | {name: value}
         if name.lower() == "hold" and value == "none" and not given.subscription:
             found = without(found, "subscription")
@@ -104,10 +117,10 @@ def without(options: Mapping[str, str], *names: str) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in lower}
 
 
-def pairs(given: Sequence[str], what: str) -> dict[str, str]:
+def pairs(given: Sequence[str] | None, what: str) -> dict[str, str]:
     """Parse `name=value` pairs. Raises PipelineError for an invalid one."""
     found = {}
-    for each in given:
+    for each in given or ():
         name, equals, value = each.partition("=")
         if not equals or not name.strip():
             raise PipelineError(f"{what} {each}: it must be name=value")
@@ -116,7 +129,7 @@ def pairs(given: Sequence[str], what: str) -> dict[str, str]:
 
 
 def trigger(text: str) -> str:
-    """Parse a trigger: `availableNow`, or an interval in Spark's notation. Raises argparse.ArgumentTypeError.
+    """Parse a trigger: `availableNow`, or an interval in Spark's notation. Raises typer.BadParameter.
 
     >>> trigger("availablenow"), trigger("10s"), trigger("1.5 m")
     ('availableNow', '10 seconds', '1.5 minutes')
@@ -125,7 +138,7 @@ def trigger(text: str) -> str:
         return AVAILABLE_NOW
     text = text.strip()
     if not _INTERVAL.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither availableNow nor an interval such as 500ms, 10s, 5m, 1h")
+        raise typer.BadParameter(f"{text!r} is neither availableNow nor an interval such as 500ms, 10s, 5m, 1h")
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     return f"{number} {_UNITS[text[len(number) :].strip()]}"
 

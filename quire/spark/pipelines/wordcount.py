@@ -11,14 +11,15 @@ least once: after a crash the same counts may come twice, equal in every byte, s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
@@ -27,7 +28,7 @@ from quire.spark.pipelines.progress import Display, PlainDisplay, make_display
 WORD = r"[\p{L}\p{N}]+(['’][\p{L}\p{N}]+)*"
 """Pattern of a word: letters and digits of any script, with apostrophes inside; in lower case."""
 
-TIMES = ("auto", "event", "publish")
+Times = Literal["auto", "event", "publish"]
 
 SESSION_CONF = {"spark.sql.session.timeZone": "UTC"}
 CONF = {
@@ -63,33 +64,15 @@ def counts(stream: Any, *, window: str, watermark: str, time: str = "auto") -> A
     )
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="wordcount", description="Count the words of topics by window of time, and write the counts to a topic."
-    )
-    running.source_arguments(parser)
-    parser.add_argument("--to", required=True, metavar="TOPIC", help="topic to write the counts to")
-    parser.add_argument(
-        "--window", default="1m", type=duration, help="length of a window: 10s, 1m, 1h (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--watermark", default="2m", type=duration, help="maximum delay of a text (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--time", default="auto", choices=TIMES, help="time of a text; auto: event time, else publish time"
-    )
-    return parser.parse_args(argv)
-
-
 def duration(text: str) -> str:
-    """Parse an interval; return it in Spark's notation. Raises argparse.ArgumentTypeError.
+    """Parse an interval; return it in Spark's notation. Raises typer.BadParameter.
 
     >>> duration("90s")
     '90 seconds'
     """
     found = running.trigger(text)
     if found == running.AVAILABLE_NOW:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 10s, 1m, 1h")
+        raise typer.BadParameter(f"{text!r} is not a duration such as 10s, 1m, 1h")
     return found
 
 
@@ -97,30 +80,69 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the pipeline; return the exit code.
 
     0: it ended as requested; 1: it failed on the way; 2: it could not be started."""
-    given = arguments(argv)
+    text = "Count the words of topics by window of time, and write the counts to a topic."
+    return run_command(command, argv, name="wordcount", text=text)
+
+
+def command(
+    checkpoint: running.Checkpoint,
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write the counts to.", show_default=False)],
+    window: Annotated[str, typer.Option(help="Length of a window: 10s, 1m, 1h.")] = "1m",
+    watermark: Annotated[str, typer.Option(help="Maximum delay of a text.")] = "2m",
+    time: Annotated[Times, typer.Option(help="Time of a text; auto: event time, else publish time.")] = "auto",
+    service_url: running.ServiceUrl = running.SERVICE_URL,
+    admin_url: running.AdminUrl = None,
+    topic: running.Topic = None,
+    topics: running.Topics = None,
+    topics_pattern: running.TopicsPattern = None,
+    subscription: running.Subscription = None,
+    trigger: running.Trigger = running.AVAILABLE_NOW,
+    starting_offsets: running.StartingOffsets = None,
+    max_messages_per_trigger: running.MaxMessages = None,
+    max_bytes_per_trigger: running.MaxBytes = None,
+    min_partitions: running.MinPartitions = None,
+    settings: running.Settings = None,
+    verbose: running.Verbose = False,
+    master: running.Master = None,
+    conf: running.Conf = None,
+) -> int:
+    source = running.SourceFlags(
+        service_url=service_url,
+        admin_url=admin_url,
+        topic=topic,
+        topics=topics,
+        topics_pattern=topics_pattern,
+        subscription=subscription,
+        starting_offsets=starting_offsets,
+        max_messages_per_trigger=max_messages_per_trigger,
+        max_bytes_per_trigger=max_bytes_per_trigger,
+        min_partitions=min_partitions,
+        settings=settings,
+    )
+    window, watermark, trigger = duration(window), duration(watermark), running.trigger(trigger)
     display = make_display(Console())
     started = False
     try:
-        checkpoint = running.local_path(given.checkpoint, "--checkpoint")
-        options = running.source_options(given, f"wordcount-{checkpoint.name}")
+        folder = running.local_path(checkpoint, "--checkpoint")
+        options = running.source_options(source, f"wordcount-{folder.name}")
         Options.parse(options, use="stream")
-        sink = {"service.url": given.service_url, "topic": given.to}
+        sink = {"service.url": service_url, "topic": to}
         Options.parse(sink, use="write")
-        conf = CONF | running.pairs(given.conf, "--conf")
+        spark_conf = CONF | running.pairs(conf, "--conf")
         with running.stop_on_signals() as stop:
             display.now("starting Spark")
-            session = running.make_session("quire-wordcount", given.master, conf, verbose=given.verbose)
+            session = running.make_session("quire-wordcount", master, spark_conf, verbose=verbose)
             started = True
             try:
                 wordcount(
                     session,
                     options,
                     sink,
-                    checkpoint,
-                    window=given.window,
-                    watermark=given.watermark,
-                    time=given.time,
-                    trigger=given.trigger,
+                    folder,
+                    window=window,
+                    watermark=watermark,
+                    time=time,
+                    trigger=trigger,
                     display=display,
                     stop=stop,
                 )

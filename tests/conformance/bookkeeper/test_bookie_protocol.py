@@ -599,13 +599,13 @@ async def test_a_full_journal_queue_is_told_as_too_many_requests_in_either_versi
     async with converse() as (bookie, connect):
         peer, old = await connect(), await connect()
         await peer.add3(7, 0)
-        bookie.journal.queued_bytes += 1 << 30
+        bookie.journal.of(0).queued_bytes += 1 << 30
         assert await peer.add3(7, 1) == ETOOMANYREQUESTS
         assert await peer.write_lac(7, 0) == ETOOMANYREQUESTS
         assert await peer.force(7) == ETOOMANYREQUESTS
         assert (await peer.fence3(7)).status == ETOOMANYREQUESTS
         assert await old.add2(7, 1) == 106
-        bookie.journal.queued_bytes -= 1 << 30
+        bookie.journal.of(0).queued_bytes -= 1 << 30
         assert await peer.add3(7, 1) == EOK, "the refused fence changed nothing"
 
 
@@ -616,10 +616,10 @@ async def test_recovery_reads_do_not_wait_behind_others() -> None:
         for entry_id in range(4):
             await peer.add3(7, entry_id)
         await bookie.checkpoint()
-        bookie._readers.waiting += 1
+        bookie._readers.of(7).waiting += 1
         assert (await peer.read3(7, 1)).status == ETOOMANYREQUESTS
         assert (await peer.fence3(7)).status == EOK
-        bookie._readers.waiting -= 1
+        bookie._readers.of(7).waiting -= 1
         assert (await peer.read3(7, 1)).status == EOK
 
 

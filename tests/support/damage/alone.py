@@ -114,7 +114,7 @@ def live(data: Path, stop: Stop, number: int, before: dict[str, Any]) -> dict[st
             if number == 0:
                 await _add(client, _DELETED, 0, 3)
                 await client.fence(_DELETED)
-                await bookie.storage.delete_ledgers([_DELETED])
+                await bookie.storage.of(0).delete_ledgers([_DELETED])
                 await (
                     bookie.checkpoint()
                 )  # else the replay after the kill brings it back, and nothing asks for its entries

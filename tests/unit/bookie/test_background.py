@@ -61,7 +61,7 @@ async def test_garbage_collection_goes_on_after_an_error_that_nobody_foresaw(mon
     assert bookie.storage.ledgers() == []
 
 
-@pytest.mark.expect_error(FAILED)
+@pytest.mark.expect_error(FAILED, "flushes fail")
 async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, bookie: Bookie):
     flush = bookie.storage.flush
     tries: list[float] = []
@@ -77,12 +77,14 @@ async def test_checkpoints_go_on_after_an_error_that_nobody_foresaw(monkeypatch:
     assert len(tries) < 15, "with a pause that grows"
     assert pauses == sorted(pauses)
     assert failures(bookie, "checkpoint") == len(tries)
+    assert bookie.read_only
     monkeypatch.setattr(bookie.storage, "flush", flush)
     await trio.sleep(120)
-    assert bookie.last_mark == bookie.journal.mark()
+    assert not bookie.read_only
+    assert bookie.last_mark == bookie.journal.of(0).mark()
 
 
-@pytest.mark.expect_error(FAILED)
+@pytest.mark.expect_error(FAILED, "flushes fail")
 async def test_a_stop_does_not_wait_for_the_pause_behind_a_failed_checkpoint(monkeypatch, world):
     store = await cluster(MemoryTree(), world)
     async with open_bookie(world, CONFIG, store) as bookie:
@@ -111,7 +113,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Pat
         with trio.fail_after(20):
             async with open_bookie(world, config, store) as bookie:
                 await Client(bookie).add(7, 0)
-                monkeypatch.setattr(bookie.storage._logs, "append", lambda runs: hanging.wait(60))
+                monkeypatch.setattr(bookie.storage.of(0)._logs, "append", lambda runs: hanging.wait(60))
 
     try:
         with pytest.raises(ExceptionGroup) as raised:
@@ -131,7 +133,7 @@ async def test_a_stop_breaks_off_a_garbage_collection_and_waits_for_the_job_that
         for ledger_id in range(20):
             await client.add(ledger_id, 0)
         offload = type(world.offload)
-        run, close = offload.run, bookie.storage._close
+        run, close = offload.run, bookie.storage.of(0)._close
 
         async def noted(self: Offload, job: Callable[[], T], *, name: str = "") -> T:
             running.append(name)

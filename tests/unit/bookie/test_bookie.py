@@ -61,7 +61,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay(world: World) -> None:
     async with opened(world, tree) as bookie:
         client = Client(bookie)
         await client.add(7, 0, 5)
-        end = bookie.journal.mark()
+        end = bookie.journal.of(0).mark()
         assert world.disk.exists(f"{LEDGERS}/DIRTY")
     assert last_mark(world) == end
     assert not world.disk.exists(f"{LEDGERS}/DIRTY")
@@ -69,7 +69,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay(world: World) -> None:
         client = Client(bookie)
         assert bytes((await client.read(7, 4)).entry) == entry(7, 4)
         assert bookie.stats.reads_cached == 0
-        assert bookie.journal.mark().file_id == end.file_id + 1
+        assert bookie.journal.of(0).mark().file_id == end.file_id + 1
 
 
 async def test_a_stop_waits_for_the_reads_that_workers_have_begun(world: World) -> None:
@@ -79,7 +79,7 @@ async def test_a_stop_waits_for_the_reads_that_workers_have_begun(world: World) 
         await bookie.checkpoint()
         for entry_id in range(5):
             read = partial(bookie.storage.reader.read_run, 7, entry_id, 1, 1 << 20)
-            assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc))
+            assert bookie.read_by_worker(read, lambda parts, rc: outcomes.append(rc), 7, urgent=False)
     assert outcomes == [Rc.OK] * 5
 
 
@@ -144,23 +144,23 @@ async def test_checkpoints_come_by_themselves_move_the_mark_and_delete_old_journ
         await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
     await trio.sleep(25)
     assert bookie.stats.checkpoints >= 2
-    assert last_mark(bookie.world) == bookie.journal.mark()
+    assert last_mark(bookie.world) == bookie.journal.of(0).mark()
     ids = journal_ids(bookie.world.disk, JOURNAL)
     assert len(ids) == 2
-    assert ids[-1] == bookie.journal.mark().file_id
+    assert ids[-1] == bookie.journal.of(0).mark().file_id
 
 
 async def test_the_mark_is_taken_before_the_flush_and_written_after_it(bookie, monkeypatch, client):
     start = last_mark(bookie.world)
     await client.add(7, 0)
-    before = bookie.journal.mark()
+    before = bookie.journal.of(0).mark()
     seen: list[LogMark] = []
     flush = bookie.storage.flush
 
     async def slow_flush() -> None:
         assert last_mark(bookie.world) == start
         await client.add(7, 1)
-        seen.append(bookie.journal.mark())
+        seen.append(bookie.journal.of(0).mark())
         await flush()
 
     with monkeypatch.context() as patch:
@@ -197,7 +197,7 @@ async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine)
         assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
         machine.host.disk.limit(None)
         await trio.sleep(3)
-        assert last_mark(bookie.world) == bookie.journal.mark()
+        assert last_mark(bookie.world) == bookie.journal.of(0).mark()
         assert not bookie.read_only
         assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
 
@@ -215,7 +215,9 @@ async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_re
         acked = await client.add(7, 1, 20, flags=v2.HIGH_PRIORITY)
         assert acked == v2.AddAcks(Rc.OK, 7, 1, 20)
         await bookie.checkpoint()
-        assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.mark().file_id], "the journal keeps its room"
+        assert journal_ids(bookie.world.disk, JOURNAL) == [bookie.journal.of(0).mark().file_id], (
+            "the journal keeps its room"
+        )
     async with machine.life() as (bookie, client):
         await client.holds(7, range(21))
         machine.host.disk.limit(None)
@@ -274,7 +276,7 @@ async def test_a_start_without_room_for_the_mark_of_its_replay_keeps_the_older_o
     async with machine.life() as (bookie, client):
         assert await client.add(7, 1) == v2.AddAcks(Rc.OK, 7, 1, 1)
         await bookie.checkpoint()
-        assert bookie.last_mark == bookie.journal.mark()
+        assert bookie.last_mark == bookie.journal.of(0).mark()
 
 
 @pytest.mark.expect_error("no room", "checkpoint failed")
@@ -302,7 +304,7 @@ async def test_a_start_without_room_for_what_the_journal_has_serves_it_from_memo
         machine.host.disk.limit(None)
         await until(lambda: not bookie.read_only)
         await bookie.checkpoint()
-        assert bookie.last_mark == bookie.journal.mark()
+        assert bookie.last_mark == bookie.journal.of(0).mark()
         await read(bookie)
     await machine.live(read)
 
@@ -508,7 +510,7 @@ async def test_an_add_while_its_ledger_is_deleted_waits_and_is_readable_afterwar
     await client.add(7, 0, 9)
     await bookie.checkpoint()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bookie.storage.delete_ledgers, [7], name="delete")
+        nursery.start_soon(bookie.storage.of(0).delete_ledgers, [7], name="delete")
         await until(lambda: bookie.storage.master_key(7) is None)
         client.send(add_frames(7, 0, 2, b"anew"))
         assert client.answers == []
@@ -534,7 +536,7 @@ async def test_a_ledger_that_is_written_to_while_the_cluster_is_asked_for_it_is_
             assert bookie.write_lac(7, KEY, pack("!qq", 7, 3), lambda error: None) is Rc.OK
         return ledgers
 
-    assert await bookie.storage.delete_ledgers([7, 8], are_gone) == [8]
+    assert await bookie.storage.of(0).delete_ledgers([7, 8], are_gone) == [8]
     assert bookie.storage.ledgers() == [7]
     assert (await client.read(7, 0)).rc == Rc.OK
 
@@ -544,7 +546,7 @@ async def test_while_no_checkpoint_comes_about_a_deleted_ledger_takes_no_adds() 
     async with with_bookie(config=config) as bookie:
         client = Client(bookie)
         await client.add(7, 0, 9)
-        await bookie.storage.delete_ledgers([7])
+        await bookie.storage.of(0).delete_ledgers([7])
         assert await client.add(7, 0) == v2.AddAcks(Rc.TOO_MANY_REQUESTS, 7, 0, 0)
         await bookie.checkpoint()
         assert await client.add(7, 0) == v2.AddAcks(Rc.OK, 7, 0, 0)
@@ -619,7 +621,7 @@ async def test_two_checkpoints_at_once_are_done_one_after_the_other(bookie: Book
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(bookie.checkpoint)
-    assert bookie.last_mark == bookie.journal.mark()
+    assert bookie.last_mark == bookie.journal.of(0).mark()
 
 
 async def test_the_folders_of_another_storage_of_the_originals_are_refused(world: World) -> None:

@@ -129,11 +129,11 @@ async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
     async with with_garbage(replace(SMALL, minor_threshold=0.6)) as (bookie, client, living):
         await trio.sleep(50)
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
-        [usage] = bookie.storage.log_usages()
+        [usage] = bookie.storage.of(0).log_usages()
         assert 0.4 < usage.share < 0.6
         await trio.sleep(25)
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 1, CompactionKind.MAJOR: 0}
-        assert bookie.storage.log_usages() == []
+        assert bookie.storage.of(0).log_usages() == []
         assert bookie.storage.stats.compacted_bytes > 400
         await client.holds(living, range(10), PAYLOAD)
         metrics = Metrics()
@@ -164,10 +164,30 @@ async def test_suspended_compactions_do_not_come() -> None:
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
 
 
+@pytest.mark.parametrize("may", [False, True])
+async def test_a_compaction_of_a_full_directory_needs_its_bytes(monkeypatch, may: bool) -> None:
+    async with with_garbage(replace(SMALL, force_when_full=True)) as (bookie, client, living):
+        monkeypatch.setattr(bookie.disks, "may_compact", lambda _: may)
+        monkeypatch.setattr(bookie.disks, "full_directory", lambda _: True)
+        monkeypatch.setattr(type(bookie.disks), "is_full", property(lambda self: True))
+        bookie.garbage.hurry()
+        await trio.sleep(20)
+        assert (bookie.storage.stats.compactions[CompactionKind.MAJOR] > 0) is may
+        await client.holds(living, range(10), PAYLOAD)
+
+
+def test_major_compactions_rest_while_a_disk_is_almost_full() -> None:
+    schedule = CompactionSchedule(GcConfig(), 0)
+    assert schedule.due(1e6, almost_full=True) is CompactionKind.MINOR
+    assert schedule.due(1e6, asked=AskedCompactions(), almost_full=True) is CompactionKind.MAJOR
+    assert not schedule.goes_on(CompactionKind.MAJOR, asked=False, full=False, almost_full=True)
+    assert schedule.goes_on(CompactionKind.MINOR, asked=False, full=False, almost_full=True)
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_a_full_disk_starts_compactions_only_if_that_is_allowed(monkeypatch, allowed: bool) -> None:
     async with with_garbage(replace(SMALL, force_when_full=allowed)) as (bookie, client, living):
-        monkeypatch.setattr(type(bookie.disks), "reason", property(lambda self: "full"))
+        monkeypatch.setattr(type(bookie.disks), "is_full", property(lambda self: True))
         bookie.garbage.hurry()
         await trio.sleep(20)
         assert bookie.storage.stats.deleted_ledgers == 1

@@ -110,7 +110,7 @@ def test_a_full_file_is_synced_before_the_next_promises_it() -> None:
 async def test_a_sync_that_fails_before_a_group_is_final(bookie: Bookie, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client3(bookie)
     await client.add(7, 0, deferred=True)
-    file = bookie.journal._writer._file
+    file = bookie.journal.of(0)._writer._file
     assert file is not None
 
     def fail() -> None:
@@ -169,7 +169,7 @@ async def with_syncs() -> AsyncIterator[tuple[Bookie, list[str]]]:
     """Open a bookie whose journal records its syncs, and its writes without a sync."""
     async with with_bookie(config=replace(CONFIG, flush_interval_ms=60_000)) as bookie:
         events: list[str] = []
-        writer = bookie.journal._writer
+        writer = bookie.journal.of(0)._writer
         synced, written = writer._write_synced, writer._write
 
         def note_synced(file: Any, parts: Any) -> None:
@@ -190,9 +190,9 @@ async def test_a_deferred_add_is_answered_without_a_sync_and_a_force_with_one() 
     async with with_syncs() as (bookie, events):
         client = Client3(bookie)
         assert await client.add(7, 0, deferred=True) == Rc.OK
-        assert (events, bookie.journal.has_unsynced) == (["written"], True)
+        assert (events, bookie.journal.of(0).has_unsynced) == (["written"], True)
         assert await client.force(7) == Rc.OK
-        assert (events, bookie.journal.has_unsynced) == (["written", "synced"], False)
+        assert (events, bookie.journal.of(0).has_unsynced) == (["written", "synced"], False)
         assert await client.add(7, 1) == Rc.OK
         assert events == ["written", "synced", "synced"]
 
@@ -205,7 +205,7 @@ async def test_a_checkpoint_syncs_what_was_deferred_and_then_moves_the_mark() ->
         await bookie.checkpoint()
         assert events == ["written", "synced"]
         assert bookie.last_mark > before
-        assert bookie.last_mark == bookie.journal.mark()
+        assert bookie.last_mark == bookie.journal.of(0).mark()
 
 
 def test_random_orders_of_adds_and_forces_lose_nothing_that_was_promised() -> None:
@@ -266,8 +266,8 @@ async def test_without_syncs_the_journal_is_synced_at_its_interval(machine: Mach
     machine.config = UNSYNCED
     async with machine.life(crash=True) as (bookie, client):
         await client.add(7, 0)
-        assert bookie.journal.has_unsynced
+        assert bookie.journal.of(0).has_unsynced
         await trio.sleep(1.5)
-        assert not bookie.journal.has_unsynced
+        assert not bookie.journal.of(0).has_unsynced
     async with machine.life() as (_, client):
         assert (await client.read(7, 0)).rc == Rc.OK

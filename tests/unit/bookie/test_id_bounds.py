@@ -104,7 +104,7 @@ async def test_what_an_older_bookie_stored_at_the_end_of_the_range_is_collected_
         assert (await client.read(7, -1)).rc == Rc.OK
         await trio.sleep(2.5 * CONFIG.gc_wait_ms / 1000)
         assert bookie.storage.ledgers() == []
-        assert bookie.storage._locations.ledgers() == []
+        assert bookie.storage.of(0)._locations.ledgers() == []
         assert bookie.world.disk.names("/data/ledgers/current").count("0.log") == 0, "its log goes too"
         assert not bookie.job_failures.counts
 
@@ -117,7 +117,7 @@ async def test_a_journal_with_fences_of_negative_ids_by_an_older_bookie_is_repla
     async with machine.life(crash=True, lose_unsynced=False) as (bookie, client):
         client.send(add_frames(7, 0, 3))
         for ledger_id in (-7, -END - 1):
-            bookie.journal.append(Fence(ledger_id), written.append, KEY)
+            bookie.journal.of(0).append(Fence(ledger_id), written.append, KEY)
         await client.ask(v2.read_request(8, -1, DO_FENCING, KEY))
         await until(lambda: len(written) == 2)
         assert written == [None, None]

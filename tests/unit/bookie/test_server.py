@@ -192,7 +192,7 @@ async def test_a_bookie_that_stops_waits_for_no_connection_that_asks_nothing(ser
 
 async def test_a_bookie_that_stops_answers_what_it_has_received(server: Server) -> None:
     idle, adding, reading = await server.connect(), await server.connect(), await server.connect()
-    append = server.bookie.journal.append
+    append = server.bookie.journal.of(0).append
     added = 0
     all_added = trio.Event()
 

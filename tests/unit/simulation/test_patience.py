@@ -1,4 +1,4 @@
-"""What has to come is not lost while faults excuse its absence (simulation/life/part.py, patience.py; nemesis.py)."""
+"""Messages that have to come are not lost while faults excuse their absence. Covers simulation/life/patience.py."""
 
 from __future__ import annotations
 

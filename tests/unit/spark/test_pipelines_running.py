@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from quire.service.programs.command_line import run_command
 from quire.spark.errors import MissingDependencyError, SinkError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import archive, running, wordcount
@@ -22,7 +23,14 @@ BASE = ["--checkpoint", "c", "--out", "o"]
 
 
 def options(*arguments: str) -> dict[str, str]:
-    return running.source_options(archive.arguments([*BASE, *arguments]), "archive-o")
+    found: list[archive.ArchiveFlags] = []
+
+    def run(given: archive.ArchiveFlags) -> int:
+        found.append(given)
+        return 0
+
+    assert run_command(archive.command(run), [*BASE, *arguments], name="archive", text="") == 0
+    return running.source_options(found[0].source, "archive-o")
 
 
 def test_the_arguments_become_options_that_the_source_takes():
@@ -57,9 +65,7 @@ def test_a_start_by_time_takes_the_place_of_earliest():
 
 @pytest.mark.parametrize("arguments", [[], ["--topic", "a", "--topics", "b"]])
 def test_exactly_one_way_to_name_topics_is_asked_for(arguments: list[str], capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as ended:
-        archive.arguments([*BASE, *arguments])
-    assert ended.value.code == 2
+    assert archive.main([*BASE, *arguments]) == 2
     assert "--topic" in capsys.readouterr().err
 
 
@@ -69,7 +75,7 @@ def test_a_pair_without_equals_is_refused_by_name():
 
 @pytest.mark.parametrize("text", ["", "10", "s", "10 days", "-1s", "now"])
 def test_what_is_no_trigger_is_refused(text: str):
-    refuses(argparse.ArgumentTypeError, lambda: running.trigger(text), "neither availableNow nor an interval")
+    refuses(typer.BadParameter, lambda: running.trigger(text), "neither availableNow nor an interval")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,7 @@ def test_an_interval_is_told_in_sparks_words(text: str, spark: str):
 
 def test_a_window_is_a_length_of_time():
     assert wordcount.duration("1m") == "1 minutes"
-    refuses(argparse.ArgumentTypeError, lambda: wordcount.duration("availableNow"), "not a duration")
+    refuses(typer.BadParameter, lambda: wordcount.duration("availableNow"), "not a duration")
 
 
 def test_folders_of_other_machines_are_refused_and_names_are_not_escaped():

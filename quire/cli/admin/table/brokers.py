@@ -56,7 +56,7 @@ BROKERS: Final = VerbGroup(
             "Write a message and read it back.",
             (
                 option("--topic-version", "-tv", kind=one_of("V1", "V2"), help="Name of the topic to use."),
-                option("--broker-id", kind=TEXT, help="The broker, as host:port."),
+                option("--broker-id", kind=TEXT, help="The broker, as host:port; without it, the one at the URL."),
             ),
         ),
         Verb("backlog-quota-check", "GET brokers/backlog-quota-check", "Check the quotas of all topics now."),

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tools.local_cluster.__main__ import main, parser, settings
+from tools.local_cluster.__main__ import main
+from tools.local_cluster.actions import settings
 from tools.local_cluster.plan import Kind
 
 
 @pytest.mark.parametrize("words", [["--help"], ["up", "--help"], ["kill", "--help"], ["logs", "--help"]])
 def test_every_command_has_help(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        parser().parse_args(words)
-    assert ended.value.code == 0
-    assert "usage: scripts/cluster" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "Usage: scripts/cluster" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["up", "--nothing"], ["kill"], ["nothing"], ["up", "--bookies", "many"]])
+def test_a_command_line_that_is_not_understood_ends_with_2(words, capsys):
+    assert main(words) == 2
+    assert "Usage: scripts/cluster" in capsys.readouterr().err
 
 
 def test_settings_are_taken_by_kind():

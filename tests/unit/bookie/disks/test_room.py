@@ -40,16 +40,31 @@ def test_adds_begin_again_only_when_there_is_clearly_more_room(room: DiskRoom) -
     assert not room.is_full
 
 
-def test_what_is_added_between_two_measurements_counts_twice(room: DiskRoom) -> None:
+def test_what_is_added_between_two_measurements_counts_twice_and_waits_for_the_next(room: DiskRoom) -> None:
     room.measured(SPARE + 1000, 0, reserve_held=True)
     assert room.take(400)
     assert not room.take(101)
-    assert room.is_full
-    assert not room.take(1)
+    assert room.take(100), "what did not fit has taken nothing"
+    assert not room.is_full, "only a measurement says so"
+    room.measured(SPARE + 202, 0, reserve_held=True)
+    assert not room.is_full
+    assert room.take(101)
+
+
+def test_an_add_that_does_not_fit_into_what_was_measured_for_it_makes_the_disk_full(room: DiskRoom) -> None:
     room.measured(SPARE + 1000, 0, reserve_held=True)
-    assert room.is_full, "that is not clearly more"
-    room.measured(2 * SPARE + 1000, 0, reserve_held=True)
-    assert room.take(500)
+    assert not room.take(501)
+    room.measured(SPARE + 1001, 0, reserve_held=True)
+    assert room.reason == f"{SPARE + 1001} bytes are free, {SPARE + 1002} are needed"
+    assert not room.take(1)
+    room.measured(2 * SPARE, 0, reserve_held=True)
+    assert room.take(501)
+
+
+def test_a_disk_that_has_room_again_takes_adds_of_at_least_half_the_spare(room: DiskRoom) -> None:
+    room.measured(SPARE - 1, 0, reserve_held=True)
+    room.measured(2 * SPARE, 0, reserve_held=True)
+    assert room.take(SPARE // 2)
 
 
 def test_a_failed_write_counts_until_the_reserve_is_there_again(room: DiskRoom) -> None:
@@ -90,6 +105,20 @@ def test_without_a_reserve_only_failed_writes_count() -> None:
     assert room.is_full
     room.measured(0, 0, reserve_held=True)
     assert not room.is_full
+
+
+def test_a_threshold_holds_beside_the_bytes(room: DiskRoom) -> None:
+    room.measured(1 << 40, 0, reserve_held=True)
+    room.threshold("96 % are used")
+    assert (room.reason, room.is_full) == ("96 % are used", False)
+    assert not room.take(1)
+    assert not room.needs_reserve(1 << 40)
+    room.measured(0, 0, reserve_held=True)
+    assert room.reason == f"0 bytes are free, {SPARE} are needed"
+    room.measured(1 << 40, 0, reserve_held=True)
+    assert room.reason == "96 % are used"
+    room.threshold("")
+    assert room.reason == ""
 
 
 @given(st.integers(0, 4 * RESERVE), st.integers(0, RESERVE), st.integers(0, 1 << 30))

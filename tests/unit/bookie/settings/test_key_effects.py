@@ -117,7 +117,7 @@ async def test_reads_have_so_many_workers(workers: int, urgent: bool) -> None:
         client.send(b"".join(v2.read_request(7, entry_id, flags) for entry_id in range(400)))
         await client.take(400)
         readers = bookie._urgent_readers if urgent else bookie._readers
-        assert len(readers._lanes) == workers
+        assert len(readers.of(7)._lanes) == workers
 
 
 @pytest.mark.parametrize(("size", "is_served"), [(8 << 10, False), (1 << 20, True)])

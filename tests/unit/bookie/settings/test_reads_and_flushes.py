@@ -37,7 +37,7 @@ async def test_a_flush_syncs_its_entry_log_after_so_many_bytes(
         client = Client(bookie)
         for ledger_id in range(8):
             await client.ask(add_frames(ledger_id, 0, 256, PAYLOAD))
-        writer, syncs = bookie.storage._logs._flushed, 0
+        writer, syncs = bookie.storage.of(0)._logs._flushed, 0
         sync = writer._sync
 
         def counted(log: Any) -> None:

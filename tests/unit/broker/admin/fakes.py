@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import httpx2
@@ -12,6 +13,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from broker.admin.administration import Administration
+from broker.admin.cluster.brokers import elsewhere
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.admin.stats.internal_stats import InternalStats
@@ -110,7 +112,7 @@ class FakeAdministration(Administration):
         self.done.append(asked[0])
 
     async def create_partitioned_topic(
-        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+        self, name: TopicName, partitions: int, properties: Mapping[str, str] | None = None, log: bytes | None = None
     ) -> None:
         await self._note("create_partitioned_topic", name.full, partitions, properties)
 
@@ -212,7 +214,9 @@ class Rest:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        health = Health(is_ready=lambda: True, check=trio.lowlevel.checkpoint)
+        health = Health(
+            is_ready=lambda: True, check=trio.lowlevel.checkpoint, elsewhere=partial(elsewhere, self.service)
+        )
         app = make_app(Metrics(), health, [*routes(self.service), *self.also], guard=self.check)
 
         async def authenticated(scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import trio
+
 from broker.admin.properties import BYTES_MAX
+from tests.support.pulsar_frames import entry, metadata
+from tests.support.waiting import until
 from tests.unit.broker.peers import in_broker
 from tests.unit.broker.rest import rest_of
 
@@ -42,5 +47,144 @@ async def test_entries_and_places_are_taken_by_a_topic_that_is_being_restored_on
         await rest.refused("PUT", f"{BASE}/a/subscription/s/quireState", 409, json={"acknowledged": 0})
         await rest.refused("POST", f"{BASE}/a/quireBackup", 409, json={"entries": 0})
         assert await rest.status("PUT", f"{BASE}/b/quireBackup", **begin()) == 200
+        await rest.refused("POST", f"{BASE}/b/quireEntries?expected=1", 503, content=body(entry()))
         another = await rest.refused("PUT", f"{BASE}/b/quireBackup", 409, json={"backup": "c", "properties": {}})
         assert "another backup" in another
+
+
+def parts(count: int, backup: str = "b") -> dict[str, Any]:
+    return {"json": {"backup": backup, "partitions": count}}
+
+
+async def test_partitions_count_once_against_the_topics_of_a_namespace() -> None:
+    async with in_broker(topics_per_namespace_max=3) as room, rest_of(room, cluster=True) as rest:
+        reason = await rest.refused("PUT", f"{BASE}/large/quireBackup", 412, **parts(4))
+        assert "maxTopicsPerNamespace" in reason
+        assert await rest.get("/admin/v2/persistent/public/default") == [], "nothing was made"
+        for _ in range(2):  # the second time it goes on
+            assert await rest.status("PUT", f"{BASE}/z/quireBackup", **parts(3)) == 200
+            for index in range(3):
+                path = f"{BASE}/z-partition-{index}/quireBackup"
+                assert await rest.status("PUT", path, **begin(made=str(index))) == 200
+        assert (await rest.get(f"{BASE}/z-partition-1/quireBackup"))["properties"] == {"made": "1"}
+        await rest.refused("PUT", f"{BASE}/z/quireBackup", 409, **parts(2))
+        await rest.refused("PUT", f"{BASE}/z/quireBackup", 409, **parts(3, "another"))
+
+
+async def test_a_name_of_a_partition_is_for_a_partition_of_the_topic_that_is_restored() -> None:
+    async with in_broker() as room, rest_of(room, cluster=True) as rest:
+        assert "cannot be one of them" in await rest.refused("PUT", f"{BASE}/z-partition-0/quireBackup", 412, **begin())
+        await rest.refused("PUT", f"{BASE}/z-partition-0/quireBackup", 412, **parts(2))
+        assert await rest.get("/admin/v2/persistent/public/default") == [], "nothing was made"
+        assert await rest.status("PUT", f"{BASE}/z/partitions", json=2) == 204
+        await rest.refused("PUT", f"{BASE}/z-partition-0/quireBackup", 409, **begin())
+        await rest.refused("PUT", f"{BASE}/z-partition-2/quireBackup", 412, **begin())
+        await rest.refused("PUT", f"{BASE}/z/quireBackup", 409, **parts(2))
+
+
+async def test_a_restoration_that_is_given_up_is_deleted_as_any_topic_with_all_its_ledgers() -> None:
+    async with in_broker() as room, rest_of(room, cluster=True) as rest:
+        stored = room.cluster.ledgers.stored
+        assert not stored
+        assert await rest.status("PUT", f"{BASE}/z/quireBackup", **parts(2)) == 200
+        for name in ("z-partition-0", "a"):
+            assert await rest.status("PUT", f"{BASE}/{name}/quireBackup", **begin()) == 200
+            assert await rest.status("POST", f"{BASE}/{name}/quireEntries?expected=0", content=body(entry())) == 200
+        assert len(stored) >= 2
+        assert await rest.status("DELETE", f"{BASE}/z/partitions") == 204
+        assert await rest.status("DELETE", f"{BASE}/a") == 204
+        assert await rest.get("/admin/v2/persistent/public/default") == []
+        await until(lambda: not stored)
+
+
+def body(*entries: bytes) -> bytes:
+    return b"".join(part for each in entries for part in (len(each).to_bytes(4), each))
+
+
+UNREADABLE = "its metadata cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("stored", "reason"),
+    [
+        (b"garbage", UNREADABLE),
+        (metadata(producer_name="p"), UNREADABLE),
+        (entry()[:-1] + b"?", UNREADABLE),
+        (entry(bytes(2000)), "more than maxMessageSize, 1000"),
+        (entry(b"", producer_name="x" * 2000), "more than maxMessageSize, 1000"),
+    ],
+)
+async def test_an_entry_that_could_not_be_published_is_not_restored(stored: bytes, reason: str) -> None:
+    async with in_broker(message_size_max=1000) as room, rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/a/quireBackup", **begin()) == 200
+        path = f"{BASE}/a/quireEntries?expected=0"
+        found = await rest.refused("POST", path, 412, content=body(entry(), stored))
+        assert (found.startswith("entry 1"), reason in found) == (True, True), found
+        assert (await rest.get(f"{BASE}/a/quireBackup"))["entries"] == 0, "nothing of the request was stored"
+        assert await rest.status("POST", path, content=body(entry())) == 200
+
+
+async def test_entries_obey_the_policies_of_the_namespace() -> None:
+    async with in_broker() as room, rest_of(room, cluster=True) as rest:
+        namespace = "/admin/v2/namespaces/public/default"
+        assert await rest.status("PUT", namespace, json={}) in (204, 409)
+        assert await rest.status("POST", f"{namespace}/encryptionRequired", json=True) == 204
+        assert await rest.status("PUT", f"{BASE}/a/quireBackup", **begin()) == 200
+        path = f"{BASE}/a/quireEntries?expected=0"
+        encrypted = entry(encryption_keys=[{"key": "k", "value": b"v"}])
+        reason = await rest.refused("POST", path, 412, content=body(encrypted, entry()))
+        assert reason == "entry 1 of persistent://public/default/a: Messages must be encrypted"
+        assert await rest.status("POST", path, content=body(encrypted)) == 200
+
+
+async def test_a_backlog_above_its_quota_is_not_opened_to_clients() -> None:
+    async with in_broker() as room, rest_of(room, cluster=True) as rest:
+        namespace = "/admin/v2/namespaces/public/default"
+        assert await rest.status("PUT", namespace, json={}) in (204, 409)
+        quota = {"limitSize": 100, "policy": "consumer_backlog_eviction"}
+        assert await rest.status("POST", f"{namespace}/backlogQuota", json=quota) == 204
+        assert await rest.status("PUT", f"{BASE}/a/quireBackup", **begin()) == 200
+        assert await rest.status("POST", f"{BASE}/a/quireEntries?expected=0", content=body(entry(bytes(200)))) == 200
+        assert await rest.status("PUT", f"{BASE}/a/subscription/s/quireState", json={"acknowledged": 0}) == 204
+        for check in (True, False):
+            reason = await rest.refused("POST", f"{BASE}/a/quireBackup", 412, json={"entries": 1, "check": check})
+            assert "its quota is 100: raise the quota" in reason
+        assert await rest.status("PUT", f"{BASE}/a/subscription/s/quireState", json={"acknowledged": 1}) == 204
+        assert await rest.status("POST", f"{BASE}/a/quireBackup", json={"entries": 1, "check": True}) == 204
+        assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == "b", "only checked"
+        assert await rest.status("POST", f"{BASE}/a/quireBackup", json={"entries": 1}) == 204
+        assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == ""
+
+
+LIMITS: dict[str, Any] = {"keep_alive_interval_s": 10**6, "inactive_check_interval_s": 60, "idle_unload_s": 100}
+
+
+async def test_a_topic_that_is_being_restored_is_not_deleted_for_having_no_clients() -> None:
+    async with in_broker(**LIMITS, abandoned_restore_s=1000) as room, rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/a/quireBackup", **begin()) == 200
+        assert await rest.status("POST", f"{BASE}/a/quireEntries?expected=0", content=body(entry())) == 200
+        for expected in (1, 2):
+            await trio.sleep(900)  # restarts the deadline, and is far above that of a topic without use
+            assert await rest.status("POST", f"{BASE}/a/quireEntries?expected={expected}", content=body(entry())) == 200
+        await trio.sleep(900)
+        assert await rest.status("POST", f"{BASE}/a/quireBackup", json={"entries": 3}) == 204
+        found = await rest.get(f"{BASE}/a/quireBackup")
+        assert (found["entries"], found["restoring"]) == (3, "")
+
+
+@pytest.mark.parametrize("with_subscription", [False, True])
+async def test_a_restoration_without_requests_is_deleted_after_its_time(*, with_subscription: bool) -> None:
+    async with in_broker(**LIMITS, abandoned_restore_s=1000) as room, rest_of(room, cluster=True) as rest:
+        assert await rest.status("PUT", f"{BASE}/z/quireBackup", **parts(2)) == 200
+        for name in ("z-partition-0", "z-partition-1", "a"):
+            assert await rest.status("PUT", f"{BASE}/{name}/quireBackup", **begin()) == 200
+            assert await rest.status("POST", f"{BASE}/{name}/quireEntries?expected=0", content=body(entry())) == 200
+            if with_subscription:
+                path = f"{BASE}/{name}/subscription/s/quireState"
+                assert await rest.status("PUT", path, json={"acknowledged": 0}) == 204
+        await trio.sleep(990)
+        assert len(await rest.get("/admin/v2/persistent/public/default")) == 3
+        await trio.sleep(130)
+        assert await rest.get("/admin/v2/persistent/public/default") == []
+        assert await rest.get("/admin/v2/persistent/public/default/partitioned") == []
+        await until(lambda: not room.cluster.ledgers.stored)

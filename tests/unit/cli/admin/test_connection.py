@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import httpx2
 import pytest
 
 from quire.cli.admin.connection import AdminConnection, Target
 from quire.cli.admin.errors import AdminCommandError, CommandLineError, NoAnswerError, RequestRefusedError
+from quire.cli.admin.exchange import AdminAnswer, ExchangeError
 from quire.cli.admin.verbs import Message, Request
 from tests.unit.cli.admin.recording import error_of
 
 TOKEN = Target(plugin="token", parameters="token:abc")
+Answering = Callable[[str, str, Mapping[str, str], bytes | None], AdminAnswer]
 
 
-def sent(request: Request, answer: Callable[[httpx2.Request], httpx2.Response], target: Target = TOKEN) -> Any:
-    with AdminConnection(target, httpx2.MockTransport(answer)) as connection:
+class Prepared:
+    """Exchange that makes no connection."""
+
+    def __init__(self, answer: Answering) -> None:
+        self.request = answer
+
+    def close(self) -> None:
+        pass
+
+
+def sent(request: Request, answer: Answering | AdminAnswer, target: Target = TOKEN) -> Any:
+    def always(*_: object) -> AdminAnswer:
+        assert isinstance(answer, AdminAnswer)
+        return answer
+
+    with AdminConnection(target, Prepared(always if isinstance(answer, AdminAnswer) else answer)) as connection:
         return connection.send(request)
 
 
 def test_a_redirect_keeps_method_body_and_credentials() -> None:
-    seen: list[tuple[str, str, bytes, str | None]] = []
+    seen: list[tuple[str, str, bytes | None, str | None]] = []
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        seen.append((request.method, str(request.url), request.content, request.headers.get("authorization")))
-        if request.url.host == "127.0.0.1":
-            return httpx2.Response(307, headers={"Location": "http://owner:8080/admin/v2/x?y=z"})
-        return httpx2.Response(204)
+    def answer(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> AdminAnswer:
+        seen.append((method, url, body, headers.get("Authorization")))
+        if "127.0.0.1" in url:
+            return AdminAnswer(307, headers={"location": "http://owner:8080/admin/v2/x?y=z"})
+        return AdminAnswer(204)
 
     assert sent(Request("POST", "/admin/v2/x?y=z", [1]), answer) is None
     assert seen == [
@@ -46,26 +62,26 @@ def test_a_redirect_keeps_method_body_and_credentials() -> None:
     ],
 )
 def test_bad_redirects_end_the_command(location: str, text: str) -> None:
-    response = httpx2.Response(307, headers={"location": location})
-    error = error_of(NoAnswerError, lambda: sent(Request("GET", "/x"), lambda _: response))
+    response = AdminAnswer(307, headers={"location": location})
+    error = error_of(NoAnswerError, lambda: sent(Request("GET", "/x"), response))
     assert text in str(error)
 
 
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (httpx2.Response(204), None),
-        (httpx2.Response(200, json={"a": 1}), {"a": 1}),
-        (httpx2.Response(200, text="4.2.4"), "4.2.4"),
-        (httpx2.Response(200, text="0x00000000_0x40000000"), "0x00000000_0x40000000"),
+        (AdminAnswer(204), None),
+        (AdminAnswer(200, body=b'{"a": 1}'), {"a": 1}),
+        (AdminAnswer(200, body=b"4.2.4"), "4.2.4"),
+        (AdminAnswer(200, body=b"0x00000000_0x40000000"), "0x00000000_0x40000000"),
         (
-            httpx2.Response(200, content=b"\xff", headers={"X-Pulsar-Message-ID": "1:2", "Date": "now"}),
+            AdminAnswer(200, body=b"\xff", headers={"x-pulsar-message-id": "1:2", "date": "now"}),
             Message({"x-pulsar-message-id": "1:2"}, b"\xff"),
         ),
     ],
 )
-def test_answers_are_json_texts_and_messages(response: httpx2.Response, answer: Any) -> None:
-    assert sent(Request("GET", "/x"), lambda _: response) == answer
+def test_answers_are_json_texts_and_messages(response: AdminAnswer, answer: Any) -> None:
+    assert sent(Request("GET", "/x"), response) == answer
 
 
 @pytest.mark.parametrize(
@@ -84,8 +100,8 @@ def test_answers_are_json_texts_and_messages(response: httpx2.Response, answer: 
     ],
 )
 def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: str) -> None:
-    response = httpx2.Response(status, json={"reason": "so it is."})
-    error = error_of(RequestRefusedError, lambda: sent(Request("GET", path), lambda _: response))
+    response = AdminAnswer(status, "", {}, json.dumps({"reason": "so it is."}).encode())
+    error = error_of(RequestRefusedError, lambda: sent(Request("GET", path), response))
     assert str(error).startswith(f"{status}: so it is. ")
     assert text in str(error)
     assert (error.status, error.passing) == (status, status == 503)
@@ -93,23 +109,23 @@ def test_a_refusal_has_status_reason_and_remedy(status: int, path: str, text: st
 
 def test_a_refusal_without_a_reason_has_its_text_or_phrase() -> None:
     assert "404: gone. " in str(
-        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, text="gone")))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(404, body=b"gone")))
     )
     assert "404: Not Found. " in str(
-        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(404, json={})))
+        error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(404, "Not Found", {}, b"{}")))
     )
 
 
 def test_without_credentials_a_401_says_how_to_give_them() -> None:
-    error = error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(401), Target()))
+    error = error_of(RequestRefusedError, lambda: sent(Request("GET", "/x"), AdminAnswer(401), Target()))
     assert "Give credentials: --auth-plugin and --auth-params, or a context" in str(error)
 
 
 def test_silence_names_the_address_and_the_context() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ConnectError("refused", request=request)
+    def answer(*_: object) -> AdminAnswer:
+        raise ExchangeError("refused")
 
-    target = Target(url="http://b:1", context="prod")
+    target = Target(url="http://u:secret@b:1", context="prod")
     error = error_of(NoAnswerError, lambda: sent(Request("GET", "/x"), answer, target))
     assert str(error) == (
         "no answer from http://b:1: refused. Check that a broker serves there, and the address of context prod"
@@ -127,5 +143,5 @@ def test_silence_names_the_address_and_the_context() -> None:
     ],
 )
 def test_a_target_that_cannot_be_used_is_refused_before_a_request(target: Target, text: str) -> None:
-    error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), lambda _: httpx2.Response(204), target))
+    error = error_of(AdminCommandError, lambda: sent(Request("GET", "/x"), AdminAnswer(204), target))
     assert (isinstance(error, CommandLineError), text in str(error)) == (True, True), error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -113,6 +114,24 @@ async def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Pat
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": "x"}))[0] == 400
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 200
         assert not bookie.read_only
+
+
+async def test_a_mode_that_is_set_is_on_the_disk_when_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with with_web(tmp_path, {"persistBookieStatusEnabled": True}) as (ask, bookie, _):
+        path = tmp_path / "ledgers/current/BOOKIE_STATUS"
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True}))[0] == 200
+        assert path.read_text().startswith("1,READ_ONLY,")
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 200
+        assert path.read_text().startswith("1,READ_WRITE,")
+
+        def full(disk: object, path: str, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(type(bookie.world.disk), "write_atomic", full)
+        status, text = await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": True})
+        assert (status, "cannot be stored for a restart" in text) == (500, True)
+        assert bookie.read_only
+        monkeypatch.undo()
 
 
 async def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> None:

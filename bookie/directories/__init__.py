@@ -1,0 +1,1 @@
+"""Several ledger directories and several journals of one bookie."""

@@ -1,0 +1,1 @@
+"""Programs for people: how they read their command lines."""
