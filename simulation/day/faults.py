@@ -103,7 +103,7 @@ class DayNemesis(Nemesis):
         return True
 
     async def _read_only(self) -> bool:
-        """Do what an operator does before maintenance; a restart forgets it."""
+        """Do what an operator does before maintenance; a restart forgets it, unless the status is kept."""
         found = self._serving()
         if found is None or self._busy:
             return False
@@ -111,8 +111,15 @@ class DayNemesis(Nemesis):
         self.note("read-only", host=node.name)
         bookie.set_read_only(True)
         await trio.sleep(self.rng.uniform(1, 3600))
-        bookie.set_read_only(False)
+        if node.up is not None:
+            node.up.set_read_only(False)
         return True
+
+    async def heal(self) -> None:
+        await super().heal()
+        for node in self.story.bookies:
+            if node.up is not None:
+                node.up.set_read_only(False)
 
     # --- disks
 

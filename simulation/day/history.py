@@ -41,7 +41,7 @@ from simulation.day.clients import DayClient
 from simulation.day.faults import DayNemesis
 from simulation.day.observing import storages_observed
 from simulation.day.room import DiskUse, check_deleted, check_use
-from simulation.day.swarm import DAY_S, DaySwarm
+from simulation.day.swarm import DAY_S, LOOK_S, DaySwarm
 from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import LedgerStory
 from simulation.ledger.observing import recoveries_observed
@@ -50,8 +50,6 @@ from simulation.machines.world import Universe, run
 
 LIVENESS_S = 600.0
 """Virtual seconds in which the healed bookies must close, repair and compact everything, each."""
-LOOK_S = 120.0
-"""Virtual seconds between two measurements of a disk with room; one second would be most of the work of a day."""
 MIB = 1 << 20
 SMALL_FILES = 64 << 10
 SIZE_FIELD = 4
@@ -291,23 +289,32 @@ class DayStory(LedgerStory):
         for node in self.bookies:
             bookie = node.up
             assert bookie is not None
-            check_deleted(node.id, await bookie.storage.local_ledgers(), deleted)
-            again = sum([size for each, size in self.again.get(node.name, {}).items() if each in self.checker.stored])
-            found = _use_of(node, self._read_all(node, bookie.storage), again)
+            size = 0
+            for storage in bookie.garbage.storages:
+                check_deleted(node.id, await storage.local_ledgers(), deleted)
+                size += self._read_all(node, storage)
             if use:
-                check_use(found, log_size=self.swarm.entry_log_size, others_max=self._others_max())
+                found = _use_of(node, size, self._again(node))
                 logs += found.log_bytes
                 living += found.living
+                swarm = self.swarm
+                check_use(
+                    found, log_size=swarm.entry_log_size, open_logs=2 * swarm.directories, others_max=self._others_max()
+                )
         for copy in self.checker.closed_copies():
             bookie = self.by_id[copy.bookie_id].up
             assert bookie is not None
-            self._check_copy(copy, bookie.storage)
+            self._check_copy(copy, bookie.storage.of(copy.ledger_id))
         if use:
             self.share = logs / max(1, living)
 
     def _others_max(self) -> int:
-        journals = 3 + self.swarm.journal_backups  # written, ahead of it, before the mark
-        return journals * MIB + MIB + SMALL_FILES
+        files = 3 + self.swarm.journal_backups  # written, ahead of it, before the mark
+        return self.swarm.journals * files * MIB + self.swarm.directories * (MIB + SMALL_FILES)
+
+    def _again(self, node: BookieNode) -> int:
+        """Return the bytes of living ledgers that a bookie has written again."""
+        return sum([size for each, size in self.again.get(node.name, {}).items() if each in self.checker.stored])
 
     def _day_summary(self) -> DaySummary:
         histories = self.checker.histories.values()

@@ -14,8 +14,6 @@ from simulation.common.checkers import require
 
 SHARE_MAX = 1.3
 """Bytes of entry logs for each byte of living entries: a major compaction leaves logs of which 80 % live."""
-OPEN_LOGS = 2
-"""Entry logs that are written at one time: by flushes and by compactions."""
 LOG_EXCESS = 10_000
 """Bytes of an open entry log beyond its bound: its ledgers map, and its last entry."""
 LOG_HEADER = 1024
@@ -42,9 +40,10 @@ class DiskUse:
         return sum([size for _, size in self.logs])
 
 
-def check_use(use: DiskUse, *, log_size: int, others_max: int) -> None:
-    """Check one disk. `log_size`: bound of an entry log; `others_max`: journals, reserve and small files."""
-    allowed = SHARE_MAX * (use.living + use.again) + LOG_HEADER * len(use.logs) + OPEN_LOGS * (log_size + LOG_EXCESS)
+def check_use(use: DiskUse, *, log_size: int, open_logs: int, others_max: int) -> None:
+    """Check one disk. `log_size`: bound of an entry log; `open_logs`: those written at one time, by flushes and by
+    compactions; `others_max`: journals, reserve and small files."""
+    allowed = SHARE_MAX * (use.living + use.again) + LOG_HEADER * len(use.logs) + open_logs * (log_size + LOG_EXCESS)
     require(
         use.log_bytes <= allowed,
         "DiskUseIsBounded",

@@ -14,6 +14,8 @@ from simulation.ledger.swarm import LedgerSwarm
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
+LOOK_S = 120.0
+"""Virtual seconds between two measurements of a disk with room; one second would be most of the work of a day."""
 FAULTS = (
     *[kind for kind in swarm.FAULTS if kind not in ("flipped entry", "lost messages")],
     "away",
@@ -59,6 +61,12 @@ class DaySwarm(LedgerSwarm):
     force_when_full: bool
     journal_backups: int
     recovery_delay_s: int
+    directories: int
+    """Ledger directories of a bookie, all on one disk..."""
+    journals: int
+    """...and its journals."""
+    persist_status: bool
+    """True if a restarted bookie stays as read-only as it was."""
 
     def bookie_config(self, name: str) -> BookieConfig:
         config = super(DaySwarm, self).bookie_config(name)  # the class is named because slots make it anew
@@ -78,6 +86,10 @@ class DaySwarm(LedgerSwarm):
             keep_log_map=self.keep_log_map,
             force_when_full=self.force_when_full,
             disk_reserve_mb=1,
+            disk_check_interval_ms=int(1000 * LOOK_S),
+            ledger_directories=tuple([f"/ledgers{number}" for number in range(self.directories)]),
+            journal_directories=tuple([f"/journal{number}" for number in range(self.journals)]),
+            persist_status=self.persist_status,
         )
 
     def recovery_config(self) -> AutoRecoveryConfig:
@@ -141,4 +153,7 @@ def draw(rng: random.Random) -> DaySwarm:
         force_when_full=rng.random() < 0.4,
         journal_backups=rng.choice((0, 1)),
         recovery_delay_s=rng.choice((0, 60, 600)),
+        directories=rng.choice((1, 1, 2)),
+        journals=rng.choice((1, 1, 2)),
+        persist_status=rng.random() < 0.3,
     )
