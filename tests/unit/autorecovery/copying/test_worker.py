@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from autorecovery.copying.ledger_repair import LedgerRepair
-from autorecovery.errors import StillBadError
 from autorecovery.copying.worker import LEDGERS_AT_ONCE
+from autorecovery.errors import StillBadError
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore
 from tests.support.waiting import until
